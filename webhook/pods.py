@@ -6,7 +6,7 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 from collections.abc import Callable
 from typing import NamedTuple
 
-from railwright.fabric import admission, names, views
+from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import facts, model, opt_in, plan
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, response_cache, wire
@@ -89,7 +89,7 @@ def _build_response(pod: views.Pod, injection: model.Injection) -> response_cach
         audit={
             "fabric": injection.fabric,
             "role": injection.role,
-            "rails": model.bounded(",".join(injection.rails), _MAX_AUDIT),
+            "rails": text.limit(",".join(injection.rails), _MAX_AUDIT),
             "changes": str(len(injection.changes)),
         },
     )
@@ -138,7 +138,7 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Ref
     response = wire.Response(
         allowed=False,
         code=_FORBIDDEN,
-        message=model.bounded(refusal.message, _MAX_MESSAGE),
+        message=text.limit(refusal.message, _MAX_MESSAGE),
         cause=refusal.reason,
         audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
     )
@@ -162,7 +162,7 @@ def _build_event(
     owner = pod.metadata.controller
     if owner is None or request.dry_run:
         return None
-    limited = tuple(model.bounded(message, _MAX_MESSAGE) for message in messages[: wire.MAX_WARNINGS])
+    limited = tuple(text.limit(message, _MAX_MESSAGE) for message in messages[: wire.MAX_WARNINGS])
     return answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited)
 
 

@@ -10,8 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from railwright.fabric import views
-from railwright.fabric.injection import model
+from railwright.fabric import text, views
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
@@ -167,7 +166,7 @@ def limit_warnings(warnings: Sequence[str]) -> list[str]:
 
     If there are more, the last line states how many were left out.
     """
-    limited = [model.bounded(warning, MAX_WARNING) for warning in warnings]
+    limited = [text.limit(warning, MAX_WARNING) for warning in warnings]
     if len(limited) <= MAX_WARNINGS:
         return limited
     rest = len(limited) - MAX_WARNINGS + 1
@@ -225,5 +224,5 @@ def _check_kind(actual: GroupVersionKind, kind: str) -> None:
 
 
 def _format_value(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
+    shown = repr(value)
+    return shown if len(shown) <= 100 else f"{shown[:100]}..."

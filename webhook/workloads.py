@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import admission, names
+from railwright.fabric import admission, names, text
 from railwright.fabric.injection import facts, keys, model, opt_in, stored_templates, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
@@ -75,8 +75,8 @@ def _get_kind(requested: wire.GroupVersionKind) -> kinds.WorkloadKind:
     """Return the kind of workload. Raises wire.MalformedError for an unsupported kind."""
     kind = registry.find_injected(requested.group, requested.version, requested.kind)
     if kind is None:
-        title = model.quoted("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
-        supported = model.listed(
+        title = text.quote("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
+        supported = ", ".join(
             f"{kind.group}/{version}/{kind.name}" for kind in registry.INJECTED_KINDS for version in kind.versions
         )
         raise wire.MalformedError(
@@ -142,7 +142,7 @@ def _warn_shadowed_labels(review: _WorkloadReview) -> Iterator[str]:
         own = template.pod.metadata.labels.get(names.FABRIC)
         if own is not None and own != review.workload.label:
             yield (
-                f"{template.title}: its own label {names.FABRIC} {model.quoted(own)} takes precedence over the changed "
+                f"{template.title}: its own label {names.FABRIC} {text.quote(own)} takes precedence over the changed "
                 f"label of the {review.workload.kind.name}; change it in the template too"
             )
 
@@ -173,7 +173,7 @@ def _handle_frozen(
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
-    audit = {"restored": model.bounded(model.listed(template.title for template, _ in restored), _MAX_AUDIT)}
+    audit = {"restored": text.limit(", ".join(template.title for template, _ in restored), _MAX_AUDIT)}
     return _build_answer(
         review.request,
         review.workload.kind,
@@ -257,7 +257,7 @@ def _build_answer(
 
 
 def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: model.Refusal) -> answer.Answer:
-    message = model.bounded(refusal.message, _MAX_MESSAGE)
+    message = text.limit(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
     response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, cause=refusal.reason, audit=audit)
     return answer.Answer(

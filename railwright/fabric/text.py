@@ -5,6 +5,8 @@ Strings only: the caller decides what is listed and how many items a message nam
 
 from collections.abc import Iterable
 
+_MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
+_MAX_QUOTED = 100  # characters of a user's value in a message
 _IRREGULAR = {"leaf": "leaves"}
 
 
@@ -27,3 +29,28 @@ def join_first(items: Iterable[str], limit: int) -> str:
 def truncate(text: str, max_length: int) -> str:
     """Return the first `max_length` characters; `...` replaces the last ones of a longer text."""
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
+
+
+def quote(text: str) -> str:
+    """Return a user's value for a message: quoted, escaped and truncated."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
+
+
+def limit(text: str, max_length: int) -> str:
+    """Return a message with at most `max_length` characters and without control characters."""
+    shown = text if len(text) <= max_length else f"{text[: max_length - 3]}..."
+    if shown.isprintable():
+        return shown
+    escaped = "".join([character if character.isprintable() else ascii(character)[1:-1] for character in shown])
+    return escaped if len(escaped) <= max_length else f"{escaped[: max_length - 3]}..."
+
+
+def join_fitting(items: Iterable[str]) -> str:
+    """Return the first items, each once, in about 60 characters, and the number of the others."""
+    distinct = list(dict.fromkeys(items))
+    first = distinct[0] if len(distinct[0]) <= _MAX_LIST else f"{distinct[0][:_MAX_LIST]}..."
+    shown, count = first, 1
+    while count < len(distinct) and len(shown) + len(distinct[count]) <= _MAX_LIST:
+        shown = f"{shown}, {distinct[count]}"
+        count += 1
+    return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from railwright.fabric.injection import model
+from railwright.fabric import text
 from railwright.serving import routes
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Probes:
 def _run_check(check: Check) -> str | None:
     try:
         reason = check()
-        return model.bounded(reason, _MAX_REASON) if reason else reason
+        return text.limit(reason, _MAX_REASON) if reason else reason
     except Exception:  # noqa: BLE001 - a failing check function must not break the probe
         _LOG.exception("readiness check failed")
         return "the check itself raised an error; see this server's log"

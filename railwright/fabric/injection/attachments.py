@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, context, model
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
@@ -90,7 +90,7 @@ def _list_warnings(
         ):
             yield (
                 f"annotation {names.NETWORKS}: NetworkAttachmentDefinition "
-                f"{model.format_some([f'{selection.namespace}/{selection.name}'])} of entry {position} does not exist, "
+                f"{text.join_fitting([f'{selection.namespace}/{selection.name}'])} of entry {position} does not exist, "
                 "and the pod's sandbox cannot start without it; create it or correct the entry"
             )
 

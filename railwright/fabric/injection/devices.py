@@ -7,7 +7,7 @@ requested once and covers every attachment. Any other resource is shared: each t
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.injection import accelerators, applied_pod, context, model, rails
 from railwright.fabric.multus import annotation, network_selection
 
@@ -57,7 +57,7 @@ def _warn_of_missing_devices(
     if short_resources := _find_short_resources(pod, ctx, selections):
         yield (
             f"annotation {names.SKIP} leaves out devices, and the pod requests too few of "
-            f"{model.format_some(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
+            f"{text.join_fitting(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
             "networks to the annotation"
         )
 
@@ -68,7 +68,7 @@ def _warn_of_unrequested_devices(
     """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
     if short_resources := _find_short_resources(pod, ctx, selections):
         yield (
-            f"annotation {names.NETWORKS}: the networks use {model.format_some(short_resources)}, and the pod requests "
+            f"annotation {names.NETWORKS}: the networks use {text.join_fitting(short_resources)}, and the pod requests "
             "too few, so its sandbox cannot start; request them, or remove the networks from this "
             f"{ctx.role.name} without rails"
         )
@@ -156,7 +156,7 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
     anywhere.
     """
-    container_names = model.listed(pod.container(index).name for index in ctx.targets)
+    container_names = ", ".join(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
         raise model.RefusedError(
@@ -200,7 +200,7 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
     without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
     if without_resource and not ctx.fabric.mounts.dev_infiniband:
         yield (
-            f"no device is requested for {model.format_some(rail.name for rail in without_resource)}, because neither "
+            f"no device is requested for {text.join_fitting(rail.name for rail in without_resource)}, because neither "
             "the policy nor a network names a resource for it; ask the operator to set `resource` of the rail in the "
             f"policy of fabric {ctx.fabric_name}"
         )
@@ -208,8 +208,8 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
         pool = pool_by_network.get(rail.network) if rail.network else None
         if pool and rail.resource and pool != rail.resource:
             yield (
-                f"{model.format_some([rail.name])}: the policy requests {model.format_some([rail.resource])} and the "
-                f"network uses {model.format_some([pool])}, so both are requested; ask the operator to correct "
+                f"{text.join_fitting([rail.name])}: the policy requests {text.join_fitting([rail.resource])} and the "
+                f"network uses {text.join_fitting([pool])}, so both are requested; ask the operator to correct "
                 "`resource` of the rail"
             )
             return
@@ -229,9 +229,9 @@ def _warn_not_allocatable(
     rail_resources = {rail.resource for rail in ctx.rails}
     missing = [resource for resource in needed_by_resource if resource not in allocatable]
     if missing_of_rails := [resource for resource in missing if resource in rail_resources]:
-        rail_names = model.format_some(rail.name for rail in ctx.rails if rail.resource in missing_of_rails)
+        rail_names = text.join_fitting(rail.name for rail in ctx.rails if rail.resource in missing_of_rails)
         yield (
-            f"no node offers {model.format_some(missing_of_rails)}, which {rail_names} needs: the pod stays pending "
+            f"no node offers {text.join_fitting(missing_of_rails)}, which {rail_names} needs: the pod stays pending "
             "until a node does; ask the operator to check the device plugin and `resource` of the rail"
         )
     pool_by_network = ctx.known.networks or {}
@@ -242,8 +242,8 @@ def _warn_not_allocatable(
             if pool_by_network.get(selection.key) in missing_of_networks
         ]
         yield (
-            f"no node offers {model.format_some(missing_of_networks)}, which network "
-            f"{model.format_some(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
+            f"no node offers {text.join_fitting(missing_of_networks)}, which network "
+            f"{text.join_fitting(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
             "or ask the operator for its device plugin"
         )
     yield from _warn_of_stale_requests(pod, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
@@ -259,7 +259,7 @@ def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collec
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:
             yield (
-                f"container {container.name} requests {model.format_some(missing)}, which no node offers: the pod "
+                f"container {container.name} requests {text.join_fitting(missing)}, which no node offers: the pod "
                 "stays pending until a node does; remove the request if it is left from an older template"
             )
 

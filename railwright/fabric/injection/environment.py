@@ -6,7 +6,7 @@ The user's entry takes precedence, also with valueFrom, unless the policy forces
 
 from collections.abc import Collection, Sequence
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, container_env, context, delivery, env_tables, model, targets
 from railwright.fabric.nccl import derive, libraries
 from railwright.fabric.nccl import model as nccl
@@ -138,14 +138,14 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
         if setting.name not in existing and setting not in file_vars and setting not in forced
     ]
     warnings = [
-        f"container {name}: the policy forces {setting.name}={model.format_some([setting.value])}, which overrides any "
+        f"container {name}: the policy forces {setting.name}={text.join_fitting([setting.value])}, which overrides any "
         f"{setting.name} from envFrom; remove it there"
         for setting in forced
         if setting.name not in existing
     ]
     if undelivered:
         warnings.append(
-            f"container {name} has envFrom, so {model.format_some(undelivered)} is not set, because it would override "
+            f"container {name} has envFrom, so {text.join_fitting(undelivered)} is not set, because it would override "
             "envFrom; set it in env or in its source"
         )
     return [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import model, templates
+from railwright.fabric.injection import templates
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
@@ -118,7 +118,7 @@ def _suggest_key(key: str) -> str:
     if matches:
         return f"did you mean {_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}?"
     first, *others = [pod_key[len(_PREFIX) :] for pod_key in _POD_KEYS]
-    return f"it reads label {names.FABRIC} and annotations {_PREFIX}{first}, {model.listed(others)} of a pod"
+    return f"it reads label {names.FABRIC} and annotations {_PREFIX}{first}, {', '.join(others)} of a pod"
 
 
 def _format_key(key_type: str, key: str, value: str) -> str:

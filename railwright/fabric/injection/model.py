@@ -3,12 +3,12 @@
 Mutators produce these values, and the webhook turns them into a JSON Patch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.multus import network_selection
 
 
@@ -201,41 +201,5 @@ class RefusedError(Exception):
 
 def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> RefusedError:
     """Return the refusal of a pod with an invalid networks annotation, or with one that rails cannot be added to."""
-    where = f"annotation {names.NETWORKS} {quoted(user_value)}: " if user_value else ""
+    where = f"annotation {names.NETWORKS} {text.quote(user_value)}: " if user_value else ""
     return RefusedError("networks", f"{where}{error}")
-
-
-_MAX_QUOTED = 100  # characters of a user's value in a message
-
-
-def quoted(text: str) -> str:
-    """Return a user's value for a message: quoted, escaped and truncated."""
-    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
-
-
-def bounded(text: str, limit: int) -> str:
-    """Return a message with at most `limit` characters and without control characters."""
-    shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
-    if shown.isprintable():
-        return shown
-    escaped = "".join([character if character.isprintable() else ascii(character)[1:-1] for character in shown])
-    return escaped if len(escaped) <= limit else f"{escaped[: limit - 3]}..."
-
-
-_MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
-
-
-def format_some(items: Iterable[str]) -> str:
-    """Return the first items, each once, in about 60 characters, and the number of the others."""
-    distinct = list(dict.fromkeys(items))
-    first = distinct[0] if len(distinct[0]) <= _MAX_LIST else f"{distinct[0][:_MAX_LIST]}..."
-    shown, count = first, 1
-    while count < len(distinct) and len(shown) + len(distinct[count]) <= _MAX_LIST:
-        shown = f"{shown}, {distinct[count]}"
-        count += 1
-    return shown if count == len(distinct) else f"{shown} and {len(distinct) - count} more"
-
-
-def listed(items: Iterable[str]) -> str:
-    """Return items separated by commas."""
-    return ", ".join(items)

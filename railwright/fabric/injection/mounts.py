@@ -67,7 +67,7 @@ def mount_volume(
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        container_names = model.listed(pod.container(index).name for index in containers)
+        container_names = ", ".join(pod.container(index).name for index in containers)
         return model.Contribution(
             skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
         )
@@ -98,7 +98,7 @@ def _mount_shared_memory(
         return model.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if not containers:
-        container_names = model.listed(pod.container(index).name for index in ctx.targets)
+        container_names = ", ".join(pod.container(index).name for index in ctx.targets)
         return model.Contribution(skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"})
     return mount_volume(pod, memory, containers)
 

@@ -1,6 +1,6 @@
 """Explains why a pod gets no rails. Changes nothing."""
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, context, model
 
 
@@ -12,7 +12,7 @@ def explain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model
     warnings = []
     if user_value is not None:
         warnings.append(
-            f"annotation {names.CONTAINERS} {model.format_some([repr(user_value)])} has no effect: "
+            f"annotation {names.CONTAINERS} {text.join_fitting([repr(user_value)])} has no effect: "
             f"{ctx.role.reason}; if a container is a rank, request an accelerator in it"
         )
     return model.Contribution(skipped={"rails": ctx.role.reason}, warnings=tuple(warnings))

@@ -5,7 +5,7 @@ The rules are in docs/interface.md 1.1 to 1.4.
 
 from collections.abc import Mapping
 
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import accelerators, facts, model
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import selectors
@@ -73,10 +73,10 @@ def _reject_label(
     if names.FABRIC not in pod.metadata.labels:
         source = f"{source} of namespace {namespace}"
     if label and not name:
-        problem = f"the policy has no defaultFabric; name a fabric: {model.listed(document.fabrics)}"
+        problem = f"the policy has no defaultFabric; name a fabric: {', '.join(document.fabrics)}"
         return model.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
-    problem = f"{model.quoted(name)} is not a fabric of the policy" if name else "is empty"
-    allowed = model.listed([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
+    problem = f"{text.quote(name)} is not a fabric of the policy" if name else "is empty"
+    allowed = ", ".join([*document.fabrics, names.FABRIC_DEFAULT, names.FABRIC_NONE])
     return model.RefusedError(UNKNOWN_FABRIC, f"{source} {problem}; allowed are {allowed}")
 
 

@@ -6,7 +6,7 @@ annotation of its network.
 
 from collections.abc import Sequence
 
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import accelerators, facts, model
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
@@ -65,17 +65,17 @@ def _parse_annotation(annotation: str, rails: Sequence[policies.Rail]) -> tuple[
 def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> model.RefusedError:
     if error.problem is intent.RailsProblem.EMPTY:
         problem = (
-            f"is empty; the fabric has {model.listed(rail_names)}: write {_VALUES}, or remove the annotation to get all"
+            f"is empty; the fabric has {', '.join(rail_names)}: write {_VALUES}, or remove the annotation to get all"
         )
         return model.RefusedError("rails", f"annotation {names.RAILS} {problem}")
     problem = _describe(error, rail_names)
-    return model.RefusedError("rails", f"annotation {names.RAILS} {model.quoted(annotation)}: {problem}")
+    return model.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
 
 
 def _describe(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:
-    number, item = len(rail_names), model.quoted(error.item)
+    number, item = len(rail_names), text.quote(error.item)
     if error.problem is intent.RailsProblem.COUNT:
         return f"the fabric has {number} rails; request 1 to {number}, or remove the annotation to get all"
     if error.problem is intent.RailsProblem.REVERSED:
         return f"{item} is reversed; write the earlier rail first"
-    return f"{item} is not a rail or a range; the fabric has {model.listed(rail_names)}; write {_VALUES}"
+    return f"{item} is not a rail or a range; the fabric has {', '.join(rail_names)}; write {_VALUES}"

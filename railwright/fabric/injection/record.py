@@ -95,6 +95,6 @@ def _check_limit(size: int, contribution: model.Contribution) -> None:
     if size > MAX_ANNOTATIONS and own_keys:
         raise model.RefusedError(
             "annotations",
-            f"annotations would be {size} bytes with {model.listed(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
+            f"annotations would be {size} bytes with {', '.join(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
             "remove some of the pod's own",
         )

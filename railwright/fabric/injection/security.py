@@ -5,7 +5,7 @@ Settings of the container itself are checked before the pod-security level of th
 
 from collections.abc import Iterator
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import applied_pod, context, model, pod_security
 
 _LOCK = "IPC_LOCK"
@@ -35,7 +35,7 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.C
         dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
         warnings += [_warn_of_drop(ctx, name, capability) for name in dropping_containers]
         if len(dropping_containers) == len(ctx.targets):
-            skipped[entry] = f"container {model.listed(dropping_containers)} drops it"
+            skipped[entry] = f"container {', '.join(dropping_containers)} drops it"
             continue
         changes += _add_capability(pod, ctx, capability, entry)
         record_entries.append(entry)
@@ -76,7 +76,7 @@ def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionCont
     non_root = [pod.container(index).name for index in granted if not pod.runs_as_root(index)]
     if non_root:
         yield (
-            f"container {model.format_some(non_root)} does not run as root: {_LOCK} has no effect, and NCCL may "
+            f"container {text.join_fitting(non_root)} does not run as root: {_LOCK} has no effect, and NCCL may "
             "fail to register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container "
             "runtime"
         )

@@ -8,7 +8,7 @@ read.
 
 from collections.abc import Callable, Sequence
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import model, sidecars
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
@@ -74,7 +74,7 @@ def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, 
         if word not in index_by_name:
             raise model.RefusedError(
                 "containers",
-                f"annotation {names.CONTAINERS} {model.quoted(annotation)}: {model.quoted(word)} is not an app "
-                f"container of this pod; it has {model.listed(container_names)}",
+                f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
+                f"container of this pod; it has {', '.join(container_names)}",
             )
     return tuple(sorted({index_by_name[word] for word in selected_names}))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import model
 
 _DELIVERIES = ("env", "file")
@@ -49,8 +49,8 @@ def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[s
         if word not in skippable:
             raise model.RefusedError(
                 "annotation",
-                f"annotation {names.SKIP} {model.quoted(annotation)}: {model.quoted(word)} is not one of "
-                f"{model.listed(skippable)}",
+                f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
+                f"{', '.join(skippable)}",
             )
     return frozenset(words)
 
@@ -65,5 +65,5 @@ def _parse_delivery(annotation: str | None) -> Delivery | None:
         return "file"
     raise model.RefusedError(
         "annotation",
-        f"annotation {names.DELIVERY} {model.quoted(annotation)} is not one of {model.listed(_DELIVERIES)}",
+        f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of {', '.join(_DELIVERIES)}",
     )
