@@ -281,7 +281,7 @@ def _may_opt_in(pod: views.Pod) -> bool:
     return (
         names.FABRIC in pod.metadata.labels
         or names.INJECTION in pod.metadata.annotations
-        or any(map(accelerators.names_extended_resource, pod.spec.containers))
+        or any(map(accelerators.has_extended, pod.spec.containers))
     )
 
 

@@ -49,7 +49,7 @@ def mentions(container: views.Container, resource: str) -> bool:
     return resources is not None and (resource in resources.requests or resource in resources.limits)
 
 
-def names_extended_resource(container: views.Container) -> bool:
+def has_extended(container: views.Container) -> bool:
     """True if a container names an extended resource: one with a domain before '/'. Every accelerator is one."""
     resources = container.resources
     return resources is not None and any("/" in name for name in (*resources.requests, *resources.limits))

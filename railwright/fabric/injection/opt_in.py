@@ -48,9 +48,7 @@ def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: f
 
 def may_await_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
     """True if `awaits_namespace` may be true for some policy: any extended resource may be an accelerator."""
-    return _depends_on_unknown_namespace(pod, cluster) and any(
-        map(accelerators.names_extended_resource, pod.spec.containers)
-    )
+    return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.has_extended, pod.spec.containers))
 
 
 def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
@@ -62,9 +60,7 @@ def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bo
     """True if a label may request a fabric. Needs no policy: any extended resource may be an accelerator."""
     label = pod.metadata.labels.get(names.FABRIC)
     return (
-        intent.find_label(
-            label, namespace_labels, lambda: any(map(accelerators.names_extended_resource, pod.spec.containers))
-        )
+        intent.find_label(label, namespace_labels, lambda: any(map(accelerators.has_extended, pod.spec.containers)))
         is not None
     )
 
