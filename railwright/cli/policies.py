@@ -1,21 +1,24 @@
-"""Reads the policy for a command: from a file, or from the ConfigMap in a cluster.
+"""Reads the policy for a command, and runs `railwright policy`: prints all errors of a policy, or its JSON Schema.
 
-Imports the validator and the client of the API server only for a command that reads a policy.
+Imports the client of the API server only for a command that reads the policy in a cluster.
 """
 
+import argparse
 import pkgutil
 
-from railwright.cli import output
-from railwright.fabric.policy import model
+from railwright.cli import formats, output
+from railwright.cluster import manifests
+from railwright.cluster import policies as policy_reader
+from railwright.fabric.policy import model, schema
 
-_READ_FILE = "railwright.cli.policy_sources:read_file"
 _READ_CLUSTER = "railwright.cli.policy_sources:read_cluster"
 
 
 def read_file(path: str) -> model.Policy:
     """Return the policy in a file, `-` for standard input. Raise UnreadableError with all its errors."""
-    policy: model.Policy = pkgutil.resolve_name(_READ_FILE)(path)
-    return policy
+    return require_valid(
+        manifests.read(output.read_text(path)), path, f"correct it and check it with railwright policy validate {path}"
+    )
 
 
 def read(path: str | None, kubeconfig: str, context: str | None) -> model.Policy:
@@ -37,3 +40,45 @@ def find_fabric(policy: model.Policy, name: str) -> str:
         problem = f"--fabric {name}: not defined in the policy" if name else "--fabric NAME is missing"
         raise output.UnreadableError(f"{problem} (defined: {', '.join(fabrics)})")
     return fabric_name
+
+
+def require_valid(result: model.Policy | policy_reader.Rejected, source: str, fix: str) -> model.Policy:
+    """Return a policy that was read. Raise UnreadableError with all errors of an invalid one, and `fix`."""
+    if not isinstance(result, policy_reader.Rejected):
+        return result
+    first, *others = [output.visible(error.format_in(source)) for error in result.errors]
+    if not others:
+        raise output.UnreadableError(f"{first}; {fix}")
+    raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))
+
+
+def print_schema(_: argparse.Namespace) -> int:
+    """Print the schema and return 0."""
+    formats.print_json(schema.build())  # always JSON, whatever -o is
+    return output.OK
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Return 0 for a valid policy, 1 for an invalid one. Raise UnreadableError for an unreadable file."""
+    text = output.read_text(arguments.file)
+    result = manifests.read(text)
+    errors = result.errors if isinstance(result, policy_reader.Rejected) else ()
+    if arguments.output == "json":
+        formats.print_json(
+            [
+                {"file": arguments.file, "line": error.line, "path": error.path, "message": error.message}
+                for error in errors
+            ]
+        )
+        return output.FINDINGS if errors else output.OK
+    for error in errors:
+        place = arguments.file if error.line is None else f"{arguments.file}:{error.line}"
+        path = [(": ", ""), (error.path, "cyan")] if error.path else []
+        output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
+    if isinstance(result, policy_reader.Rejected):
+        count = len(errors)
+        output.print_styled((f"{count} error{'' if count == 1 else 's'}: this policy would be rejected", "bold red"))
+        return output.FINDINGS
+    fabrics = ", ".join(result.document.fabrics)
+    output.print_styled((f"{arguments.file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
+    return output.OK

@@ -1,21 +1,15 @@
-"""Reads a policy from a file, or from the ConfigMap in a cluster. Slow to import: see `policies`."""
+"""Reads the policy in the ConfigMap of a cluster. Imports the client of the API server: see `policies`."""
 
 import asyncio
 
 import msgspec
 
-from railwright.cli import kubeconfig, output
+from railwright.cli import kubeconfig, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, manifests, policies, resources, watch_wire
+from railwright.cluster import errors, failures, resources, watch_wire
+from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
-
-
-def read_file(path: str) -> model.Policy:
-    """Return the policy in a file, `-` for standard input. Raise UnreadableError with all its errors."""
-    return _require_valid(
-        manifests.read(output.read_text(path)), path, f"correct it and check it with railwright policy validate {path}"
-    )
 
 
 def read_cluster(kubeconfig_path: str, context: str | None) -> model.Policy:
@@ -53,13 +47,4 @@ async def fetch(client: clients.Client) -> model.Policy:
         raise failures.foreign(client.host, path, str(error)) from None
     configmap = f"{names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
     fix = f"correct it with kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
-    return _require_valid(policies.read(text), f"ConfigMap {configmap}", fix)
-
-
-def _require_valid(result: model.Policy | policies.Rejected, source: str, fix: str) -> model.Policy:
-    if not isinstance(result, policies.Rejected):
-        return result
-    first, *others = [output.visible(error.format_in(source)) for error in result.errors]
-    if not others:
-        raise output.UnreadableError(f"{first}; {fix}")
-    raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))
+    return policies.require_valid(policy_reader.read(text), f"ConfigMap {configmap}", fix)

@@ -12,7 +12,7 @@ def configure(parser: parsers.Parser) -> None:
     validate = parser.add_command(
         "validate",
         "print all errors of a policy or its ConfigMap, with line numbers",
-        run="railwright.cli.policy_validation:validate",
+        run="railwright.cli.policies:validate",
     )
     validate.add_argument(
         "file", metavar="FILE", help="policy, or the ConfigMap that contains it; - for standard input"
@@ -20,5 +20,5 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_command(
         "schema",
         "print the JSON Schema of the policy, for editors",
-        run="railwright.cli.policy_validation:print_schema",
+        run="railwright.cli.policies:print_schema",
     )
