@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import quantity, views
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 
 Operation = dict[str, Any]
 
 
-def operations(pod: views.Pod, changes: Sequence[model.AnyChange], base: str = "") -> list[Operation]:
+def operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
     """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
     builder = _Builder(pod, base)
     for change in changes:
@@ -21,7 +21,9 @@ def operations(pod: views.Pod, changes: Sequence[model.AnyChange], base: str = "
     return builder.operations
 
 
-def by_change(pod: views.Pod, changes: Sequence[model.AnyChange]) -> list[tuple[model.AnyChange, list[Operation]]]:
+def by_change(
+    pod: views.Pod, changes: Sequence[pod_changes.AnyChange]
+) -> list[tuple[pod_changes.AnyChange, list[Operation]]]:
     """Return each change with its operations. Concatenated, the operations are the patch."""
     builder = _Builder(pod)
     grouped = []
@@ -52,39 +54,39 @@ class _Builder:
         self._base = base
         self._created: set[str] = set()
 
-    def apply(self, change: model.AnyChange) -> None:
+    def apply(self, change: pod_changes.AnyChange) -> None:
         """Add the operations of one change."""
         _METHODS[type(change)](self, change)
 
-    def set_annotation(self, change: model.SetAnnotation) -> None:
+    def set_annotation(self, change: pod_changes.SetAnnotation) -> None:
         parent = self._ensure_parent("/metadata/annotations", self._pod.metadata.annotations_or_none, {})
         self._add(f"{parent}/{escape(change.key)}", change.value)
 
-    def set_label(self, change: model.SetLabel) -> None:
+    def set_label(self, change: pod_changes.SetLabel) -> None:
         parent = self._ensure_parent("/metadata/labels", self._pod.metadata.labels_or_none, {})
         self._add(f"{parent}/{escape(change.key)}", change.value)
 
-    def add_volume(self, change: model.AddVolume) -> None:
+    def add_volume(self, change: pod_changes.AddVolume) -> None:
         self._append("/spec/volumes", self._pod.spec.volumes_or_none, change.volume)
 
-    def add_init_container(self, change: model.AddInitContainer) -> None:
+    def add_init_container(self, change: pod_changes.AddInitContainer) -> None:
         self._append("/spec/initContainers", self._pod.spec.init_containers, change.init_container)
 
-    def add_mount(self, change: model.AddMount) -> None:
+    def add_mount(self, change: pod_changes.AddMount) -> None:
         existing = self._container(change.container).volume_mounts_or_none
         self._append(f"{_container_path(change.container)}/volumeMounts", existing, change.mount)
 
-    def add_capability(self, change: model.AddCapability) -> None:
+    def add_capability(self, change: pod_changes.AddCapability) -> None:
         context = self._context(change.container)
         existing = context.capabilities if context else None
         parent = self._ensure_parent(f"{_container_path(change.container)}/securityContext/capabilities", existing, {})
         self._append(f"{parent}/add", existing.add if existing else None, change.capability)
 
-    def set_privileged(self, change: model.SetPrivileged) -> None:
+    def set_privileged(self, change: pod_changes.SetPrivileged) -> None:
         self._context(change.container)
         self._add(f"{_container_path(change.container)}/securityContext/privileged", True)
 
-    def set_env(self, change: model.SetEnv) -> None:
+    def set_env(self, change: pod_changes.SetEnv) -> None:
         entry = {"name": change.name, "value": change.value}
         path = f"{_container_path(change.container)}/env"
         if change.index is None:
@@ -92,11 +94,11 @@ class _Builder:
         else:  # `add` with an index would insert an entry instead of replacing one
             self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
-    def unset_env(self, change: model.UnsetEnv) -> None:
+    def unset_env(self, change: pod_changes.UnsetEnv) -> None:
         path = f"{self._base}{_container_path(change.container)}/env/{change.index}"
         self.operations.append({"op": "remove", "path": path})
 
-    def add_resource(self, change: model.AddResource) -> None:
+    def add_resource(self, change: pod_changes.AddResource) -> None:
         resources = self._container(change.container).resources
         base = self._ensure_parent(f"/spec/containers/{change.container}/resources", resources, {})
         limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
@@ -131,17 +133,17 @@ class _Builder:
 
 
 _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
-    model.SetAnnotation: _Builder.set_annotation,
-    model.SetNetworks: _Builder.set_annotation,
-    model.SetLabel: _Builder.set_label,
-    model.AddVolume: _Builder.add_volume,
-    model.AddMount: _Builder.add_mount,
-    model.AddResource: _Builder.add_resource,
-    model.AddCapability: _Builder.add_capability,
-    model.SetPrivileged: _Builder.set_privileged,
-    model.SetEnv: _Builder.set_env,
-    model.UnsetEnv: _Builder.unset_env,
-    model.AddInitContainer: _Builder.add_init_container,
+    pod_changes.SetAnnotation: _Builder.set_annotation,
+    pod_changes.SetNetworks: _Builder.set_annotation,
+    pod_changes.SetLabel: _Builder.set_label,
+    pod_changes.AddVolume: _Builder.add_volume,
+    pod_changes.AddMount: _Builder.add_mount,
+    pod_changes.AddResource: _Builder.add_resource,
+    pod_changes.AddCapability: _Builder.add_capability,
+    pod_changes.SetPrivileged: _Builder.set_privileged,
+    pod_changes.SetEnv: _Builder.set_env,
+    pod_changes.UnsetEnv: _Builder.unset_env,
+    pod_changes.AddInitContainer: _Builder.add_init_container,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from railwright.fabric import admission, names, text, views
-from railwright.fabric.injection import facts, model, opt_in, plan
+from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, response_cache, wire
 
@@ -25,7 +25,7 @@ class Steps(NamedTuple):
 
     decode: Callable[[bytes], wire.Request[views.Pod]]
     plan: Callable[[views.Pod, policies.Policy, facts.ClusterFacts], plan.Outcome]
-    patch: Callable[[views.Pod, model.Injection], response_cache.CachedResponse]
+    patch: Callable[[views.Pod, pod_changes.Injection], response_cache.CachedResponse]
 
 
 def handle(
@@ -54,12 +54,12 @@ def handle(
         return _build_answer(request, pod, cached)
     outcome = steps.plan(pod, policy, cluster_facts)
     match outcome:
-        case model.NotOptedIn():
+        case pod_changes.NotOptedIn():
             awaits_namespace = opt_in.awaits_namespace(pod, policy.document, cluster_facts)
             return _reject_unknown_namespace(request, pod) if awaits_namespace else _allow(request, outcome.warnings)
-        case model.Refusal():
+        case pod_changes.Refusal():
             return _reject(request, pod, outcome)
-        case model.Injection():
+        case pod_changes.Injection():
             response = steps.patch(pod, outcome)
             if cache is not None and key is not None:
                 cache.add(key, response)
@@ -81,7 +81,7 @@ def _build_answer(
     )
 
 
-def _build_response(pod: views.Pod, injection: model.Injection) -> response_cache.CachedResponse:
+def _build_response(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
     operations = patch.operations(pod, injection.changes)
     response = wire.Response(
         operations=operations,
@@ -129,12 +129,12 @@ def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) 
     return _reject(request, pod, _build_refusal(request, pod, "namespace-unknown", problem))
 
 
-def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> model.Refusal:
+def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> pod_changes.Refusal:
     message = f"Pod {plan.title(pod, request.namespace)}: {problem}"
-    return model.Refusal("", reason, message, problem=problem)
+    return pod_changes.Refusal("", reason, message, problem=problem)
 
 
-def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: model.Refusal) -> answer.Answer:
+def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_changes.Refusal) -> answer.Answer:
     response = wire.Response(
         allowed=False,
         code=_FORBIDDEN,

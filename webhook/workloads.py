@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import admission, names, text
-from railwright.fabric.injection import facts, keys, model, opt_in, stored_templates, template_plan, templates
+from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored_templates, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import kinds, registry
@@ -62,7 +62,7 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
     plans, injected_count = [], 0
     for template in changed_templates:
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
-        if isinstance(outcome, model.Refusal):
+        if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
         injected_count += outcome.injection is not None
@@ -100,12 +100,12 @@ def _read(request: wire.WorkloadRequest, kind: kinds.WorkloadKind) -> _WorkloadR
     return _WorkloadReview(request, workload, before, applied)
 
 
-def _build_too_many(review: _WorkloadReview) -> model.Refusal:
+def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
     message = (
         f"{review.title}: more than {_MAX_TEMPLATES} of its templates opt in to a fabric; "
         "use `replicas` for equal templates, or split it into several workloads"
     )
-    return model.Refusal("", "templates", message)
+    return pod_changes.Refusal("", "templates", message)
 
 
 def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> answer.Answer:
@@ -123,10 +123,10 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
     )
 
 
-def _build_operations(template: templates.Template, changes: Sequence[model.AnyChange]) -> list[patch.Operation]:
+def _build_operations(template: templates.Template, changes: Sequence[pod_changes.AnyChange]) -> list[patch.Operation]:
     """Return the operations of one template, with pointers into the workload."""
     operations = patch.operations(template.pod, changes, template.pointer)
-    if template.written.metadata is None and any(isinstance(change, model.SetLabel) for change in changes):
+    if template.written.metadata is None and any(isinstance(change, pod_changes.SetLabel) for change in changes):
         return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *operations]
     return operations
 
@@ -256,7 +256,7 @@ def _build_answer(
     )
 
 
-def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: model.Refusal) -> answer.Answer:
+def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: pod_changes.Refusal) -> answer.Answer:
     message = text.limit(refusal.message, _MAX_MESSAGE)
     audit = {"fabric": refusal.fabric or "unknown", "refused": refusal.reason}
     response = wire.Response(allowed=False, code=_FORBIDDEN, message=message, cause=refusal.reason, audit=audit)

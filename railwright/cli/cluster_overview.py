@@ -12,7 +12,7 @@ from extender import watches
 from railwright.cli import kubeconfig, object_files, output, policies, policy_sources, waiting
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
-from railwright.fabric.overview import model, opted_in_pods, overview_builder
+from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
 from railwright.fabric.policy import model as policy_model
 
 _AT_ONCE = 6  # kinds read concurrently
@@ -30,7 +30,7 @@ class Sources(NamedTuple):
     policy: str = ""
 
 
-def read(options: Sources) -> model.Overview:
+def read(options: Sources) -> overview_types.Overview:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     if options.snapshot and not options.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")

@@ -11,8 +11,8 @@ from railwright.cli import output
 from railwright.cluster import documents, nodes
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, plan
-from railwright.fabric.injection import model as injection
-from railwright.fabric.lint import engine, fabric_context, model, rank_contexts, workloads
+from railwright.fabric.injection import pod_changes as injection
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.policy import model as policies
 
 _CONF = "nccl.conf"
@@ -31,7 +31,7 @@ class Located(msgspec.Struct, frozen=True):
     file: str
     line: int | None
     title: str
-    finding: model.Finding
+    finding: rule_types.Finding
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ def _looks_like_conf(text: str) -> bool:
 
 
 def _check_conf(path: str, text: str, context: Context) -> Report:
-    ranks = model.RankContext(
+    ranks = rule_types.RankContext(
         path, rank_contexts.read_file(text), fabric_context.build(_default_use(context)), nccl=context.nccl
     )
     located = []
@@ -215,12 +215,12 @@ def _list_images(prepared: Sequence[_InjectedTemplate]) -> Iterator[str]:
                 yield container.image
 
 
-def _list_passed(launcher: _InjectedTemplate) -> Iterator[model.Setting]:
+def _list_passed(launcher: _InjectedTemplate) -> Iterator[rule_types.Setting]:
     for index in range(len(launcher.pod.spec.containers)):
         yield from rank_contexts.list_passed(launcher.pod, index)
 
 
-def _mark_launcher(setting: model.Setting) -> model.Setting:
+def _mark_launcher(setting: rule_types.Setting) -> rule_types.Setting:
     return msgspec.structs.replace(setting, where=f"{LAUNCHER}{setting.where}")
 
 
@@ -233,7 +233,7 @@ def _find_line(
     template: _InjectedTemplate,
     index: int,
     launchers: Sequence[workloads.Path],
-    finding: model.Finding,
+    finding: rule_types.Finding,
 ) -> int:
     container = template.template.container(index)
     if finding.where.startswith(LAUNCHER):
@@ -242,7 +242,7 @@ def _find_line(
     return find_line(document, container, template.template.path, finding.name, finding.where)
 
 
-def _mark_injected(finding: model.Finding, template: _InjectedTemplate, index: int) -> model.Finding:
+def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, index: int) -> rule_types.Finding:
     if (index, finding.name) not in template.injected:
         return finding
     return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")

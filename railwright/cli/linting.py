@@ -9,7 +9,7 @@ from urllib import parse
 
 from railwright.cli import formats, lint_findings, output, policies
 from railwright.fabric import names, version
-from railwright.fabric.lint import engine, model
+from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import catalogue
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -116,7 +116,7 @@ def _print_rules(form: str) -> int:
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {model.Severity.ERROR: "error", model.Severity.WARNING: "warning", model.Severity.INFO: "note"}
+_LEVELS = {rule_types.Severity.ERROR: "error", rule_types.Severity.WARNING: "warning", rule_types.Severity.INFO: "note"}
 
 
 def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[st
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _build_rule(rule: model.Rule) -> dict[str, Any]:
+def _build_rule(rule: rule_types.Rule) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from railwright.cli import cluster_overview, formats, output
-from railwright.fabric.overview import model
+from railwright.fabric.overview import overview_types
 
 _STYLES = {"placed": "", "starting": "yellow", "waiting": "yellow", "unplaceable": "bold red"}
 
@@ -28,7 +28,7 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if any(gang.state == "unplaceable" for gang in gangs) else output.OK
 
 
-def _require_fabric(name: str, overview: model.Overview) -> None:
+def _require_fabric(name: str, overview: overview_types.Overview) -> None:
     """Raise UnreadableError for an undefined fabric; an empty table would look like success."""
     fabrics = dict.fromkeys([*overview.site.fabrics, *(gang.fabric for gang in overview.gangs if gang.fabric)])
     if name and name not in fabrics:
@@ -36,7 +36,7 @@ def _require_fabric(name: str, overview: model.Overview) -> None:
         raise output.UnreadableError(f"--fabric {name}: not defined in the policy (defined: {defined})")
 
 
-def _describe_filters(arguments: argparse.Namespace, overview: model.Overview) -> str:
+def _describe_filters(arguments: argparse.Namespace, overview: overview_types.Overview) -> str:
     """Return the message for an empty table: the filters, and the namespaces that have gangs."""
     filters = "".join(
         [
@@ -50,7 +50,7 @@ def _describe_filters(arguments: argparse.Namespace, overview: model.Overview) -
     return f"no gangs of opted-in pods{filters}{hint}"
 
 
-def _matches(gang: model.Gang, arguments: argparse.Namespace) -> bool:
+def _matches(gang: overview_types.Gang, arguments: argparse.Namespace) -> bool:
     return (
         arguments.namespace in ("", gang.namespace)
         and arguments.fabric in ("", gang.fabric)
@@ -59,7 +59,7 @@ def _matches(gang: model.Gang, arguments: argparse.Namespace) -> bool:
 
 
 def _print_gangs(
-    gangs: list[model.Gang], overview: model.Overview, arguments: argparse.Namespace, *, wide: bool
+    gangs: list[overview_types.Gang], overview: overview_types.Overview, arguments: argparse.Namespace, *, wide: bool
 ) -> None:
     if not gangs:
         print(output.visible(_describe_filters(arguments, overview)))
@@ -84,7 +84,7 @@ def _print_gangs(
     )
 
 
-def _format_gang(gang: model.Gang, *, wide: bool) -> tuple[str, ...]:
+def _format_gang(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
     return (
         gang.namespace,
         gang.name,
@@ -132,11 +132,13 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if has_findings else output.OK
 
 
-def _has_dead_rail(node: model.Node) -> bool:
+def _has_dead_rail(node: overview_types.Node) -> bool:
     return not {"d", "w"}.isdisjoint(node.rails)
 
 
-def _print_fabric(fabric: model.Fabric, leaves: list[model.Leaf], arguments: argparse.Namespace) -> None:
+def _print_fabric(
+    fabric: overview_types.Fabric, leaves: list[overview_types.Leaf], arguments: argparse.Namespace
+) -> None:
     counts = f"{fabric.rails_free} free, {fabric.rails_busy} busy, {fabric.rails_dead} dead"
     output.print_styled(
         (fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {len(fabric.rails)} rails: {counts}", "")
@@ -160,7 +162,7 @@ def _print_fabric(fabric: model.Fabric, leaves: list[model.Leaf], arguments: arg
 
 
 def _list_rows(
-    leaves: Iterable[model.Leaf], *, each_node: bool, dead_only: bool
+    leaves: Iterable[overview_types.Leaf], *, each_node: bool, dead_only: bool
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (cells, style) of a row for each spine, leaf and node, in tree order."""
     before: tuple[str, ...] = ()
@@ -182,14 +184,14 @@ def _list_rows(
             yield _format_node(node, depth + 1)
 
 
-def _format_node(node: model.Node, depth: int) -> tuple[tuple[str, ...], str]:
+def _format_node(node: overview_types.Node, depth: int) -> tuple[tuple[str, ...], str]:
     pods = ", ".join(pod.pod for pod in node.pods)
     note = "; ".join(filter(None, (node.note, pods)))
     style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
     return ((f"{'  ' * depth}{node.name}", node.rails, *_count_rails([node]), note or "-"), style)
 
 
-def _count_rails(nodes: Iterable[model.Node]) -> tuple[str, str, str]:
+def _count_rails(nodes: Iterable[overview_types.Node]) -> tuple[str, str, str]:
     """Return the numbers of free, busy and dead rails. A degraded rail is busy if a pod uses it, else free."""
     letters: Counter[str] = Counter()
     for node in nodes:

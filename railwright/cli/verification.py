@@ -12,7 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from railwright.cli import formats, output, policies, waiting
-from railwright.fabric.verification import expectations, jobs, model, report
+from railwright.fabric.verification import expectations, jobs, log_types, report
 
 # --- the job ----------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ def report_log(arguments: argparse.Namespace) -> int:
     with waiting.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
     _FORMS[arguments.output](assessment)
-    codes = {model.RDMA: output.OK, model.UNKNOWN: output.UNUSABLE}
+    codes = {log_types.RDMA: output.OK, log_types.UNKNOWN: output.UNUSABLE}
     return codes.get(assessment.state, output.FINDINGS)
 
 
@@ -89,12 +89,12 @@ def _read_lines(file: BinaryIO) -> Iterator[str]:
             yield line.decode(errors="replace")
 
 
-def _build_expectation(arguments: argparse.Namespace) -> model.Expected:
+def _build_expectation(arguments: argparse.Namespace) -> log_types.Expected:
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
     has_source = arguments.policy or arguments.kubeconfig or arguments.context
     if not has_source and not (arguments.fabric and arguments.rails is None):
-        return model.Expected(rails=arguments.rails)
+        return log_types.Expected(rails=arguments.rails)
     policy = policies.read(arguments.policy, arguments.kubeconfig, arguments.context)
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
@@ -103,11 +103,11 @@ def _build_expectation(arguments: argparse.Namespace) -> model.Expected:
     return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
 
 
-def _print_line(assessment: model.Report) -> None:
+def _print_line(assessment: log_types.Report) -> None:
     output.print_styled((assessment.line, _STYLES[assessment.state]))
 
 
-def _print_pods(assessment: model.Report) -> None:
+def _print_pods(assessment: log_types.Report) -> None:
     _print_line(assessment)
     columns = (
         formats.Column("POD"),
@@ -133,7 +133,7 @@ def _print_pods(assessment: model.Report) -> None:
     formats.print_table(columns, rows)
 
 
-_FORMS: Mapping[str, Callable[[model.Report], None]] = {
+_FORMS: Mapping[str, Callable[[log_types.Report], None]] = {
     "text": _print_line,
     "wide": _print_pods,
     "json": formats.print_json,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.lint import engine, model
+from railwright.fabric.lint import engine, rule_types
 
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
@@ -24,7 +24,7 @@ def all_rules() -> str:
     return "\n\n".join(map(_format_rule, engine.list_rules()))
 
 
-def _format_rule(rule: model.Rule) -> str:
+def _format_rule(rule: rule_types.Rule) -> str:
     parts = [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
         f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
@@ -35,7 +35,7 @@ def _format_rule(rule: model.Rule) -> str:
     return "\n\n".join(parts)
 
 
-def _format_examples(word: str, examples: Iterable[model.Example], rule: model.Rule) -> Iterator[str]:
+def _format_examples(word: str, examples: Iterable[rule_types.Example], rule: rule_types.Rule) -> Iterator[str]:
     """Yield each example: its settings, the context of its ranks, and the messages of the rule."""
     for example in examples:
         context = "; ".join(_list_context(example.context))
@@ -45,19 +45,19 @@ def _format_examples(word: str, examples: Iterable[model.Example], rule: model.R
         yield f"{title}:\n\n```text\n{lines}{messages}\n```"
 
 
-def _format_setting(setting: model.Setting) -> str:
-    origin = "" if setting.origin is model.Origin.ENV else f"   # {setting.where or setting.origin}"
+def _format_setting(setting: rule_types.Setting) -> str:
+    origin = "" if setting.origin is rule_types.Origin.ENV else f"   # {setting.where or setting.origin}"
     return f"{setting.name}={'(from elsewhere)' if setting.value is None else setting.value}{origin}"
 
 
-def _list_context(ranks: model.RankContext) -> Iterator[str]:
+def _list_context(ranks: rule_types.RankContext) -> Iterator[str]:
     """Yield the fields of an example that differ from their defaults."""
-    plain = msgspec.structs.asdict(model.RankContext(""))
+    plain = msgspec.structs.asdict(rule_types.RankContext(""))
     for key, value in msgspec.structs.asdict(ranks).items():
         if key not in _OWN and value != plain[key]:
             written = ".".join(map(str, value)) if key == "nccl" else value  # a release
             yield f"{key.replace('_', ' ')} {_format_value(written)}"
-    blank = msgspec.structs.asdict(model.FabricContext())
+    blank = msgspec.structs.asdict(rule_types.FabricContext())
     for key, value in msgspec.structs.asdict(ranks.fabric_context).items():
         if value != blank[key] and key != "fabric":
             yield f"{key.replace('_', ' ')} {_format_value(value)}"

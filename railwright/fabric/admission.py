@@ -3,7 +3,7 @@
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.injection import facts, model, template_plan, templates
+from railwright.fabric.injection import facts, pod_changes, template_plan, templates
 from railwright.fabric.injection import plan as injection
 from railwright.fabric.lint import admission as lint
 from railwright.fabric.lint import fabric_context
@@ -15,17 +15,17 @@ _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real
 def plan(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> injection.Outcome:
     """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content."""
     outcome = injection.plan(pod, policy, cluster)
-    if not isinstance(outcome, model.Injection):
+    if not isinstance(outcome, pod_changes.Injection):
         return outcome
     return _add_warnings(outcome, lint_injected(outcome, policy))
 
 
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
-) -> template_plan.TemplatePlan | model.Refusal:
+) -> template_plan.TemplatePlan | pod_changes.Refusal:
     """Return the plan of a pod template, with the warnings of lint. `workload_name` is used in messages."""
     outcome = template_plan.plan_template(template, policy, cluster, workload_name)
-    if isinstance(outcome, model.Refusal) or outcome.injection is None:
+    if isinstance(outcome, pod_changes.Refusal) or outcome.injection is None:
         return outcome
     warnings = lint_injected(outcome.injection, policy)
     return msgspec.structs.replace(
@@ -35,19 +35,19 @@ def plan_template(
     )
 
 
-def lint_injected(injected: model.Injection, policy: policies.Policy) -> tuple[str, ...]:
+def lint_injected(injected: pod_changes.Injection, policy: policies.Policy) -> tuple[str, ...]:
     """Return the warnings of lint about a pod after its injection."""
     if len(injected.changes) > _MAX_CHANGES:
         return lint.TOO_LARGE
     return policy.compile_once(lint.Linter).list_warnings(_describe(injected))
 
 
-def find_use(injected: model.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
+def find_use(injected: pod_changes.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
     """Return what the ranks of a pod use of its fabric."""
     return lint.find_use(_describe(injected), document)
 
 
-def _describe(injected: model.Injection) -> lint.InjectedPod:
+def _describe(injected: pod_changes.Injection) -> lint.InjectedPod:
     return lint.InjectedPod(
         pod=injected.pod,
         networks=injected.networks,
@@ -59,5 +59,5 @@ def _describe(injected: model.Injection) -> lint.InjectedPod:
     )
 
 
-def _add_warnings(injected: model.Injection, warnings: tuple[str, ...]) -> model.Injection:
+def _add_warnings(injected: pod_changes.Injection, warnings: tuple[str, ...]) -> pod_changes.Injection:
     return msgspec.structs.replace(injected, warnings=injected.warnings + warnings) if warnings else injected

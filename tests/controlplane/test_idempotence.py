@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from plane import api, peer, waiting
 
-from railwright.fabric.injection import facts, model
+from railwright.fabric.injection import facts, pod_changes
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -109,7 +109,7 @@ def predicted(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
     tree = acted(tree, peer.BEFORE)
     for last in (False, True):
         outcome = admitting.planned(tree, by, at)
-        if isinstance(outcome, model.Refusal):
+        if isinstance(outcome, pod_changes.Refusal):
             return outcome.message
         tree = admitting.admitted(tree, by, at)
         if not last:

@@ -6,7 +6,7 @@ import admitting
 import pytest
 
 from railwright.fabric import intent
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 
 RAILS = ("rail0", "rail1", "rail2", "a-b")
 RESOURCES = {name: f"example.com/{name}" for name in RAILS}
@@ -32,13 +32,13 @@ def find_counted(tree: dict) -> tuple[str, ...]:
 @pytest.mark.parametrize("rails", [None, "1", " 4 ", "rail0", "rail2, rail0", "rail0-rail2", "a-b", "rail1-a-b,rail1"])
 def test_placement_counts_the_rails_that_admission_gives(rails):
     planned = admitting.planned(pod(rails), POLICY)
-    assert isinstance(planned, model.Injection)
+    assert isinstance(planned, pod_changes.Injection)
     assert find_counted(pod(rails)) == planned.rails
 
 
 @pytest.mark.parametrize("rails", INVALID)
 def test_an_invalid_annotation_is_rejected_by_admission_and_counts_as_absent_for_placement(rails):
-    assert isinstance(admitting.planned(pod(rails), POLICY), model.Refusal)
+    assert isinstance(admitting.planned(pod(rails), POLICY), pod_changes.Refusal)
     assert find_counted(pod(rails)) == RAILS
 
 

@@ -116,9 +116,9 @@ def test_what_multus_would_reject_is_refused_with_the_item_and_the_fix(text, sai
         ("a@net2,b", 0, "entry 2: is given the automatic name 'net2', which is the interface of entry 1"),
         ("a@net3,b", 1, "entry 2: is given the automatic name 'net3'"),
         ("a@net1", 1, "entry 1: asks for interface 'net1', which is network 1 of those attached to every pod"),
-        ("a@eth0", 0, "which is the pod's cluster network; name it differently"),
-        ("a@ens3", 0, "which is the pod's primary interface; name it differently"),
-        ("a@lo", 0, "which is the loopback interface; name it differently"),
+        ("a@eth0", 0, "which is the pod's cluster network; rename it"),
+        ("a@ens3", 0, "which is the pod's primary interface; rename it"),
+        ("a@lo", 0, "which is the loopback interface; rename it"),
     ],
 )
 def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, cluster_wide, said):

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import expected_entries, model, snapshots, webhook_configurations
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, expected_entries, snapshots, webhook_configurations
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import intent, names
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
@@ -77,14 +77,14 @@ def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: document
     return Plan(name, given or allowed[0])
 
 
-def _check_dry_runs(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+def _check_dry_runs(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
     if snapshot.policy is None:
         yield skip("there is no valid policy to test")
     for dry_run in snapshot.dry_runs:
         yield skip(dry_run.problem, subject=dry_run.fabric) if dry_run.problem else _check_dry_run(dry_run)
 
 
-def _check_dry_run(dry_run: snapshots.DryRun) -> model.Assessment:
+def _check_dry_run(dry_run: snapshots.DryRun) -> check_rows.Assessment:
     subject, location = dry_run.fabric, f"in namespace {dry_run.namespace}"
     if dry_run.forbidden:
         return skip(f"you may not create pods {location}; give --namespace-for-probe", subject=subject)
@@ -99,7 +99,7 @@ def _check_dry_run(dry_run: snapshots.DryRun) -> model.Assessment:
     return ok(f"{location}", subject=subject)
 
 
-def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
     text = snapshot.policy_text
     result = None if text is None else snapshots.read_policy(text)
     for dry_run in snapshot.dry_runs:
@@ -124,7 +124,7 @@ def _parse_record(dry_run: snapshots.DryRun) -> intent.Record | None:
         return intent.Record()
 
 
-def _check_policies(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     """Check the ValidatingAdmissionPolicies that reject opted-in pods without an injection record."""
     if "admission-policies" in snapshot.unknown:
         return skip("the API server has no kind ValidatingAdmissionPolicy")
@@ -239,7 +239,7 @@ def list_rows() -> Iterator[Row]:
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
 
 
-def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     labels = {
         snapshots.get_name(item): snapshots.get_path(item, "metadata", "labels") or {}
         for item in snapshot.all("namespaces")
@@ -259,7 +259,7 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(snapshots.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
-def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     recent = [event for event in snapshot.all("refusals") if snapshot.now - _get_time(event) < _RECENT]
     if not recent:
         return ok("none in the last hour")

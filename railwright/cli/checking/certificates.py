@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import bundle, trust
-from railwright.cli.checking import installation, model, snapshots
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, installation, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
@@ -55,8 +55,8 @@ def parse_bundle(hook: Mapping[str, Any]) -> tuple[x509.Certificate, ...]:
     return _parse_certificates(_decode(encoded))
 
 
-def _check_secret(server: str) -> model.Assess:
-    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_secret(server: str) -> check_rows.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
@@ -74,11 +74,11 @@ def _check_secret(server: str) -> model.Assess:
 
 
 def _require_chain(
-    server: str, assess: Callable[[snapshots.ClusterSnapshot, Chain, Any], model.Assessment]
-) -> model.Assess:
+    server: str, assess: Callable[[snapshots.ClusterSnapshot, Chain, Any], check_rows.Assessment]
+) -> check_rows.Assess:
     """Return a check of a readable certificate. The row NAME-secret, which runs before, fails for unreadable ones."""
 
-    def assess_secret(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    def assess_secret(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
@@ -88,7 +88,7 @@ def _require_chain(
     return assess_secret
 
 
-def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> model.Assessment:
+def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> check_rows.Assessment:
     if not trust.is_key_of(chain[0], _get_data(secret, "tls.key")):
         return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()
@@ -96,8 +96,8 @@ def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> m
 
 def _check_names(
     hosts: Callable[[snapshots.ClusterSnapshot], Iterable[str]],
-) -> Callable[[snapshots.ClusterSnapshot, Chain, Any], model.Assessment]:
-    def assess(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> model.Assessment:
+) -> Callable[[snapshots.ClusterSnapshot, Chain, Any], check_rows.Assessment]:
+    def assess(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> check_rows.Assessment:
         host_names = list(dict.fromkeys(hosts(snapshot)))
         missing = [host for host in host_names if not _covers(chain[0], host)]
         if missing:
@@ -107,7 +107,7 @@ def _check_names(
     return assess
 
 
-def _check_validity(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> model.Assessment:
+def _check_validity(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: Any) -> check_rows.Assessment:
     begin, end = chain[0].not_valid_before_utc, chain[0].not_valid_after_utc
     if snapshot.now >= end:
         return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago")
@@ -121,7 +121,7 @@ def _check_validity(snapshot: snapshots.ClusterSnapshot, chain: Chain, _secret: 
     return ok(f"{_format_duration(left)} left, until {end:%Y-%m-%d}")
 
 
-def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if not snapshot.hooks:
         return skip("there is no webhook configuration of railwright")
     chain = _get_webhook_chain(snapshot)
@@ -134,7 +134,7 @@ def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(count if chain else f"{count}; the webhook's own certificate was not readable")
 
 
-def _check_ca(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     chain = _get_webhook_chain(snapshot)
     ends: list[dt.datetime] = []
     for hook in snapshot.hooks:
@@ -154,7 +154,7 @@ def _check_ca(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(f"{_format_duration(left)} left, until {end:%Y-%m-%d}")
 
 
-def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     annotations = snapshots.get_path(snapshot.one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations") or {}
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
@@ -170,7 +170,7 @@ def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
             "the Secret"
         )
     readiness = installation.check_replicas(snapshot, deployment)
-    if readiness.state is not model.State.OK:
+    if readiness.state is not check_rows.State.OK:
         return readiness
     lease = snapshot.find("leases", snapshots.CERTS)
     problem = snapshots.find_lease_problem(lease, snapshot.now) if lease else "does not exist"

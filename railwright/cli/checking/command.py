@@ -18,9 +18,9 @@ from railwright.cli import formats, kubeconfig, output
 from railwright.cli.checking import (
     admission,
     certificates,
+    check_rows,
     installation,
     kubernetes,
-    model,
     policy,
     rails,
     reader,
@@ -35,16 +35,16 @@ _CALL_SECONDS = 15.0  # per API call; a user is waiting
 _PIPED_WIDTH, _PICTURE_WIDTH = 200, 140  # columns without a terminal, and of the SVG
 
 # All checks, in the order in which they run and are printed.
-GROUPS: tuple[model.Group, ...] = (
-    model.Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
-    model.Group("installation", tuple(installation.list_rows())),
-    model.Group("certificates", tuple(certificates.list_rows())),
-    model.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
-    model.Group("policy", tuple(policy.list_rows())),
-    model.Group("nodes and rails", (*kubernetes.list_dependency_rows(), *rails.list_rows())),
-    model.Group("admission", tuple(admission.list_rows())),
-    model.Group("scheduling", tuple(scheduling.list_rows())),
-    model.Group("pods", tuple(admission.list_pod_rows())),
+GROUPS: tuple[check_rows.Group, ...] = (
+    check_rows.Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
+    check_rows.Group("installation", tuple(installation.list_rows())),
+    check_rows.Group("certificates", tuple(certificates.list_rows())),
+    check_rows.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
+    check_rows.Group("policy", tuple(policy.list_rows())),
+    check_rows.Group("nodes and rails", (*kubernetes.list_dependency_rows(), *rails.list_rows())),
+    check_rows.Group("admission", tuple(admission.list_rows())),
+    check_rows.Group("scheduling", tuple(scheduling.list_rows())),
+    check_rows.Group("pods", tuple(admission.list_pod_rows())),
 )
 
 
@@ -62,7 +62,7 @@ async def _check(arguments: argparse.Namespace) -> int:
     )
     try:
 
-        async def run_checks() -> tuple[model.Result, ...]:
+        async def run_checks() -> tuple[check_rows.Result, ...]:
             snapshot = await reader.read_cluster(
                 client,
                 server=client.host,
@@ -70,14 +70,14 @@ async def _check(arguments: argparse.Namespace) -> int:
                 probing=arguments.namespace_for_probe,
                 before=arguments.pre,
             )
-            return model.run_checks(GROUPS, snapshot, before=arguments.pre)
+            return check_rows.run_checks(GROUPS, snapshot, before=arguments.pre)
 
         results = await _run_until_passed(run_checks, arguments)
     finally:
         await client.close()
     code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     _print_results(arguments, results, client, good=code == output.OK)
-    if code == output.UNUSABLE and not model.is_unreachable(results):
+    if code == output.UNUSABLE and not check_rows.is_unreachable(results):
         print(
             "railwright: some checks could not run, so the result is incomplete; see the skipped rows for the reasons",
             file=sys.stderr,
@@ -85,31 +85,31 @@ async def _check(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _get_exit_code(results: Sequence[model.Result], *, strict: bool, allow_unread: bool) -> int:
+def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_unread: bool) -> int:
     """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
-    if model.is_unreachable(results):
+    if check_rows.is_unreachable(results):
         return output.UNUSABLE
-    if model.has_failures(results, strict=strict):
+    if check_rows.has_failures(results, strict=strict):
         return output.FINDINGS
-    return output.UNUSABLE if model.has_unread(results) and not allow_unread else output.OK
+    return output.UNUSABLE if check_rows.has_unread(results) and not allow_unread else output.OK
 
 
 async def _run_until_passed(
-    run_checks: Callable[[], Awaitable[tuple[model.Result, ...]]], arguments: argparse.Namespace
-) -> tuple[model.Result, ...]:
+    run_checks: Callable[[], Awaitable[tuple[check_rows.Result, ...]]], arguments: argparse.Namespace
+) -> tuple[check_rows.Result, ...]:
     """Repeat the checks until none fails or time is up.
 
     Meanwhile a terminal shows the rows; other outputs get a line when the failing rows change.
     """
     end = time.monotonic() + arguments.wait
     results = await run_checks()
-    if not arguments.wait or not model.has_failures(results, strict=arguments.strict):
+    if not arguments.wait or not check_rows.has_failures(results, strict=arguments.strict):
         return results
     screen = console.Console(stderr=True, highlight=False)
     reported: tuple[str, ...] = ()
     with live.Live(console=screen, transient=True, auto_refresh=False) as view:
-        while model.has_failures(results, strict=arguments.strict) and time.monotonic() < end:
-            failing = tuple(result.check for result in results if result.state is model.State.FAIL)
+        while check_rows.has_failures(results, strict=arguments.strict) and time.monotonic() < end:
+            failing = tuple(result.check for result in results if result.state is check_rows.State.FAIL)
             if screen.is_terminal:
                 view.update(render(results), refresh=True)
             elif failing != reported:
@@ -121,7 +121,7 @@ async def _run_until_passed(
 
 
 def _print_results(
-    arguments: argparse.Namespace, results: Sequence[model.Result], client: clients.Client, *, good: bool
+    arguments: argparse.Namespace, results: Sequence[check_rows.Result], client: clients.Client, *, good: bool
 ) -> None:
     if arguments.output == "json":
         formats.print_json(
@@ -140,17 +140,22 @@ def _print_results(
         arguments.svg.write_text(output.offline(screen.export_svg(title="railwright check")), encoding="utf-8")
 
 
-_MARKS: dict[model.State, tuple[str, str]] = {
-    model.State.OK: ("√", "green"),
-    model.State.WARN: ("‼", "yellow"),
-    model.State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
-    model.State.SKIP: ("-", "dim"),
+_MARKS: dict[check_rows.State, tuple[str, str]] = {
+    check_rows.State.OK: ("√", "green"),
+    check_rows.State.WARN: ("‼", "yellow"),
+    check_rows.State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
+    check_rows.State.SKIP: ("-", "dim"),
 }
-_WORDS = {model.State.FAIL: "failed", model.State.WARN: "warned", model.State.OK: "passed", model.State.SKIP: "skipped"}
+_WORDS = {
+    check_rows.State.FAIL: "failed",
+    check_rows.State.WARN: "warned",
+    check_rows.State.OK: "passed",
+    check_rows.State.SKIP: "skipped",
+}
 _INDENT = "    "
 
 
-def render(results: Sequence[model.Result]) -> Group:
+def render(results: Sequence[check_rows.Result]) -> Group:
     """Return all results, by group, and the summary."""
     parts: list[Text] = []
     for group, rows in itertools.groupby(results, key=lambda result: result.group):
@@ -158,15 +163,17 @@ def render(results: Sequence[model.Result]) -> Group:
     return Group(*parts, build_summary(results))
 
 
-def build_summary(results: Sequence[model.Result]) -> Text:
+def build_summary(results: Sequence[check_rows.Result]) -> Text:
     """Return the last line: the number of results by state."""
     counts = collections.Counter(result.state for result in results)
     totals = ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state])
-    style = "red" if counts[model.State.FAIL] else "yellow" if counts[model.State.WARN] else "green"
+    style = "red" if counts[check_rows.State.FAIL] else "yellow" if counts[check_rows.State.WARN] else "green"
     return Text(f"{len(results)} checks: {totals}", style=f"bold {style}")
 
 
-def build_document(results: Sequence[model.Result], *, server: str, namespace: str, version: str, good: bool) -> Any:
+def build_document(
+    results: Sequence[check_rows.Result], *, server: str, namespace: str, version: str, good: bool
+) -> Any:
     """Return the output of `-o json`, documented in docs/check.md. Fields are added, never renamed or removed."""
     counts = collections.Counter(result.state for result in results)
     return {
@@ -174,16 +181,16 @@ def build_document(results: Sequence[model.Result], *, server: str, namespace: s
         "server": server,
         "namespace": namespace,
         "ok": good,
-        "counts": {state.value: counts[state] for state in model.State},
+        "counts": {state.value: counts[state] for state in check_rows.State},
         "checks": list(results),
     }
 
 
-def _render_row(row: model.Result) -> list[Text]:
+def _render_row(row: check_rows.Result) -> list[Text]:
     mark, style = _MARKS[row.state]
     name = f"{row.name} ({row.subject})" if row.subject else row.name
     first, *more = row.detail.splitlines() or [""]
-    if row.state in (model.State.FAIL, model.State.WARN):
+    if row.state in (check_rows.State.FAIL, check_rows.State.WARN):
         details = [Text(_INDENT + output.visible(line), style=style) for line in (first, *more) if line]
         return [
             Text.assemble((mark, style), (f" {output.visible(name)}", "")),
@@ -192,5 +199,5 @@ def _render_row(row: model.Result) -> list[Text]:
             Text.assemble((f"{_INDENT}see: ", "bold"), (row.link, "cyan")),
         ]
     detail = f": {output.visible(row.detail)}" if row.detail else ""
-    quiet = "dim" if row.state is model.State.SKIP else ""
+    quiet = "dim" if row.state is check_rows.State.SKIP else ""
     return [Text.assemble((mark, style), (f" {output.visible(name)}", quiet), (detail, "dim"))]

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import model, snapshots
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import names, version
 
 _INSTALL = "kubectl apply -k manifests/base"
@@ -28,7 +28,7 @@ def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> t
     )
 
 
-def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     manifest = snapshot.find("namespaces", snapshot.namespace)
     if manifest is None:
         return fail(
@@ -39,8 +39,8 @@ def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(snapshot.namespace)
 
 
-def _check_deployment(server: str, *, optional: bool = False) -> model.Assess:
-    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_deployment(server: str, *, optional: bool = False) -> check_rows.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         if snapshot.find("deployments", server) is not None:
             return ok()
         if optional:
@@ -51,18 +51,18 @@ def _check_deployment(server: str, *, optional: bool = False) -> model.Assess:
 
 
 def require_deployment(
-    server: str, assess: Callable[[snapshots.ClusterSnapshot, Any], model.Assessment]
-) -> model.Assess:
+    server: str, assess: Callable[[snapshots.ClusterSnapshot, Any], check_rows.Assessment]
+) -> check_rows.Assess:
     """Return `assess` for a Deployment by name; it skips if the Deployment does not exist."""
 
-    def assess_deployment(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    def assess_deployment(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         deployment = snapshot.find("deployments", server)
         return skip(f"Deployment {server} does not exist") if deployment is None else assess(snapshot, deployment)
 
     return assess_deployment
 
 
-def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
     """Check that all replicas are ready. The detail names the reasons in the status of their pods."""
     desired = snapshots.get_path(deployment, "spec", "replicas")
     desired = 1 if desired is None else int(desired)
@@ -85,7 +85,7 @@ def _has_no_policy(snapshot: snapshots.ClusterSnapshot) -> bool:
     return snapshot.one("policy") is None and "policy" not in snapshot.unread
 
 
-def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
     desired = snapshots.get_path(deployment, "spec", "replicas")
     if desired is not None and desired < 2:
         return warn(f"{desired} replica: opted-in pods cannot be created while it restarts or its node is drained")
@@ -99,7 +99,7 @@ def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping
     return ok(f"{desired or 1} replicas on {len(nodes)} nodes")
 
 
-def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> model.Assessment:
+def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
     labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
     budgets = [
         budget
@@ -123,7 +123,7 @@ def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, 
     return ok(_get_name(budget))
 
 
-def _check_images(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_images(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     images = {
         name: container["image"]
         for name in (snapshots.WEBHOOK, snapshots.EXTENDER, snapshots.CERTS)
@@ -144,8 +144,8 @@ def _check_images(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(image)
 
 
-def _check_endpoints(service: str) -> model.Assess:
-    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_endpoints(service: str) -> check_rows.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         if snapshot.find("services", service) is None:
             if (
                 service == snapshots.WEBHOOK
@@ -251,12 +251,12 @@ def list_extender_rows() -> Iterator[Row]:
     yield from _list_server_rows("extender", snapshots.EXTENDER, optional=True)
 
 
-def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     """Check that the extender's Service has ready endpoints. Skip if the extender is not installed."""
     if snapshot.find("deployments", snapshots.EXTENDER) is None:
         return skip(f"there is no Deployment {snapshots.EXTENDER}")
     assessment = _check_endpoints(snapshots.EXTENDER)(snapshot)
-    assert isinstance(assessment, model.Assessment)  # noqa: S101 - the function above returns one
+    assert isinstance(assessment, check_rows.Assessment)  # noqa: S101 - the function above returns one
     return assessment
 
 

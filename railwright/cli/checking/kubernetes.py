@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from railwright.cli.checking import model, snapshots
-from railwright.cli.checking.model import Phase, Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Phase, Row, fail, ok, skip, warn
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
 INSTALL_PERMISSIONS: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource of each kind in manifests/base
@@ -34,13 +34,13 @@ def format_permission(verb: str, group: str, resource: str) -> str:
     return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
 
 
-def _check_reachable(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_reachable(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if "version" in snapshot.unread:
         return fail(snapshot.unread["version"], unread=True)
     return ok(snapshot.server)
 
 
-def _check_version(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_version(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     git_version = snapshots.get_path(snapshot.one("version"), "gitVersion") or ""
     match = re.match(r"v?(\d+)\.(\d+)", str(git_version))
     if match is None:
@@ -50,7 +50,7 @@ def _check_version(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(str(git_version))
 
 
-def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if snapshot.forbidden:
         return warn(
             f"you may not {snapshots.join_limited(snapshot.forbidden, 3)}; checks that need it are skipped",
@@ -60,7 +60,7 @@ def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok()
 
 
-def _check_install_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_install_permissions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     required = [format_permission(*permission) for permission in INSTALL_PERMISSIONS]
     denied = [permission for permission in required if snapshot.may.get(permission) is False]
     if denied:
@@ -70,7 +70,7 @@ def _check_install_permissions(snapshot: snapshots.ClusterSnapshot) -> model.Ass
     return ok()
 
 
-def _check_multus(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_multus(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     rail_networks = (
         [rail.network for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]
         if snapshot.policy
@@ -85,7 +85,7 @@ def _check_multus(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return skip("not installed, and no rail of the policy has `network`")
 
 
-def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     resources = snapshots.list_accelerators(snapshot)
     accelerated = snapshots.list_accelerated(snapshot)
     if not accelerated:
@@ -93,7 +93,7 @@ def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> model.Assessment
     return ok(f"{len(accelerated)} of {len(snapshot.all('nodes'))} nodes have {', '.join(resources)}")
 
 
-def _check_pools(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     accelerators = set(snapshots.list_accelerators(snapshot))
     node_counts: dict[str, int] = {}
     for node in snapshot.all("nodes"):
@@ -107,7 +107,7 @@ def _check_pools(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(snapshots.join_limited((f"{name} on {count}" for name, count in sorted(node_counts.items())), 8))
 
 
-def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if "queues" in snapshot.unknown:
         return skip("not installed; kube-scheduler places gangs pod by pod")
     return ok(snapshots.format_count(len(snapshot.all("queues")), "queue"))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from railwright.cli.checking import model, snapshots
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cli.checking.installation import CREATE_POLICY
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
 from railwright.cluster import policies
 from railwright.fabric import intent, names
 from railwright.fabric.policy import selectors
@@ -14,7 +14,7 @@ _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
 _MOST = 20  # errors printed; a user with more fixes these first
 
 
-def _check_exists(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if snapshot.one("policy") is None:
         return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
     if snapshot.policy_text is None:
@@ -25,7 +25,7 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok()
 
 
-def _check_valid(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_valid(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     text = snapshot.policy_text
     result = snapshots.read_policy(text or "")
     if isinstance(result, policies.Rejected):
@@ -39,7 +39,7 @@ def _check_valid(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     )
 
 
-def _check_default(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_default(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if snapshot.policy is None:
         return skip("there is no valid policy")
     if snapshot.policy.default_fabric is None:
@@ -47,7 +47,7 @@ def _check_default(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(snapshot.policy.default_fabric)
 
 
-def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     document = snapshot.policy
     if document is None:
         return skip("there is no valid policy")

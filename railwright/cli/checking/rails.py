@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from railwright.cli.checking import model, snapshots
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import hypernodes, names, topology, views
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
@@ -17,20 +17,20 @@ _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
 Fabric = documents.Fabric
 
 
-def _for_each_fabric(assess: Callable[[snapshots.ClusterSnapshot, Fabric], model.Assessment]) -> model.Assess:
+def _for_each_fabric(assess: Callable[[snapshots.ClusterSnapshot, Fabric], check_rows.Assessment]) -> check_rows.Assess:
     """Return a check that runs `assess` for each fabric with rails."""
 
-    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[model.Assessment]:
+    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
         document = snapshot.policy
         for name, fabric in (document.fabrics if document else {}).items():
             if fabric.transport is not documents.Transport.TCP and fabric.rails:
                 assessment = assess(snapshot, fabric)
-                yield model.Assessment(assessment.state, assessment.detail, assessment.hint, name)
+                yield check_rows.Assessment(assessment.state, assessment.detail, assessment.hint, name)
 
     return assess_fabrics
 
 
-def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     networks = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
     if not networks:
         return ok("no rail has a network")
@@ -42,7 +42,7 @@ def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> mode
     return ok(snapshots.format_count(len(networks), "network"))
 
 
-def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     problems = []
     for rail in fabric.rails:
         network = rail.network and _find_network(snapshot, rail.network)
@@ -68,7 +68,7 @@ def _find_configuration_problem(text: Any) -> str:
     return ""
 
 
-def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     problems, unbound = [], []
     for rail in fabric.rails:
         network = rail.network and _find_network(snapshot, rail.network)
@@ -92,7 +92,7 @@ def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> s
     return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
 
 
-def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return ok("no rail has a device pool")
@@ -106,7 +106,7 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
     return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.all('nodes'))} nodes")
 
 
-def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     dead = [
         f"{node.metadata.name}: {name} 0 of {snapshots.count_capacity(node, name)}"
         for node in snapshot.all("nodes")
@@ -116,7 +116,7 @@ def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.As
     return warn(snapshots.join_limited(dead, 4)) if dead else ok()
 
 
-def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     pools = _list_resources(snapshot, fabric)
     accelerated = snapshots.list_accelerated(snapshot)
     if not pools or not accelerated:
@@ -143,7 +143,7 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
     return ok(snapshots.format_count(len(accelerated), "node"))
 
 
-def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
     unknown: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model
     return ok()
 
 
-def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     keys = presets.domains(fabric.placement)
     if not keys:
         return skip("the fabric has no topology domains: all nodes count as equally close")
@@ -180,7 +180,7 @@ def _has_labels(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
     return all(label in node.metadata.labels for label in topology.expand_rails(key, rails))
 
 
-def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     if fabric.placement.preset != "volcano" or fabric.placement.domains:
         return skip("the fabric's topology domains are labels, not HyperNodes")
     if "hypernodes" in snapshot.unknown:
@@ -204,7 +204,7 @@ def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> mo
     )
 
 
-def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.Assessment:
+def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     if fabric.placement.numa != "required":
         return skip(f"placement.numa is {fabric.placement.numa}")
     document = snapshot.policy
@@ -223,7 +223,7 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> model.As
     return ok(f"{len(reported)} NodeResourceTopologies")
 
 
-def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     document = snapshot.policy
     if document is None or not document.node_shapes:
         return skip("the policy has no nodeShapes")

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import installation, model, rails, snapshots
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, installation, rails, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
 _EXAMPLE = "manifests/examples/schedulers"
@@ -19,7 +19,7 @@ _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (d
 }
 
 
-def _check_lease(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_lease(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     deployment = snapshot.find("deployments", snapshots.EXTENDER)
     lease = snapshot.find("leases", snapshots.EXTENDER)
     if deployment is None:
@@ -34,7 +34,7 @@ def _check_lease(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(f"held by {snapshots.get_lease_holder(lease)}")
 
 
-def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     configmap = snapshot.one("volcano")
     if configmap is None:
         return skip(
@@ -121,20 +121,20 @@ def _find_order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
         yield "plugin extender is listed before predicates: the extender is called for nodes that do not fit"
 
 
-def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     assessments = [
         _check_kube_configuration(text, snapshots.get_name(configmap))
         for configmap in snapshot.all("kube-system")
         for text in (snapshots.get_path(configmap, "data") or {}).values()
         if "KubeSchedulerConfiguration" in text
     ]
-    calling = [assessment for assessment in assessments if assessment.state is not model.State.WARN]
+    calling = [assessment for assessment in assessments if assessment.state is not check_rows.State.WARN]
     if assessments:  # one scheduler that calls the extender is enough
         return (calling or assessments)[0]
     return skip("its configuration is a file on the control plane nodes, which the API does not show")
 
 
-def _check_kube_configuration(text: str, configmap: str) -> model.Assessment:
+def _check_kube_configuration(text: str, configmap: str) -> check_rows.Assessment:
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:

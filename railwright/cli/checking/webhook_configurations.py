@@ -7,8 +7,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import expected_entries, model, snapshots
-from railwright.cli.checking.model import Row, fail, ok, skip, warn
+from railwright.cli.checking import check_rows, expected_entries, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 
 _APPLY = "kubectl apply -k manifests/base, then: railwright certs rotate"
 _EDIT = "kubectl edit mutatingwebhookconfiguration railwright (manifests/base/admission.yaml has the entry)"
@@ -31,8 +31,8 @@ def find_excluded_namespaces(snapshot: snapshots.ClusterSnapshot) -> frozenset[s
     return frozenset({*expected_entries.EXCLUDED, snapshot.namespace, *excluded})
 
 
-def _check_exists(source: str) -> model.Assess:
-    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_exists(source: str) -> check_rows.Assess:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         configuration = snapshot.find(source, snapshots.CONFIGURATION)
         if configuration is None:
             return fail(
@@ -43,7 +43,7 @@ def _check_exists(source: str) -> model.Assess:
     return assess
 
 
-def _check_complete(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_complete(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     installed = {str(hook.get("name")) for hook in snapshot.hooks}
     missing = [name for name in expected_entries.ENTRIES if name not in installed]
     if missing:
@@ -59,10 +59,10 @@ def _check_entries(
     detail: str = "",
     *,
     warn_only: bool = False,
-) -> model.Assess:
+) -> check_rows.Assess:
     """Return a check that applies `problem` to all entries. `problem` returns "" or what is wrong with an entry."""
 
-    def assess(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+    def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         entries = [
             (hook, expected_entries.ENTRIES[hook["name"]])
             for hook in snapshot.hooks
@@ -143,9 +143,9 @@ def _find_timeout_problem(hook: Mapping[str, Any], entry: expected_entries.Entry
     )
 
 
-def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     own = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
-    if not isinstance(own, model.Assessment) or own.state is not model.State.OK:
+    if not isinstance(own, check_rows.Assessment) or own.state is not check_rows.State.OK:
         return own  # type: ignore[return-value]  # _check_entries returns one assessment
     others = {name: int(hook.get("timeoutSeconds") or _MAX_SECONDS) for name, hook in _list_other_webhooks(snapshot)}
     ours = max(int(hook.get("timeoutSeconds") or _MAX_SECONDS) for hook in snapshot.hooks)
@@ -160,7 +160,7 @@ def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
     return ok(f"at most {total} s for a pod, including {snapshots.format_count(len(others), 'other webhook')}")
 
 
-def _check_order(snapshot: snapshots.ClusterSnapshot) -> model.Assessment:
+def _check_order(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     later = sorted(
         {name for name, _ in _list_other_webhooks(snapshot) if name.partition("/")[0] > snapshots.CONFIGURATION}
     )
@@ -258,7 +258,7 @@ def list_rows() -> Iterator[Row]:
         )
 
 
-_COMPARED: tuple[tuple[str, str, model.Assess, str], ...] = (
+_COMPARED: tuple[tuple[str, str, check_rows.Assess, str], ...] = (
     ("entries-complete", "webhook configurations have all entries", _check_complete, _APPLY),
     ("entries-target", "each entry calls the webhook at its path", _check_entries(_find_target_problem), _EDIT),
     ("entries-rules", "rules cover all required resources and operations", _check_entries(_find_rule_problem), _EDIT),

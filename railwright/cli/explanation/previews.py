@@ -13,7 +13,7 @@ import msgspec
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
 from railwright.fabric import admission, names, views
-from railwright.fabric.injection import model, plan
+from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.policy import model as policies
 from webhook import answer, patch, pods, state, wire
 
@@ -96,7 +96,7 @@ def preview_admission(template: templates.Template, policy: policies.Policy, cac
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
     after = jsonpatch.apply_patch(template.pod, operations)
     planned = admission.plan(pod, policy, facts)
-    record = _read_record(after) if isinstance(planned, model.Injection) else {}
+    record = _read_record(after) if isinstance(planned, pod_changes.Injection) else {}
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -104,10 +104,10 @@ def preview_admission(template: templates.Template, policy: policies.Policy, cac
         outcome=response.outcome,
         fabric=response.fabric,
         role=response.role,
-        rails=planned.rails if isinstance(planned, model.Injection) else (),
+        rails=planned.rails if isinstance(planned, pod_changes.Injection) else (),
         operations=operations,
         changes=_list_changes(pod, planned),
-        warnings=template.warnings + (() if isinstance(planned, model.Refusal) else planned.warnings),
+        warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.get("kept", {}),
         skipped=record.get("skipped", {}),
         message=answer_body.get("status", {}).get("message", ""),
@@ -128,7 +128,7 @@ def _read_record(pod: Tree) -> Tree:
 
 
 def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
-    if not isinstance(planned, model.Injection):
+    if not isinstance(planned, pod_changes.Injection):
         return []
     return [
         Change(
@@ -141,27 +141,27 @@ def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
     ]
 
 
-def _describe(pod: views.Pod, change: model.AnyChange) -> str:
+def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
     """Return a change in words, or its name in the record if there are none for it."""
     containers = pod.spec.containers
     match change:
-        case model.SetAnnotation(key=key):
+        case pod_changes.SetAnnotation(key=key):
             return f"annotation {key}"
-        case model.AddVolume(volume=volume):
+        case pod_changes.AddVolume(volume=volume):
             return f"volume {volume['name']}"
-        case model.AddResource(container=index, resource=resource, quantity=quantity):
+        case pod_changes.AddResource(container=index, resource=resource, quantity=quantity):
             return f"{containers[index].name}: {resource} = {quantity}"
-        case model.AddMount(container=index, mount=mount):
+        case pod_changes.AddMount(container=index, mount=mount):
             return f"{containers[index].name}: mount {mount['mountPath']}"
-        case model.AddCapability(container=index, capability=capability):
+        case pod_changes.AddCapability(container=index, capability=capability):
             return f"{containers[index].name}: capability {capability}"
-        case model.SetPrivileged(container=index):
+        case pod_changes.SetPrivileged(container=index):
             return f"{containers[index].name}: privileged"
-        case model.SetEnv(container=index, name=name, index=at):
+        case pod_changes.SetEnv(container=index, name=name, index=at):
             return f"{containers[index].name}: env {name}{'' if at is None else ' (replaced)'}"
-        case model.UnsetEnv(container=index, index=at):
+        case pod_changes.UnsetEnv(container=index, index=at):
             return f"{containers[index].name}: env {containers[index].env[at].name} (removed)"
-        case model.AddInitContainer(init_container=container):
+        case pod_changes.AddInitContainer(init_container=container):
             return f"init container {container['name']}"
         case _:
             return change.entry

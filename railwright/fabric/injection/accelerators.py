@@ -6,7 +6,7 @@ Knows no fabrics.
 from collections.abc import Collection
 
 from railwright.fabric import quantity, views
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 
 
 def count(container: views.Container, accelerators: Collection[str]) -> int:
@@ -71,4 +71,6 @@ def _parse_amount(text: views.RawQuantity, container: views.Container, resource:
     try:
         return quantity.whole(text)
     except quantity.InvalidQuantityError as error:
-        raise model.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
+        raise pod_changes.RefusedError(
+            "quantity", f"container {container.name}: resource {resource}: {error}"
+        ) from None

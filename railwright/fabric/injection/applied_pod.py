@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.multus import annotation, network_selection
 
 _NO_SECURITY = views.SecurityContext()
@@ -54,11 +54,11 @@ def read(pod: views.Pod, namespace: str) -> AppliedPod:
     try:
         networks = annotation.parse(text, namespace)
     except network_selection.InvalidNetworksError as error:
-        raise model.refuse_networks(text, error) from None
+        raise pod_changes.refuse_networks(text, error) from None
     return AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
 
 
-def apply(pod: AppliedPod, changes: Iterable[model.AnyChange]) -> AppliedPod:
+def apply(pod: AppliedPod, changes: Iterable[pod_changes.AnyChange]) -> AppliedPod:
     """Return the pod after the changes, applied in order."""
     draft = _Draft(pod)
     for change in changes:
@@ -93,38 +93,38 @@ class _Draft:
             networks=self._networks,
         )
 
-    def set_annotation(self, change: model.SetAnnotation) -> None:
+    def set_annotation(self, change: pod_changes.SetAnnotation) -> None:
         metadata = self._metadata
         if "annotations_or_none" not in metadata:
             metadata["annotations_or_none"] = {**self._pod.metadata.annotations}
         metadata["annotations_or_none"][change.key] = change.value
 
-    def set_networks(self, change: model.SetNetworks) -> None:
+    def set_networks(self, change: pod_changes.SetNetworks) -> None:
         self.set_annotation(change)
         self._networks = change.selections
 
-    def add_volume(self, change: model.AddVolume) -> None:
+    def add_volume(self, change: pod_changes.AddVolume) -> None:
         spec = self._spec
         if "volumes_or_none" not in spec:
             spec["volumes_or_none"] = [*self._pod.spec.volumes]
         spec["volumes_or_none"].append(msgspec.convert(change.volume, views.Volume))
 
-    def add_init_container(self, change: model.AddInitContainer) -> None:
+    def add_init_container(self, change: pod_changes.AddInitContainer) -> None:
         spec = self._spec
         if "init_containers" not in spec:
             spec["init_containers"] = [*(self._pod.spec.init_containers or ())]
         spec["init_containers"].append(msgspec.convert(change.init_container, views.InitContainer))
 
-    def add_mount(self, change: model.AddMount) -> None:
+    def add_mount(self, change: pod_changes.AddMount) -> None:
         fields = self._get_fields(change.container)
         if "volume_mounts_or_none" not in fields:
             fields["volume_mounts_or_none"] = [*self._pod.container(change.container).volume_mounts]
         fields["volume_mounts_or_none"].append(msgspec.convert(change.mount, views.VolumeMount))
 
-    def add_resource(self, change: model.AddResource) -> None:
+    def add_resource(self, change: pod_changes.AddResource) -> None:
         self._added_devices.setdefault(change.container, {})[change.resource] = str(change.quantity)
 
-    def add_capability(self, change: model.AddCapability) -> None:
+    def add_capability(self, change: pod_changes.AddCapability) -> None:
         fields = self._get_fields(change.container)
         security = fields.get("security_context", self._pod.container(change.container).security_context)
         security = security or _NO_SECURITY
@@ -132,12 +132,12 @@ class _Draft:
         extended = _replace(capabilities, add=[*(capabilities.add or ()), change.capability])
         fields["security_context"] = _replace(security, capabilities=extended)
 
-    def set_privileged(self, change: model.SetPrivileged) -> None:
+    def set_privileged(self, change: pod_changes.SetPrivileged) -> None:
         fields = self._get_fields(change.container)
         security = fields.get("security_context", self._pod.container(change.container).security_context)
         fields["security_context"] = _replace(security or _NO_SECURITY, privileged=True)
 
-    def set_env(self, change: model.SetEnv) -> None:
+    def set_env(self, change: pod_changes.SetEnv) -> None:
         env = self._get_env(change.container)
         entry = views.EnvVar(name=change.name, value=change.value)
         if change.index is None:
@@ -145,7 +145,7 @@ class _Draft:
         else:
             env[change.index] = entry
 
-    def unset_env(self, change: model.UnsetEnv) -> None:
+    def unset_env(self, change: pod_changes.UnsetEnv) -> None:
         del self._get_env(change.container)[change.index]
 
     def _add_devices(self, index: int, added: Mapping[str, str]) -> None:
@@ -168,17 +168,17 @@ class _Draft:
         return fields
 
 
-_APPLY: Mapping[type[model.Change], Callable[[_Draft, Any], None]] = {
-    model.SetAnnotation: _Draft.set_annotation,
-    model.SetNetworks: _Draft.set_networks,
-    model.AddResource: _Draft.add_resource,
-    model.AddVolume: _Draft.add_volume,
-    model.AddInitContainer: _Draft.add_init_container,
-    model.AddMount: _Draft.add_mount,
-    model.AddCapability: _Draft.add_capability,
-    model.SetPrivileged: _Draft.set_privileged,
-    model.SetEnv: _Draft.set_env,
-    model.UnsetEnv: _Draft.unset_env,
+_APPLY: Mapping[type[pod_changes.Change], Callable[[_Draft, Any], None]] = {
+    pod_changes.SetAnnotation: _Draft.set_annotation,
+    pod_changes.SetNetworks: _Draft.set_networks,
+    pod_changes.AddResource: _Draft.add_resource,
+    pod_changes.AddVolume: _Draft.add_volume,
+    pod_changes.AddInitContainer: _Draft.add_init_container,
+    pod_changes.AddMount: _Draft.add_mount,
+    pod_changes.AddCapability: _Draft.add_capability,
+    pod_changes.SetPrivileged: _Draft.set_privileged,
+    pod_changes.SetEnv: _Draft.set_env,
+    pod_changes.UnsetEnv: _Draft.unset_env,
 }
 
 

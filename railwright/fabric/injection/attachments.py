@@ -6,12 +6,12 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names, text
-from railwright.fabric.injection import applied_pod, context, model
+from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 
 
-def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
     gets_networks = _gets_networks(pod, ctx)
@@ -20,8 +20,8 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.
     if merged.selections:
         _check_selections(ctx, merged, user_value)
     _check_networks_exist(pod, ctx)
-    annotations = _add_fabric_annotations(pod, ctx) if gets_networks else model.EMPTY
-    change = model.SetNetworks(
+    annotations = _add_fabric_annotations(pod, ctx) if gets_networks else pod_changes.EMPTY
+    change = pod_changes.SetNetworks(
         entry="networks",
         reason=f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}",
         key=names.NETWORKS,
@@ -29,7 +29,7 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.
         selections=merged.selections,
     )
     attached = () if pod.host_network else merged.selections
-    return model.Contribution(
+    return pod_changes.Contribution(
         changes=((change,) if merged.added else ()) + annotations.changes,
         entries=(("networks",) if rail_selections else ()) + annotations.entries,
         warnings=tuple(_list_warnings(pod, ctx, attached)),
@@ -45,7 +45,7 @@ def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, 
         )
         network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
-        raise model.refuse_networks(user_value, error) from None
+        raise pod_changes.refuse_networks(user_value, error) from None
 
 
 def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
@@ -64,7 +64,7 @@ def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionCon
         return
     for rail in ctx.rails:
         if rail.network and rail.network not in existing:
-            raise model.RefusedError(
+            raise pod_changes.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
                 f"create it or correct `network` of rail {rail.name} in the policy",
@@ -115,7 +115,7 @@ def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext)
     return {"networks": "hostNetwork"} if pod.host_network else {}
 
 
-def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Add the fabric's annotations whose keys the pod does not have."""
     annotations = pod.metadata.annotations
     changes, entries = [], []
@@ -123,7 +123,7 @@ def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionC
         entry = f"annotations.{key}"
         if key not in annotations:
             reason = f"fabric {ctx.fabric_name} has this annotation on every pod"
-            changes.append(model.SetAnnotation(entry=entry, reason=reason, key=key, value=value))
+            changes.append(pod_changes.SetAnnotation(entry=entry, reason=reason, key=key, value=value))
         if annotations.get(key, value) == value:
             entries.append(entry)
-    return model.Contribution(changes=tuple(changes), entries=tuple(entries))
+    return pod_changes.Contribution(changes=tuple(changes), entries=tuple(entries))

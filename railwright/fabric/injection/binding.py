@@ -14,9 +14,9 @@ from railwright.fabric.injection import (
     delivery,
     env_tables,
     facts,
-    model,
     mutators,
     opt_in,
+    pod_changes,
     record,
     user_options,
 )
@@ -42,7 +42,7 @@ def annotations_for(
     """
     try:
         ctx = _build_context(pod, policy, cluster)
-    except model.RefusedError:  # the pod was admitted under another policy
+    except pod_changes.RefusedError:  # the pod was admitted under another policy
         return _limit_size(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
@@ -62,7 +62,7 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             and "env" not in ctx.options.skip
             and delivery.build_route(pod, ctx).per_node
         )
-    except model.RefusedError:
+    except pod_changes.RefusedError:
         return False
 
 

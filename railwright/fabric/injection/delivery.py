@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import applied_pod, container_env, context, env_tables, model, mounts
+from railwright.fabric.injection import applied_pod, container_env, context, env_tables, mounts, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import roles as workload_roles
 
@@ -62,12 +62,12 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     )
 
 
-def deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route) -> model.Contribution:
+def deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route) -> pod_changes.Contribution:
     """Add the file: its annotation, its volume and its mounts. Raises RefusedError."""
     annotation, warnings = _set_annotation(pod, route.text)
     if not route.mounted and not route.unreachable:
-        return model.Contribution(changes=annotation, warnings=warnings) if annotation else model.EMPTY
-    mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else model.EMPTY
+        return pod_changes.Contribution(changes=annotation, warnings=warnings) if annotation else pod_changes.EMPTY
+    mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else pod_changes.EMPTY
     skipped = {} if route.mounted or not route.unreachable else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
     return msgspec.structs.replace(
         mounted,
@@ -77,10 +77,10 @@ def deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rou
     )
 
 
-def remove_file(pod: applied_pod.AppliedPod) -> model.Contribution:
+def remove_file(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
     """Remove the content of `nccl.conf` that a user wrote, for a pod that gets no file."""
     annotation, warnings = _set_annotation(pod, "")
-    return model.Contribution(changes=annotation, warnings=warnings)
+    return pod_changes.Contribution(changes=annotation, warnings=warnings)
 
 
 def find_conflicting_mount(container: views.Container) -> str | None:
@@ -141,13 +141,15 @@ def _has_no_device_list(container: views.Container) -> bool:
     return all(entry.name != env_tables.HCA for entry in container.env)
 
 
-def _set_annotation(pod: applied_pod.AppliedPod, text: str) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+def _set_annotation(
+    pod: applied_pod.AppliedPod, text: str
+) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[str, ...]]:
     """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
     user_value = pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
         return (), ()
     reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
-    change = model.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
+    change = pod_changes.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
     if user_value is None:
         return (change,), ()
     warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced; remove it"

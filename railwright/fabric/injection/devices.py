@@ -8,21 +8,21 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import names, text
-from railwright.fabric.injection import accelerators, applied_pod, context, model, rails
+from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, rails
 from railwright.fabric.multus import annotation, network_selection
 
 Selection = network_selection.Selection
 
 
-def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Request the devices that the pod lacks. Raises RefusedError."""
     selections = (*pod.attached, *_find_default_network(pod))
     if not ctx.role.rails:
         warnings = tuple(_warn_of_unrequested_devices(pod, ctx, selections))
-        return model.Contribution(warnings=warnings) if warnings else model.EMPTY
+        return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
     if "devices" in ctx.options.skip:
         warnings = tuple(_warn_of_missing_devices(pod, ctx, selections))
-        return model.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
+        return pod_changes.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
     pools = _find_pools(ctx, selections)
     needed_by_resource = _count_devices(pod, ctx, selections, pools)
     changes = tuple(
@@ -32,7 +32,7 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             for change in _build_changes(pod, ctx, resource, amount, pools)
         ]
     )
-    return model.Contribution(
+    return pod_changes.Contribution(
         changes=changes,
         entries=("devices",) if needed_by_resource else (),
         warnings=tuple(_list_warnings(pod, ctx, selections, needed_by_resource)),
@@ -134,7 +134,7 @@ def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[Select
 
 def _build_changes(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, needed: int, pools: Collection[str]
-) -> Iterator[model.AddResource]:
+) -> Iterator[pod_changes.AddResource]:
     requested = [accelerators.read_amount(container, resource) for container in pod.spec.containers]
     if resource in pools and len(ctx.targets) > 1:
         _check_one_target(pod, ctx, resource, needed - sum(requested))
@@ -147,7 +147,9 @@ def _build_changes(
         amount = max(current, needed - requested_elsewhere)  # never lower the user's request
         if amount > 0 and not _has_amount(pod, index, resource, amount):
             reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
-            yield model.AddResource(entry="devices", reason=reason, container=index, resource=resource, quantity=amount)
+            yield pod_changes.AddResource(
+                entry="devices", reason=reason, container=index, resource=resource, quantity=amount
+            )
 
 
 def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
@@ -159,13 +161,13 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     container_names = ", ".join(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "containers",
             f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
             f"{names.CONTAINERS}",
         )
     if missing > 0:
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "containers",
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import bounded_cache
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.nccl import conf, derive, libraries
-from railwright.fabric.nccl import model as nccl
+from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
 
 HCA = "NCCL_IB_HCA"
@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     env_only_vars: tuple[Setting, ...]
     file_text: str  # content of the file with the `file_vars`
     optional_library_vars: tuple[Setting, ...]  # for containers that use the library; a file cannot carry them
-    reasons: model.Reasons  # of `all` and `optional_library_vars`
+    reasons: pod_changes.Reasons  # of `all` and `optional_library_vars`
 
 
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
@@ -89,7 +89,7 @@ def build_setting(variable: nccl.Variable) -> Setting:
     return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
 
 
-def encode_reasons(settings: Iterable[Setting]) -> model.Reasons:
+def encode_reasons(settings: Iterable[Setting]) -> pod_changes.Reasons:
     """Return the reason of each record entry as a member of the record's object `reasons`."""
     return {setting.entry: msgspec.json.encode({setting.entry: setting.reason})[1:-1] for setting in settings}
 

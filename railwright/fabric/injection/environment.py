@@ -7,20 +7,20 @@ The user's entry takes precedence, also with valueFrom, unless the policy forces
 from collections.abc import Collection, Sequence
 
 from railwright.fabric import names, text
-from railwright.fabric.injection import applied_pod, container_env, context, delivery, env_tables, model, targets
+from railwright.fabric.injection import applied_pod, container_env, context, delivery, env_tables, pod_changes, targets
+from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.nccl import derive, libraries
-from railwright.fabric.nccl import model as nccl
 
 
-def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
-    return model.merge(_list_contributions(pod, ctx))
+    return pod_changes.merge(_list_contributions(pod, ctx))
 
 
-def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[model.Contribution]:
+def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [delivery.remove_file(pod), model.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
+        return [delivery.remove_file(pod), pod_changes.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [delivery.remove_file(pod), *launcher_settings]
@@ -30,7 +30,7 @@ def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionConte
 
 def _set_rank_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: delivery.Route
-) -> list[model.Contribution]:
+) -> list[pod_changes.Contribution]:
     contributions = [
         contribution for index in ctx.targets for contribution in _set_container_variables(pod, ctx, index, route)
     ]
@@ -39,7 +39,7 @@ def _set_rank_variables(
         contributions += [_remove_overridden(pod, ctx, index) for index in route.mounted]
     if route.in_file:
         contributions.append(
-            model.Contribution(
+            pod_changes.Contribution(
                 entries=tuple([setting.entry for setting in route.in_file]), reasons=(route.settings.reasons,)
             )
         )
@@ -48,7 +48,7 @@ def _set_rank_variables(
 
 def _set_container_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: delivery.Route
-) -> list[model.Contribution]:
+) -> list[pod_changes.Contribution]:
     container = pod.container(index)
     existing = container_env.index_entries(container)
     candidates, additions = route.settings.all, route.in_env
@@ -84,8 +84,8 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     additions: Collection[env_tables.Setting],
-    reasons: model.Reasons,
-) -> model.Contribution:
+    reasons: pod_changes.Reasons,
+) -> pod_changes.Contribution:
     """Add the `additions` to the environment.
 
     Keep or force the names of `candidates` that the user set to another value.
@@ -111,7 +111,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
         else:
             user_values.append(setting.name)
     user_values_by_container = {container.name: tuple(user_values)} if user_values else {}
-    return model.Contribution(
+    return pod_changes.Contribution(
         tuple(changes), tuple(record_entries), tuple(warnings), user_values_by_container, reasons=(reasons,)
     )
 
@@ -123,8 +123,8 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     file_vars: Collection[env_tables.Setting],
-    reasons: model.Reasons,
-) -> list[model.Contribution]:
+    reasons: pod_changes.Reasons,
+) -> list[pod_changes.Contribution]:
     """Set the variables of a container with envFrom.
 
     An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
@@ -150,26 +150,28 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
         )
     return [
         _build_contribution(pod, ctx, index, existing, candidates, forced, reasons),
-        model.Contribution(warnings=tuple(warnings)),
+        pod_changes.Contribution(warnings=tuple(warnings)),
     ]
 
 
-def _defer_device_list(pod: applied_pod.AppliedPod) -> model.Contribution:
+def _defer_device_list(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
     """Defer the device list to the binding.
 
     Warn if the pod sets spec.nodeName, because no scheduler binds such a pod.
     """
     entry = f"env.{env_tables.HCA}"
     if not pod.spec.node_name:
-        return model.Contribution(skipped={entry: "written at binding"})
+        return pod_changes.Contribution(skipped={entry: "written at binding"})
     warning = (
         f"spec.nodeName is set: no scheduler binds the pod, so {env_tables.HCA} is not written for its node; "
         "select the node by nodeSelector instead"
     )
-    return model.Contribution(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
+    return pod_changes.Contribution(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
 
 
-def _remove_overridden(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int) -> model.Contribution:
+def _remove_overridden(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int
+) -> pod_changes.Contribution:
     """Remove the user's own device list if the policy forces one that is written at binding.
 
     That list is delivered by file, and an entry in the environment would take precedence over it.
@@ -177,18 +179,21 @@ def _remove_overridden(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
     container = pod.container(index)
     user_entries = [position for position, entry in enumerate(container.env) if entry.name == env_tables.HCA]
     if not user_entries or env_tables.HCA not in ctx.fabric.force_env:
-        return model.EMPTY
+        return pod_changes.EMPTY
     reason = f"the policy of fabric {ctx.fabric_name} forces {env_tables.HCA}, which is written at binding"
     warning = (
         f"container {container.name}: remove {env_tables.HCA} from the pod; the pod's own value was removed: {reason}"
     )
     changes = tuple(
-        model.UnsetEnv(entry="", reason=reason, container=index, index=position) for position in reversed(user_entries)
+        pod_changes.UnsetEnv(entry="", reason=reason, container=index, index=position)
+        for position in reversed(user_entries)
     )
-    return model.Contribution(changes=changes, warnings=(warning,))
+    return pod_changes.Contribution(changes=changes, warnings=(warning,))
 
 
-def _set_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[model.Contribution]:
+def _set_launcher_settings(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext
+) -> list[pod_changes.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
     settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
     reasons = env_tables.encode_reasons(settings.values())
@@ -211,8 +216,8 @@ def _derive_launcher_settings(pod: applied_pod.AppliedPod, ctx: context.Injectio
     return derive.derive_launcher_settings(ctx.fabric, ctx.document.primary_interface, pod.host_network)
 
 
-def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> model.SetEnv:
-    return model.SetEnv(
+def _build_change(container: int, setting: env_tables.Setting, index: int | None = None) -> pod_changes.SetEnv:
+    return pod_changes.SetEnv(
         entry=setting.entry,
         reason=setting.reason,
         container=container,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, model, pod_security
+from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
@@ -40,24 +40,24 @@ class FabricVolume(msgspec.Struct, frozen=True):
         return str(self.mount["mountPath"])
 
 
-def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
     if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
-        return model.EMPTY
+        return pod_changes.EMPTY
     if "mounts" in ctx.options.skip:
-        return model.Contribution(skipped={"mounts": f"by annotation {names.SKIP}"})
+        return pod_changes.Contribution(skipped={"mounts": f"by annotation {names.SKIP}"})
     contributions = []
     if settings.dev_infiniband and ctx.rails:
         contributions.append(_mount_infiniband(pod, ctx))
     if settings.shared_memory is not None:
         contributions.append(_mount_shared_memory(pod, ctx, _build_shared_memory(settings.shared_memory)))
-    return model.merge(contributions)
+    return pod_changes.merge(contributions)
 
 
 def mount_volume(
     pod: applied_pod.AppliedPod, fabric_volume: FabricVolume, containers: tuple[int, ...]
-) -> model.Contribution:
+) -> pod_changes.Contribution:
     """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
     unmounted, existing = [], []
     for index in containers:
@@ -68,18 +68,18 @@ def mount_volume(
             existing.append(index)
     if not unmounted and not existing:
         container_names = ", ".join(pod.container(index).name for index in containers)
-        return model.Contribution(
+        return pod_changes.Contribution(
             skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
         )
     volume = _add_volume(pod, fabric_volume)
-    changes: list[model.AnyChange] = [volume] if volume else []
+    changes: list[pod_changes.AnyChange] = [volume] if volume else []
     changes += [
-        model.AddMount(
+        pod_changes.AddMount(
             entry=fabric_volume.entry, reason=fabric_volume.reason, container=index, mount=fabric_volume.mount
         )
         for index in unmounted
     ]
-    return model.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
+    return pod_changes.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
 
 
 def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
@@ -89,17 +89,19 @@ def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> 
 
 def _mount_shared_memory(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, memory: FabricVolume
-) -> model.Contribution:
+) -> pod_changes.Contribution:
     """Mount shared memory, unless the pod has the host's.
 
     NCCL treats ranks with different /dev/shm as ranks on different hosts.
     """
     if pod.spec.host_ipc:
-        return model.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
+        return pod_changes.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if not containers:
         container_names = ", ".join(pod.container(index).name for index in ctx.targets)
-        return model.Contribution(skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"})
+        return pod_changes.Contribution(
+            skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"}
+        )
     return mount_volume(pod, memory, containers)
 
 
@@ -114,19 +116,19 @@ def _is_host_dev(volume: views.Volume) -> bool:
     return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
-def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     level = pod_security.find_level(ctx.known)
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
     problem = f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids hostPath"
     if pod_security.needs_privilege(ctx):
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "pod-security",
             f"{problem}, and hostPath {names.DEV_INFINIBAND} is the only way to the devices of fabric "
             f"{ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
-    return model.Contribution(
+    return pod_changes.Contribution(
         skipped={entry: f"pod-security level {level}"},
         warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted; {pod_security.ALTERNATIVE}",),
     )
@@ -173,13 +175,15 @@ def _find_mounted_volume(container: views.Container, path: str) -> str | None:
     return next((name for mount_path, name in volume_by_path if mount_path == path), None)
 
 
-def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> model.AddVolume | None:
+def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod_changes.AddVolume | None:
     """Add the volume unless the pod has it. Raises RefusedError if another volume has its name."""
     existing = next((volume for volume in pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
-        return model.AddVolume(entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume)
+        return pod_changes.AddVolume(
+            entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume
+        )
     if not fabric_volume.is_ours(existing):
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "volume",
             f"spec.volumes has another volume named {fabric_volume.name}, which is railwright's name; rename it",
         )

@@ -12,9 +12,9 @@ from railwright.fabric.injection import (
     context,
     devices,
     environment,
-    model,
     mounts,
     no_rails,
+    pod_changes,
     preflight,
     security,
 )
@@ -23,7 +23,7 @@ from railwright.fabric.injection import (
 class Mutator(Protocol):
     """A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
 
-    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> model.Contribution:
+    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> pod_changes.Contribution:
         """Return the changes for a pod."""
         ...
 

@@ -13,29 +13,29 @@ from railwright.fabric.injection import (
     context,
     facts,
     keys,
-    model,
     mutators,
     opt_in,
+    pod_changes,
     record,
     roles,
     user_options,
 )
 from railwright.fabric.policy import model as policies
 
-_ORDER: Mapping[type[model.Change], int] = {  # the pod first, then its containers
-    model.SetAnnotation: 0,
-    model.SetNetworks: 0,
-    model.AddResource: 1,
-    model.AddVolume: 2,
-    model.AddMount: 2,
-    model.AddInitContainer: 2,
-    model.AddCapability: 3,
-    model.SetPrivileged: 3,
-    model.SetEnv: 4,
-    model.UnsetEnv: 5,  # last, because it changes the indexes of the entries after it
+_ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
+    pod_changes.SetAnnotation: 0,
+    pod_changes.SetNetworks: 0,
+    pod_changes.AddResource: 1,
+    pod_changes.AddVolume: 2,
+    pod_changes.AddMount: 2,
+    pod_changes.AddInitContainer: 2,
+    pod_changes.AddCapability: 3,
+    pod_changes.SetPrivileged: 3,
+    pod_changes.SetEnv: 4,
+    pod_changes.UnsetEnv: 5,  # last, because it changes the indexes of the entries after it
 }
 
-Outcome = model.Injection | model.Refusal | model.NotOptedIn
+Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.NotOptedIn
 
 
 def plan(
@@ -53,15 +53,15 @@ def plan(
     try:
         name = opt_in.find_fabric(pod, policy.document, cluster)
         if name is None:
-            return model.NotOptedIn(keys.check_pod(pod.metadata))
+            return pod_changes.NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
         record.check_size(pod)
         options = user_options.read(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
-    except model.RefusedError as error:
+    except pod_changes.RefusedError as error:
         message = f"{display_name or 'Pod ' + title(pod, cluster.namespace)}: {error.message}"
-        return model.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
+        return pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
 
 
 def title(pod: views.Pod, namespace: str) -> str:
@@ -74,18 +74,18 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
-    except model.RefusedError:
+    except pod_changes.RefusedError:
         return ""
     return roles.role_of(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
 
 def _build_injection(
     user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
-) -> model.Injection:
+) -> pod_changes.Injection:
     pod, contribution = _fold(user_pod, ctx, rows)
     record_changes, record_warnings = record.write(pod, ctx, contribution)
     pod = applied_pod.apply(pod, record_changes)
-    return model.Injection(
+    return pod_changes.Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
         containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
@@ -102,7 +102,7 @@ def _build_injection(
 
 def _fold(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
-) -> tuple[applied_pod.AppliedPod, model.Contribution]:
+) -> tuple[applied_pod.AppliedPod, pod_changes.Contribution]:
     """Run the mutators, each on the pod that those before it made. Return the last pod and all contributions."""
     contributions = []
     for row in rows:
@@ -110,4 +110,4 @@ def _fold(
         if contribution.changes:
             pod = applied_pod.apply(pod, contribution.changes)
         contributions.append(contribution)
-    return pod, model.merge(contributions)
+    return pod, pod_changes.merge(contributions)

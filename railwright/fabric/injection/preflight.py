@@ -4,24 +4,24 @@
 """
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, model, preflight_container
+from railwright.fabric.injection import applied_pod, context, pod_changes, preflight_container
 
 
-def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Append the init container. Raises RefusedError."""
     if not ctx.role.rails:
-        return model.EMPTY
+        return pod_changes.EMPTY
     if reason := _find_skip_reason(pod, ctx):
-        return model.Contribution(skipped={"preflight": reason})
+        return pod_changes.Contribution(skipped={"preflight": reason})
     if any(_is_ours(container) for container in pod.spec.init_containers or ()):
-        return model.Contribution(entries=("preflight",))
+        return pod_changes.Contribution(entries=("preflight",))
     _check_name(pod)
-    change = model.AddInitContainer(
+    change = pod_changes.AddInitContainer(
         entry="preflight",
         reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
         init_container=preflight_container.build(pod, ctx),
     )
-    return model.Contribution(changes=(change,), entries=("preflight",))
+    return pod_changes.Contribution(changes=(change,), entries=("preflight",))
 
 
 def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
@@ -51,7 +51,7 @@ def _check_name(pod: applied_pod.AppliedPod) -> None:
     spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
         if any(container.name == names.PREFLIGHT_CONTAINER for container in containers):
-            raise model.RefusedError(
+            raise pod_changes.RefusedError(
                 "preflight",
                 f"spec.{field} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
                 f"rename it, or set annotation {names.SKIP} to preflight",

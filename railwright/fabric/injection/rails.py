@@ -7,7 +7,7 @@ annotation of its network.
 from collections.abc import Sequence
 
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import accelerators, facts, model
+from railwright.fabric.injection import accelerators, facts, pod_changes
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 
@@ -62,14 +62,14 @@ def _parse_annotation(annotation: str, rails: Sequence[policies.Rail]) -> tuple[
     return tuple([rail for rail in rails if rail.name in selected])
 
 
-def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> model.RefusedError:
+def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> pod_changes.RefusedError:
     if error.problem is intent.RailsProblem.EMPTY:
         problem = (
             f"is empty; the fabric has {', '.join(rail_names)}: write {_VALUES}, or remove the annotation to get all"
         )
-        return model.RefusedError("rails", f"annotation {names.RAILS} {problem}")
+        return pod_changes.RefusedError("rails", f"annotation {names.RAILS} {problem}")
     problem = _describe(error, rail_names)
-    return model.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
+    return pod_changes.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
 
 
 def _describe(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import intent, names, version, views
-from railwright.fabric.injection import context, model
+from railwright.fabric.injection import context, pod_changes
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
@@ -25,14 +25,14 @@ def check_size(pod: views.Pod) -> None:
         len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
     )
     if size > MAX_ANNOTATIONS:
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
         )
 
 
 def write(
-    pod: views.Pod, ctx: context.InjectionContext, contribution: model.Contribution
-) -> tuple[tuple[model.SetAnnotation, ...], tuple[str, ...]]:
+    pod: views.Pod, ctx: context.InjectionContext, contribution: pod_changes.Contribution
+) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[str, ...]]:
     """Return the change that writes the record, and warnings. `pod` has all other changes.
 
     Raises RefusedError if the other annotations do not fit.
@@ -49,11 +49,11 @@ def write(
             text = ""  # removes a record that a user may have forged
     if annotations.get(names.INJECTION, "") == text:
         return (), warnings
-    change = model.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
+    change = pod_changes.SetAnnotation(entry="", reason="the record of this injection", key=names.INJECTION, value=text)
     return (change,), warnings
 
 
-def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: model.Contribution) -> str:
+def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: pod_changes.Contribution) -> str:
     record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,
@@ -69,7 +69,7 @@ def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: 
     return msgspec.json.encode(record).decode()
 
 
-def _encode_reasons(entries: Sequence[str], tables: Sequence[model.Reasons]) -> msgspec.Raw:
+def _encode_reasons(entries: Sequence[str], tables: Sequence[pod_changes.Reasons]) -> msgspec.Raw:
     member_by_entry = {entry: member for table in tables for entry, member in table.items()}
     members = [member_by_entry[entry] for entry in entries if entry in member_by_entry]
     return msgspec.Raw(b"{" + b",".join(members) + b"}")
@@ -90,10 +90,10 @@ def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _check_limit(size: int, contribution: model.Contribution) -> None:
-    own_keys = [change.key for change in contribution.changes if isinstance(change, model.SetAnnotation)]
+def _check_limit(size: int, contribution: pod_changes.Contribution) -> None:
+    own_keys = [change.key for change in contribution.changes if isinstance(change, pod_changes.SetAnnotation)]
     if size > MAX_ANNOTATIONS and own_keys:
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "annotations",
             f"annotations would be {size} bytes with {', '.join(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
             "remove some of the pod's own",

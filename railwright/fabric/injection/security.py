@@ -6,22 +6,22 @@ Settings of the container itself are checked before the pod-security level of th
 from collections.abc import Iterator
 
 from railwright.fabric import names, text, views
-from railwright.fabric.injection import applied_pod, context, model, pod_security
+from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security
 
 _LOCK = "IPC_LOCK"
 _NO_CONTEXT = views.SecurityContext()
 _NO_CAPABILITIES = views.Capabilities()
 
 
-def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Return the capabilities and the privilege of the policy. Raises RefusedError."""
     settings = ctx.fabric.security
     if not ctx.role.rails or not (settings.capabilities or settings.privileged):
-        return model.EMPTY
+        return pod_changes.EMPTY
     if "security" in ctx.options.skip:
-        return model.Contribution(skipped={"security": f"by annotation {names.SKIP}"})
+        return pod_changes.Contribution(skipped={"security": f"by annotation {names.SKIP}"})
     level = pod_security.find_level(ctx.known)
-    changes: list[model.AnyChange] = []
+    changes: list[pod_changes.AnyChange] = []
     record_entries, warnings, skipped = [], [], {}
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
@@ -47,17 +47,17 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.C
     elif settings.privileged:
         changes += _set_privileged(pod, ctx)
         record_entries.append("security.privileged")
-    return model.Contribution(tuple(changes), tuple(record_entries), tuple(warnings), skipped=skipped)
+    return pod_changes.Contribution(tuple(changes), tuple(record_entries), tuple(warnings), skipped=skipped)
 
 
 def _add_capability(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, capability: str, entry: str
-) -> Iterator[model.AddCapability]:
+) -> Iterator[pod_changes.AddCapability]:
     for index in ctx.targets:
         equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
         if not equivalent and not _drops(pod, index, capability):
             reason = f"fabric {ctx.fabric_name} registers memory with the NIC"
-            yield model.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
+            yield pod_changes.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
 
 
 def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
         return None
     problem = _format_forbidden(ctx, level, "privileged")
     if pod_security.needs_privilege(ctx):
-        raise model.RefusedError(
+        raise pod_changes.RefusedError(
             "pod-security",
             f"{problem}, and it is the only way to the devices of fabric {ctx.fabric_name}; "
             "run the pod in a privileged namespace or name a device-plugin resource in the policy",
@@ -108,7 +108,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     return f"{problem}: it is not set; {pod_security.ALTERNATIVE}"
 
 
-def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[model.SetPrivileged]:
+def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[pod_changes.SetPrivileged]:
     for index in ctx.targets:
         container = pod.container(index)
         container_context = container.security_context or _NO_CONTEXT
@@ -119,13 +119,13 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             ("allowPrivilegeEscalation", container_context.allow_privilege_escalation),
         ):
             if value is False:
-                raise model.RefusedError(
+                raise pod_changes.RefusedError(
                     "security",
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",
                 )
         reason = f"fabric {ctx.fabric_name} has no other way to its devices"
-        yield model.SetPrivileged(entry="security.privileged", reason=reason, container=index)
+        yield pod_changes.SetPrivileged(entry="security.privileged", reason=reason, container=index)
 
 
 def _format_forbidden(ctx: context.InjectionContext, level: str | None, setting: str) -> str:

@@ -7,7 +7,7 @@ from the same plan, so nothing is added twice (docs/interface.md 3).
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import facts, model, opt_in, plan, templates
+from railwright.fabric.injection import facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import roles
 
@@ -20,14 +20,14 @@ class TemplatePlan(msgspec.Struct, frozen=True):
     """The plan of a template. `injection` is its pod's plan, None if the pod did not opt in or its plan is deferred."""
 
     template: templates.Template
-    changes: tuple[model.AnyChange, ...]
+    changes: tuple[pod_changes.AnyChange, ...]
     warnings: tuple[str, ...] = ()
-    injection: model.Injection | None = None
+    injection: pod_changes.Injection | None = None
 
 
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
-) -> TemplatePlan | model.Refusal:
+) -> TemplatePlan | pod_changes.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)
     if roles.has_launcher_name(pod):
@@ -35,31 +35,31 @@ def plan_template(
         cluster = msgspec.structs.replace(cluster, job_accelerated=accelerated)
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
     match outcome:
-        case model.NotOptedIn(warnings=warnings):
+        case pod_changes.NotOptedIn(warnings=warnings):
             return TemplatePlan(
                 template, copy_label(template), tuple(f"{template.title}: {warning}" for warning in warnings)
             )
-        case model.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
+        case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
             return TemplatePlan(template, copy_label(template), (f"{message}; its pods are rejected until then",))
-        case model.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
+        case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
             return msgspec.structs.replace(outcome, message=message)
-        case model.Refusal():
+        case pod_changes.Refusal():
             return outcome
-        case model.Injection():
+        case pod_changes.Injection():
             changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
             return TemplatePlan(
                 template, changes, tuple(f"{template.title}: {warning}" for warning in outcome.warnings), outcome
             )
 
 
-def copy_label(template: templates.Template) -> tuple[model.SetLabel, ...]:
+def copy_label(template: templates.Template) -> tuple[pod_changes.SetLabel, ...]:
     """Return the change that copies the inherited label into the template, unless it has its own. Needs no policy."""
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
     reason = "the label of the workload applies to all its pod templates"
-    return (model.SetLabel(entry="", reason=reason, key=names.FABRIC, value=template.inherited),)
+    return (pod_changes.SetLabel(entry="", reason=reason, key=names.FABRIC, value=template.inherited),)
 
 
 def build_pod(template: templates.Template) -> views.Pod:
@@ -85,8 +85,8 @@ def build_pod(template: templates.Template) -> views.Pod:
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
-def _belongs_to_template(change: model.AnyChange) -> bool:
+def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
     """True for devices and mounts of the fabric, which quotas and schedulers count."""
-    if isinstance(change, model.AddResource):
+    if isinstance(change, pod_changes.AddResource):
         return change.entry == "devices"
-    return isinstance(change, model.AddVolume | model.AddMount) and change.entry.startswith("mounts.")
+    return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")

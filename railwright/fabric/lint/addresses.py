@@ -3,7 +3,7 @@
 import functools
 import ipaddress
 
-from railwright.fabric.lint import model
+from railwright.fabric.lint import rule_types
 
 RANGE = "NCCL_IB_ADDR_RANGE"
 FAMILY = "NCCL_IB_ADDR_FAMILY"
@@ -23,7 +23,7 @@ def network(text: str) -> Network | None:
         return None
 
 
-def find_family(ctx: model.RankContext) -> int | None:
+def find_family(ctx: rule_types.RankContext) -> int | None:
     """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
     setting = ctx.setting(FAMILY)
     if setting is None:
@@ -36,7 +36,7 @@ def word(version: int) -> str:
     return "AF_INET6" if version == 6 else "AF_INET"
 
 
-def rails(ctx: model.RankContext) -> tuple[Network, ...]:
+def rails(ctx: rule_types.RankContext) -> tuple[Network, ...]:
     """Return the known subnets of the rails."""
     subnets = (network(text) for text in ctx.fabric_context.rail_subnets or ())
     return tuple(subnet for subnet in subnets if subnet is not None)

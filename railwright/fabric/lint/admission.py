@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from railwright.fabric import bounded_cache, names, pod_normalization, views
-from railwright.fabric.lint import commands, engine, fabric_context, model, rank_contexts
+from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 
@@ -85,7 +85,7 @@ def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[str, .
     return engine.limit_warnings(tuple(dict.fromkeys(messages)))
 
 
-def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> Iterable[model.Finding]:
+def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:
     pod = injected.pod
     if not injected.is_launcher:
         job = rank_contexts.JobContext(use=use, networks=injected.networks, limited=True)
@@ -94,10 +94,10 @@ def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> I
     if not passed:
         return ()
     title = pod.spec.containers[index].name
-    return engine.check(model.RankContext(title, passed, fabric_context.build(use)))
+    return engine.check(rule_types.RankContext(title, passed, fabric_context.build(use)))
 
 
-def _can_author_fix(finding: model.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:
+def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:
     """True for a finding about a variable, unless its value is a literal of the policy.
 
     The policy also determines capabilities, mounts and networks, so the author cannot fix findings about those.

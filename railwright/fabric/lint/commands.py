@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.lint import model
+from railwright.fabric.lint import rule_types
 
 # Prefixes of the variables that a rule or the catalogue reads
 RELEVANT = (
@@ -57,8 +57,8 @@ class Commands(msgspec.Struct, frozen=True):
     `exported` are those of the processes that the script starts, `passed` those that mpirun passes to its ranks.
     """
 
-    exported: tuple[model.Setting, ...] = ()
-    passed: tuple[model.Setting, ...] = ()
+    exported: tuple[rule_types.Setting, ...] = ()
+    passed: tuple[rule_types.Setting, ...] = ()
     launches: bool = False  # True if it runs mpirun
 
 
@@ -83,8 +83,8 @@ class _Parser:
     """Collects the settings of one command line."""
 
     def __init__(self) -> None:
-        self.exported: list[model.Setting] = []
-        self.passed: list[model.Setting] = []
+        self.exported: list[rule_types.Setting] = []
+        self.passed: list[rule_types.Setting] = []
         self.launches = False
 
     def parse_command(self, words: list[str], depth: int) -> None:
@@ -120,7 +120,7 @@ class _Parser:
         for word in words:
             match = _ASSIGNMENT.fullmatch(word)
             if match is not None and is_relevant(match[1]):
-                self.exported.append(model.Setting(match[1], _get_literal(match[2]), where))
+                self.exported.append(rule_types.Setting(match[1], _get_literal(match[2]), where))
             elif _get_program(word) in _EXPORTS:
                 where = f"{_PLACE}: {word}"
             elif match is None and not word.startswith("-") and where == _PLACE:
@@ -132,8 +132,8 @@ class _Parser:
             if word == "-x" and following:
                 self._parse_export(following[0], word)
             elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
-                setting = model.Setting(
-                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_PLACE}: {word}", model.Origin.MPIRUN
+                setting = rule_types.Setting(
+                    f"{prefix}{following[0]}", _get_literal(following[1]), f"{_PLACE}: {word}", rule_types.Origin.MPIRUN
                 )
                 self.passed.append(setting)
 
@@ -143,7 +143,7 @@ class _Parser:
         pairs = [(match[1], _get_literal(match[2]))] if match else [(name, None) for name in text.split(",")]
         for name, value in pairs:
             if _NAME.fullmatch(name) and is_relevant(name):
-                self.passed.append(model.Setting(name, value, f"{_PLACE}: {option}", model.Origin.MPIRUN))
+                self.passed.append(rule_types.Setting(name, value, f"{_PLACE}: {option}", rule_types.Origin.MPIRUN))
 
 
 def _get_program(word: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from railwright.fabric.lint import hardware, model
+from railwright.fabric.lint import hardware, rule_types
 from railwright.fabric.nccl import derive, integers
 from railwright.fabric.policy import model as policies
 
@@ -14,7 +14,7 @@ _EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
-def number(ctx: model.RankContext, name: str) -> int | None:
+def number(ctx: rule_types.RankContext, name: str) -> int | None:
     """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
     value = ctx.value(name)
     if value is None:
@@ -23,7 +23,7 @@ def number(ctx: model.RankContext, name: str) -> int | None:
     return None if isinstance(result, integers.NoValue) else result
 
 
-def numbers(ctx: model.RankContext, *names: str) -> Iterator[tuple[model.Setting, int]]:
+def numbers(ctx: rule_types.RankContext, *names: str) -> Iterator[tuple[rule_types.Setting, int]]:
     """Yield the settings of `names` that have a number, with the number, in that order."""
     for name in names:
         setting, value = ctx.setting(name), number(ctx, name)
@@ -31,39 +31,39 @@ def numbers(ctx: model.RankContext, *names: str) -> Iterator[tuple[model.Setting
             yield setting, value
 
 
-def is_on(ctx: model.RankContext, name: str) -> bool:
+def is_on(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a switch is known to be on, which is any number except 0."""
     return number(ctx, name) not in {None, 0}
 
 
-def is_unset(ctx: model.RankContext, name: str) -> bool:
+def is_unset(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a name is not set. A name with a value from another source is set."""
     return ctx.setting(name) is None
 
 
-def is_older(ctx: model.RankContext, *release: int) -> bool:
+def is_older(ctx: rule_types.RankContext, *release: int) -> bool:
     """True if the image's NCCL is known to be older than a release."""
     return ctx.nccl is not None and ctx.nccl < release
 
 
-def on_efa(ctx: model.RankContext) -> bool:
+def on_efa(ctx: rule_types.RankContext) -> bool:
     """True on AWS EFA, by the policy or, without a policy, by the requested device."""
     transport = ctx.fabric_context.transport
     return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ctx.devices)
 
 
-def rdma_requested(ctx: model.RankContext) -> bool:
+def rdma_requested(ctx: rule_types.RankContext) -> bool:
     """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
     return ctx.fabric_context.transport is not policies.Transport.TCP and bool(hardware.rdma(ctx))
 
 
-def network(ctx: model.RankContext) -> str:
+def network(ctx: rule_types.RankContext) -> str:
     """Return the value of NCCL_NET for the ranks' fabric."""
     transport = policies.Transport.EFA if on_efa(ctx) else ctx.fabric_context.transport
     return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
 
 
-def is_policy_value(ctx: model.RankContext, name: str) -> bool:
+def is_policy_value(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a variable has the value that the operator's policy gives it, which rules then accept."""
     fabric, value = ctx.fabric_context.fabric, ctx.value(name)
     if fabric is None or value is None:

@@ -9,36 +9,36 @@ import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from railwright.fabric.lint import model, rules
+from railwright.fabric.lint import rule_types, rules
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
 _MODULE = re.compile(r"n\d\d_\w+", re.ASCII)
-_ORDER = {severity: rank for rank, severity in enumerate(model.Severity)}
+_ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 
 
 @functools.cache
-def list_rules() -> tuple[model.Rule, ...]:
+def list_rules() -> tuple[rule_types.Rule, ...]:
     """Return all rules, sorted by code."""
     names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__) if _MODULE.fullmatch(module.name))
     return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names)
 
 
-def check(ctx: model.RankContext) -> tuple[model.Finding, ...]:
+def check(ctx: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
     """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
     findings = dict.fromkeys(_run_rules(ctx))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
-def admission(findings: Sequence[model.Finding]) -> tuple[str, ...]:
+def admission(findings: Sequence[rule_types.Finding]) -> tuple[str, ...]:
     """Return the findings as warnings of an AdmissionReview: a few short ones, most severe first, without infos."""
     return limit_warnings(sentences(findings))
 
 
-def sentences(findings: Sequence[model.Finding]) -> tuple[str, ...]:
+def sentences(findings: Sequence[rule_types.Finding]) -> tuple[str, ...]:
     """Return a message for each finding that is not an info, without duplicates."""
     messages = dict.fromkeys(
-        _format_finding(finding) for finding in findings if finding.severity is not model.Severity.INFO
+        _format_finding(finding) for finding in findings if finding.severity is not rule_types.Severity.INFO
     )
     return tuple(messages)
 
@@ -52,14 +52,14 @@ def limit_warnings(messages: Sequence[str]) -> tuple[str, ...]:
     return (*map(_truncate, first), f"{more} more findings about NCCL settings; `railwright lint FILE` shows them all")
 
 
-def _run_rules(ctx: model.RankContext) -> Iterator[model.Finding]:
+def _run_rules(ctx: rule_types.RankContext) -> Iterator[rule_types.Finding]:
     for rule in list_rules():
-        violations: Iterable[model.Violation] = rule.check(ctx)
+        violations: Iterable[rule_types.Violation] = rule.check(ctx)
         for violation in violations:
-            yield model.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
+            yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
 
 
-def _format_finding(finding: model.Finding) -> str:
+def _format_finding(finding: rule_types.Finding) -> str:
     return f"{finding.code} {finding.message}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, intent, names, views
-from railwright.fabric.lint import hardware, model
+from railwright.fabric.lint import hardware, rule_types
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import model as policies
 
@@ -34,7 +34,7 @@ def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> F
     return FabricUse(document, fabric, fabric.rails, frozenset(rail.resource for rail in fabric.rails if rail.resource))
 
 
-def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> model.FabricContext:
+def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
     """Build the context of a pod with the networks that its annotation selects."""
     context = build(use, pod)
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):
@@ -52,12 +52,12 @@ def has_other_interfaces(annotations: Mapping[str, str]) -> bool:
     return any(key in annotations for key in _OTHER_INTERFACES)
 
 
-def build(use: FabricUse, pod: views.Pod | None = None) -> model.FabricContext:
+def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:
     """Build the context of ranks. Without a pod, they are those of a launcher or of a file."""
     fabric, document = use.fabric, use.document
     if fabric is None or document is None:
-        return model.FabricContext()
-    return model.FabricContext(
+        return rule_types.FabricContext()
+    return rule_types.FabricContext(
         transport=fabric.transport,
         fabric=fabric,
         primary=document.primary_interface,

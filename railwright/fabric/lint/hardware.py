@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from railwright.fabric.lint import model
+from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model as policies
 
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,
@@ -16,7 +16,7 @@ _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
 
 
-def rdma(ctx: model.RankContext) -> Mapping[str, int]:
+def rdma(ctx: rule_types.RankContext) -> Mapping[str, int]:
     """Return the requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
     fabric = ctx.fabric_context.fabric
     rails = {rail.resource for rail in fabric.rails} if fabric else set()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, quantity, views
-from railwright.fabric.lint import commands, fabric_context, model
+from railwright.fabric.lint import commands, fabric_context, rule_types
 from railwright.fabric.nccl import conf
 
 _HUGEPAGES = "hugepages-"
@@ -21,7 +21,7 @@ class JobContext(msgspec.Struct, frozen=True):
     use: fabric_context.FabricUse = fabric_context.FabricUse()
     networks: fabric_context.Networks = ()
     title: str = ""  # of the workload, for messages
-    passed: tuple[model.Setting, ...] = ()  # by a launcher in another template
+    passed: tuple[rule_types.Setting, ...] = ()  # by a launcher in another template
     has_own_ranks: bool = True  # False: the ranks that its mpirun starts run in other templates only
     count: int | None = None  # pods created from the template
     job: int | None = None  # ranks of the job, from all its templates
@@ -48,7 +48,7 @@ def _has_settings(container: views.Container, command: commands.Commands) -> boo
     return bool(command.exported or command.passed or any(commands.is_relevant(entry.name) for entry in container.env))
 
 
-def build(pod: views.Pod, index: int, job: JobContext) -> model.RankContext:
+def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext:
     """Build the context of the ranks in one app container. Never raises because of the pod's content."""
     container = pod.spec.containers[index]
     amounts = _read_amounts(container)
@@ -57,7 +57,7 @@ def build(pod: views.Pod, index: int, job: JobContext) -> model.RankContext:
     security = container.security_context or views.SecurityContext()
     pod_security = pod.spec.security_context or views.SecurityContext()
     accelerators = job.use.accelerators
-    return model.RankContext(
+    return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, job),
         fabric_context=fabric_context.build_for_pod(pod, job.networks, job.use),
@@ -77,7 +77,7 @@ def build(pod: views.Pod, index: int, job: JobContext) -> model.RankContext:
     )
 
 
-def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[model.Setting, ...]:
+def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[rule_types.Setting, ...]:
     """Return the settings that a container's mpirun passes to its ranks.
 
     `-x NAME` passes the value that the container itself has.
@@ -86,7 +86,7 @@ def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGT
     return _resolve_passed(container, read_command(container, max_length))
 
 
-def _resolve_passed(container: views.Container, command: commands.Commands) -> tuple[model.Setting, ...]:
+def _resolve_passed(container: views.Container, command: commands.Commands) -> tuple[rule_types.Setting, ...]:
     own = {setting.name: setting.value for setting in (*_list_environment(container), *command.exported)}
     return tuple(
         msgspec.structs.replace(setting, value=own.get(setting.name)) if setting.value is None else setting
@@ -111,10 +111,10 @@ def read_command(container: views.Container, max_length: int = commands.MAX_LENG
     return commands.read(words, max_length) if words else commands.Commands()
 
 
-def read_file(text: str) -> tuple[model.Setting, ...]:
+def read_file(text: str) -> tuple[rule_types.Setting, ...]:
     """Return the lines of an nccl.conf, each as a setting."""
     return tuple(
-        model.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}", model.Origin.FILE)
+        rule_types.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}", rule_types.Origin.FILE)
         for number, line in enumerate(text.split("\n"), start=1)
         for name, separator, value in [line.partition("=")]
         if separator and name and not line.startswith("#")
@@ -125,7 +125,7 @@ def _list_added(security: views.SecurityContext) -> frozenset[str]:
     return frozenset((security.capabilities and security.capabilities.add) or ())
 
 
-def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[model.Setting, ...]:
+def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[rule_types.Setting, ...]:
     command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
     own = _resolve_passed(container, command) if job.has_own_ranks else ()
     exported = reversed(command.exported)  # the last export of a script is effective
@@ -134,7 +134,7 @@ def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) 
     return limit_settings(settings) if job.limited else settings
 
 
-def limit_settings(settings: Sequence[model.Setting]) -> tuple[model.Setting, ...]:
+def limit_settings(settings: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
     """Return the first `_MAX_SETTINGS` settings, for admission. Values longer than `_MAX_VALUE` become None."""
     return tuple(
         msgspec.structs.replace(setting, value=None) if setting.value and len(setting.value) > _MAX_VALUE else setting
@@ -142,11 +142,12 @@ def limit_settings(settings: Sequence[model.Setting]) -> tuple[model.Setting, ..
     )
 
 
-def _list_environment(container: views.Container) -> list[model.Setting]:
+def _list_environment(container: views.Container) -> list[rule_types.Setting]:
     """Return the relevant entries of the environment. If entries have the same name, Kubernetes uses the last one."""
     index_by_name = {entry.name: index for index, entry in enumerate(container.env) if commands.is_relevant(entry.name)}
     return [
-        model.Setting(name, _get_value(container.env[index]), f"env[{index}]") for name, index in index_by_name.items()
+        rule_types.Setting(name, _get_value(container.env[index]), f"env[{index}]")
+        for name, index in index_by_name.items()
     ]
 
 
@@ -158,7 +159,7 @@ def _get_value(entry: views.EnvVar) -> str | None:
     return None if "$(" in value else value
 
 
-def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[model.Setting]:
+def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[rule_types.Setting]:
     """Return the lines of railwright's annotation if the container mounts it as /etc/nccl.conf."""
     text = pod.metadata.annotations.get(names.NCCL_CONF)
     if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):

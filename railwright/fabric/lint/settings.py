@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model
+from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 
 BLANKS = " \t\r\n"
@@ -10,12 +10,12 @@ QUOTES = "\"'"
 _MAX_QUOTED = 60  # characters of a user's text in a message
 
 
-def env(**values: str | None) -> tuple[model.Setting, ...]:
+def env(**values: str | None) -> tuple[rule_types.Setting, ...]:
     """Return settings of a container's environment. None stands for a value from another source."""
-    return tuple(model.Setting(name, value, f"env[{index}]") for index, (name, value) in enumerate(values.items()))
+    return tuple(rule_types.Setting(name, value, f"env[{index}]") for index, (name, value) in enumerate(values.items()))
 
 
-def effective(ctx: model.RankContext) -> Iterator[model.Setting]:
+def effective(ctx: rule_types.RankContext) -> Iterator[rule_types.Setting]:
     """Yield the effective setting of each name, which is the first one, in order."""
     earlier_names = set()
     for setting in ctx.settings:
@@ -24,14 +24,14 @@ def effective(ctx: model.RankContext) -> Iterator[model.Setting]:
             yield setting
 
 
-def list_values(ctx: model.RankContext) -> Iterator[tuple[model.Setting, str]]:
+def list_values(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, str]]:
     """Yield the effective settings that have a known value, with the value."""
     for setting in effective(ctx):
         if setting.value is not None:
             yield setting, setting.value
 
 
-def rows(ctx: model.RankContext) -> Iterator[tuple[model.Setting, catalogue.Variable]]:
+def rows(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, catalogue.Variable]]:
     """Yield the effective settings that are in the catalogue, with their rows."""
     for setting in effective(ctx):
         row = catalogue.find(setting.name)
@@ -39,7 +39,7 @@ def rows(ctx: model.RankContext) -> Iterator[tuple[model.Setting, catalogue.Vari
             yield setting, row
 
 
-def values(ctx: model.RankContext) -> Iterator[tuple[model.Setting, str, catalogue.Variable]]:
+def values(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, str, catalogue.Variable]]:
     """Yield the effective settings that NCCL reads and that have a known value, with value and row."""
     for setting, row in rows(ctx):
         if setting.value is not None and row.status in _READ:
@@ -62,7 +62,7 @@ def quote(text: str) -> str:
     )
 
 
-def format_setting(setting: model.Setting) -> str:
+def format_setting(setting: rule_types.Setting) -> str:
     """Return NAME=VALUE for a message. The value is quoted if it is empty or contains blanks or quotes."""
     if setting.value is None:
         return quote(setting.name)
@@ -71,6 +71,6 @@ def format_setting(setting: model.Setting) -> str:
     return f"{quote(setting.name)}={value!r}" if ends else f"{quote(setting.name)}={value}"
 
 
-def violation(setting: model.Setting, message: str) -> model.Violation:
+def violation(setting: rule_types.Setting, message: str) -> rule_types.Violation:
     """Return a complaint about a setting. Its message begins with NAME=VALUE."""
-    return model.Violation(f"{format_setting(setting)}: {message}", setting.name, setting.where)
+    return rule_types.Violation(f"{format_setting(setting)}: {message}", setting.name, setting.where)

@@ -4,7 +4,7 @@
 """
 
 from railwright.fabric.nccl import values
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 ROWS = (
     Row(

@@ -8,7 +8,7 @@ TCP also where it carries the rank's data.
 from collections.abc import Iterable, Mapping
 
 from railwright.fabric.nccl import common, values
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 from railwright.fabric.policy.model import Transport
 
 _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's name

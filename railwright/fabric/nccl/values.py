@@ -5,9 +5,9 @@ Booleans become 0 and 1, because NCCL does not read true and false (NVIDIA/nccl 
 
 from collections.abc import Callable, Iterable
 
-from railwright.fabric.nccl import model
+from railwright.fabric.nccl import derivation_types
 
-Value = Callable[[model.Case], str | None]
+Value = Callable[[derivation_types.Case], str | None]
 
 NCCL_GUIDE = "NCCL user guide, env.rst"  # the source of most rows
 
@@ -20,7 +20,7 @@ def constant(text: str) -> Value:
 def policy_value(name: str, default: str | None = None) -> Value:
     """Return a function that gives the policy's `nccl` key `name`, or `default` if the key is unset."""
 
-    def value(case: model.Case) -> str | None:
+    def value(case: derivation_types.Case) -> str | None:
         setting = getattr(case.nccl, name)
         if setting is None:
             return default
@@ -48,7 +48,7 @@ def exact_devices(fallback: str | None = None) -> Value:
     The list starts with '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10.
     """
 
-    def value(case: model.Case) -> str | None:
+    def value(case: derivation_types.Case) -> str | None:
         if case.devices:
             return f"={_join(case.devices)}"
         return fallback
@@ -56,7 +56,7 @@ def exact_devices(fallback: str | None = None) -> Value:
     return value
 
 
-def plain_devices(case: model.Case) -> str | None:
+def plain_devices(case: derivation_types.Case) -> str | None:
     """Return the rails' device names as a comma-separated list, or None if they are unknown."""
     return _join(case.devices) if case.devices else None
 

@@ -4,7 +4,7 @@ The file of a transport in `transports/` lists the rows that apply to it.
 """
 
 from railwright.fabric.nccl import values
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 HCA = Row(
     "NCCL_IB_HCA",

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import missed
-from railwright.fabric.overview import model
+from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import membership
 
 MAX_ROWS = 200  # a table for reading, not for searching
@@ -23,7 +23,7 @@ class Admissions:
 
     def __init__(self) -> None:
         self.generation = 0
-        self._rows: dict[str, model.Admission] = {}
+        self._rows: dict[str, overview_types.Admission] = {}
 
     def upsert(self, pod: views.Pod) -> None:
         """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
@@ -31,7 +31,7 @@ class Admissions:
             return
         self.put(pod.metadata.identity, _describe_pod(pod))
 
-    def put(self, key: str, row: model.Admission) -> None:
+    def put(self, key: str, row: overview_types.Admission) -> None:
         """Store a row; ignore it if the table is full of newer ones."""
         if self._rows.get(key) == row:
             return
@@ -43,7 +43,7 @@ class Admissions:
             newest = sorted(self._rows.items(), key=lambda item: _age(item[1]), reverse=True)[:MAX_ROWS]
             self._rows = dict(newest)
 
-    def newest(self) -> Sequence[model.Admission]:
+    def newest(self) -> Sequence[overview_types.Admission]:
         """Return the rows, newest first."""
         return sorted(self._rows.values(), key=_age, reverse=True)[:MAX_ROWS]
 
@@ -78,7 +78,7 @@ def shorten_record(record: str) -> str:
     return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
 
 
-def _describe_pod(pod: views.Pod) -> model.Admission:
+def _describe_pod(pod: views.Pod) -> overview_types.Admission:
     meta = pod.metadata
     at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
     record_text = meta.annotations.get(names.INJECTION)
@@ -88,17 +88,19 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
             "check that the webhook is available and has a valid policy, then recreate the pod"
         )
         fabric = meta.labels.get(names.FABRIC, "")
-        return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, fabric=fabric, message=message)
+        return overview_types.Admission(
+            at=at, object=name, gang=gang, outcome=overview_types.MISSED, fabric=fabric, message=message
+        )
     try:
         record = intent.decode_record(record_text)
     except intent.InvalidRecordError as error:
         message = text.truncate(f"annotation {names.INJECTION}: cannot be read: {error}", _MAX_MESSAGE)
-        return model.Admission(at=at, object=name, gang=gang, outcome=model.MISSED, message=message)
-    return model.Admission(
+        return overview_types.Admission(at=at, object=name, gang=gang, outcome=overview_types.MISSED, message=message)
+    return overview_types.Admission(
         at=at,
         object=name,
         gang=gang,
-        outcome=model.INJECTED if record.rails else model.SKIPPED,
+        outcome=overview_types.INJECTED if record.rails else overview_types.SKIPPED,
         fabric=record.fabric,
         role=record.role,
         rails=len(record.rails or ()),
@@ -109,17 +111,17 @@ def _describe_pod(pod: views.Pod) -> model.Admission:
     )
 
 
-def _describe_event(event: views.Event) -> model.Admission:
+def _describe_event(event: views.Event) -> overview_types.Admission:
     subject = event.involved_object
-    return model.Admission(
+    return overview_types.Admission(
         at=event.last_timestamp or event.event_time or event.metadata.creation_timestamp or "",
         object=f"{subject.namespace}/{subject.name}",
         kind=subject.kind,
-        outcome=model.EVENT,
+        outcome=overview_types.EVENT,
         message=text.truncate(f"{event.reason}: {event.message}", _MAX_MESSAGE),
         count=max(1, event.count or 1),
     )
 
 
-def _age(row: model.Admission) -> tuple[str, str]:
+def _age(row: overview_types.Admission) -> tuple[str, str]:
     return row.at, row.object

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.overview import model
+from railwright.fabric.overview import overview_types
 
 _MAX_REMOVED = 4096  # names of removed sections that are remembered
 
@@ -46,7 +46,7 @@ class Deltas:
         self._sections: dict[str, tuple[int, Any, bytes]] = {}  # version, value, JSON
         self._removed: OrderedDict[str, int] = OrderedDict()
 
-    def update(self, overview: model.Overview) -> bool:
+    def update(self, overview: overview_types.Overview) -> bool:
         """Store an overview; return True if it differs from the last one."""
         version = self.version + 1
         sections = dict(_sections(overview))
@@ -80,7 +80,7 @@ class Deltas:
         )
 
 
-def _sections(overview: model.Overview) -> Iterator[tuple[str, Any]]:
+def _sections(overview: overview_types.Overview) -> Iterator[tuple[str, Any]]:
     yield "site", overview.site
     for fabric in overview.fabrics:
         yield f"fabric/{fabric.name}", fabric

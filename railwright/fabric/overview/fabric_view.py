@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
-from railwright.fabric.overview import model, natural_sort
+from railwright.fabric.overview import natural_sort, overview_types
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
@@ -42,10 +42,10 @@ class FabricView:
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
         self._pools = _pools(fabric.rails)
-        self._rows: dict[str, model.Node] = {}
+        self._rows: dict[str, overview_types.Node] = {}
         self._leaf_by_node: dict[str, topology.Domain] = {}
         self._nodes_by_leaf: dict[topology.Domain, set[str]] = defaultdict(set)
-        self.leaves: dict[str, model.Leaf] = {}  # by id
+        self.leaves: dict[str, overview_types.Leaf] = {}  # by id
         self.summary = self._summarize()
 
     def refresh(self, touched: Collection[str] | None, ranks: Ranks) -> Iterator[None]:
@@ -86,7 +86,7 @@ class FabricView:
             del self._nodes_by_leaf[leaf]
             self.leaves.pop(key, None)
             return
-        self.leaves[key] = model.Leaf(
+        self.leaves[key] = overview_types.Leaf(
             fabric=self.name,
             name=leaf[0] if leaf else "",
             above=tuple(part for part in leaf[1:] if part),
@@ -101,18 +101,18 @@ class FabricView:
         """Return the leaf of a node; NOWHERE if it has none."""
         return self._leaf_by_node.get(node, topology.NO_DOMAIN)
 
-    def _summarize(self) -> model.Fabric:
+    def _summarize(self) -> overview_types.Fabric:
         letters = "".join([row.rails for row in self._rows.values()])
-        dead = letters.count(model.DEAD)
+        dead = letters.count(overview_types.DEAD)
         busy = sum(_busy_rails(row) for row in self._rows.values())
-        return model.Fabric(
+        return overview_types.Fabric(
             name=self.name,
             transport=self.fabric.transport.value,
             rails=self._rails,
             levels=self._levels,
             leaves=tuple(sorted(self.leaves, key=lambda key: _position(self.leaves[key]))),
             nodes=len(self._rows),
-            rails_free=max(0, len(letters) - busy - dead - letters.count(model.UNCOUNTED)),
+            rails_free=max(0, len(letters) - busy - dead - letters.count(overview_types.UNCOUNTED)),
             rails_busy=busy,
             rails_dead=dead,
         )
@@ -129,10 +129,10 @@ class FabricView:
         has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _row(self, node: cluster_state.NodeInfo, ranks: Ranks) -> model.Node:
+    def _row(self, node: cluster_state.NodeInfo, ranks: Ranks) -> overview_types.Node:
         pods = tuple(self._pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
-        return model.Node(
+        return overview_types.Node(
             name=node.name,
             rails="".join(self._letters(node, used)),
             note="" if node.schedulable else "cordoned or not ready",
@@ -142,18 +142,18 @@ class FabricView:
     def _letters(self, node: cluster_state.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
             if not rail.resource:
-                yield model.UNCOUNTED
+                yield overview_types.UNCOUNTED
                 continue
             allocatable = node.allocatable.get(rail.resource, 0) // resources.UNIT
             capacity = node.capacity.get(rail.resource, 0) // resources.UNIT
             if allocatable <= self._pools[rail.resource].index(position):
-                yield model.DEAD
+                yield overview_types.DEAD
             elif allocatable < capacity:
-                yield model.DEGRADED
+                yield overview_types.DEGRADED
             else:
-                yield model.BUSY if position in used else model.FREE
+                yield overview_types.BUSY if position in used else overview_types.FREE
 
-    def _pods(self, node: cluster_state.NodeInfo, ranks: Ranks) -> Iterator[model.Pod]:
+    def _pods(self, node: cluster_state.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
         """Yield the pods that use rails of a node: first bound, then assumed ones."""
         bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
@@ -167,7 +167,7 @@ class FabricView:
             rails = tuple(self._assign_rails(pod.requests, devices_used))
             if rails:
                 gang, rank = ranks.get(pod.uid, (pod.gang, -1))
-                yield model.Pod(pod=pod.key, rails=rails, gang=gang, rank=rank, assumed=pod.uid not in uids)
+                yield overview_types.Pod(pod=pod.key, rails=rails, gang=gang, rank=rank, assumed=pod.uid not in uids)
 
     def _assign_rails(self, requests: resources.Amounts, devices_used: dict[str, int]) -> Iterator[int]:
         """Yield the rails of a pod's devices. `devices_used` counts the rails of each pool that earlier pods got."""
@@ -181,9 +181,9 @@ class FabricView:
             yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))
 
 
-def _busy_rails(row: model.Node) -> int:
+def _busy_rails(row: overview_types.Node) -> int:
     """Count the rails of a node that pods use and that are not dead."""
-    return sum(row.rails[rail] != model.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
+    return sum(row.rails[rail] != overview_types.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
 
 
 def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
@@ -195,7 +195,7 @@ def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
     return pools
 
 
-def _position(leaf: model.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
+def _position(leaf: overview_types.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
     """Return a sort key that groups leaves by spine and puts nodes without a leaf last."""
     above = [natural_sort.natural_key(part) for part in reversed(leaf.above)]
     return (not leaf.name, above, natural_sort.natural_key(leaf.name))

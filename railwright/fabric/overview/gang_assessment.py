@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.overview import gang_members, model
+from railwright.fabric.overview import gang_members, overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.placement.gangs import gang_capacity, planner
@@ -75,7 +75,7 @@ def _assess_placed(
     )
     if not request.domains:
         return GangAssessment(
-            state=model.PLACED,
+            state=overview_types.PLACED,
             bandwidth=round(placement.bandwidth, 3),
             why=(reason.make(Code.DOMAINS_UNDEFINED), *placement.causes)[:_MAX_REASONS],
         )
@@ -83,7 +83,7 @@ def _assess_placed(
     used = len(placement.leaves)
     fewest = len(plan.leaves) if plan.is_complete else used
     return GangAssessment(
-        state=model.PLACED,
+        state=overview_types.PLACED,
         bandwidth=round(placement.bandwidth, 3),
         best=round(best, 3),
         leaves=used,
@@ -214,7 +214,7 @@ def _assess_waiting(
         return GangAssessment(state=gang.state, why=(*missing, nodes_fit))
     diagnosis = decision.diagnose()
     if not plan.is_complete:
-        state = model.UNPLACEABLE if not diagnosis.fits else gang.state
+        state = overview_types.UNPLACEABLE if not diagnosis.fits else gang.state
         why = (*missing, *diagnosis.why)[:_MAX_REASONS]
         return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)

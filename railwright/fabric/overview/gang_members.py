@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.overview import model, opted_in_pods
+from railwright.fabric.overview import opted_in_pods, overview_types
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.workloads import membership
 
@@ -42,8 +42,8 @@ class GangMembers(msgspec.Struct, frozen=True):
         """One of model.PLACED, STARTING, WAITING."""
         placed = self.placed
         if placed >= self.size:
-            return model.PLACED
-        return model.STARTING if placed else model.WAITING
+            return overview_types.PLACED
+        return overview_types.STARTING if placed else overview_types.WAITING
 
 
 class GangIndex:

@@ -12,10 +12,10 @@ from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
     gang_members,
-    model,
     natural_sort,
     node_explanation,
     opted_in_pods,
+    overview_types,
 )
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -52,14 +52,14 @@ class OverviewBuilder:
             membership.GangKey, tuple[int, gang_assessment.GangAssessment]
         ] = {}  # (cluster version, assessment)
         self._due: dict[membership.GangKey, None] = {}
-        self._gangs: dict[membership.GangKey, model.Gang] = {}
-        self._admissions: tuple[int, Sequence[model.Admission]] = (-1, ())
+        self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
+        self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def overview(self, *, source: str = "", problems: Sequence[str] = (), away: str = "") -> model.Overview:
+    def overview(self, *, source: str = "", problems: Sequence[str] = (), away: str = "") -> overview_types.Overview:
         """Return the overview as of the last refresh."""
-        return model.Overview(
+        return overview_types.Overview(
             site=self.site(source=source, problems=problems, away=away),
             fabrics=[view.summary for view in self._views.values()],
             leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
@@ -67,10 +67,10 @@ class OverviewBuilder:
             admissions=self._admissions[1],
         )
 
-    def site(self, *, source: str, problems: Sequence[str], away: str = "") -> model.Site:
+    def site(self, *, source: str, problems: Sequence[str], away: str = "") -> overview_types.Site:
         """Return the sources of the overview."""
         policy = self._policy()
-        return model.Site(
+        return overview_types.Site(
             source=source,
             policy=policy.digest if policy else "",
             problems=tuple(problems),
@@ -224,13 +224,13 @@ class OverviewBuilder:
             view, self._policy(), self._pools, tuple(self._cluster.nodes), requests=pod.requests
         )
 
-    def _describe_gang(self, gang: gang_members.GangMembers) -> model.Gang:
+    def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:
         namespace, _, name = gang.key.partition("/")
         fabric = self._find_fabric_name(gang)
         view = self._views.get(fabric)
         _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
-        is_unplaceable = assessment.state == model.UNPLACEABLE and gang.state != model.PLACED
-        return model.Gang(
+        is_unplaceable = assessment.state == overview_types.UNPLACEABLE and gang.state != overview_types.PLACED
+        return overview_types.Gang(
             key=gang.key,
             name=name,
             namespace=namespace,
@@ -253,9 +253,9 @@ class OverviewBuilder:
         return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""
 
 
-def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> model.Rank:
+def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
     leaf = view.leaf_of(member.node) if view is not None and member.node else topology.NO_DOMAIN
-    return model.Rank(
+    return overview_types.Rank(
         rank=member.rank,
         pod=member.key.partition("/")[2],
         node=member.node,

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from railwright.fabric.verification import line_parser, model, patterns
+from railwright.fabric.verification import line_parser, log_types, patterns
 
 
 class ProcessKey(NamedTuple):
@@ -24,42 +24,42 @@ class Process:
 
     def __init__(self) -> None:
         self.networks: set[str] = set()
-        self.lists: set[tuple[tuple[model.Hca, ...], ...]] = set()
+        self.lists: set[tuple[tuple[log_types.Hca, ...], ...]] = set()
         self.virtual: dict[int, tuple[str, ...]] = {}
-        self.providers: set[model.Provider] = set()
-        self.channels: Counter[model.Channel] = Counter()
-        self.members: set[model.Member] = set()
+        self.providers: set[log_types.Provider] = set()
+        self.channels: Counter[log_types.Channel] = Counter()
+        self.members: set[log_types.Member] = set()
         self.ranks: set[int] = set()  # in the world communicator, from the tags of mpirun and the table of nccl-tests
         self.interfaces: set[str] = set()
         self.reasons: set[str] = set()
         self.failures: set[str] = set()
 
-    def record(self, event: model.Event) -> None:  # noqa: C901 - one case for each event
+    def record(self, event: log_types.Event) -> None:  # noqa: C901 - one case for each event
         """Record one event."""
         match event:
-            case model.Network(name):
+            case log_types.Network(name):
                 self.networks.add(name)
-            case model.Devices(devices):
+            case log_types.Devices(devices):
                 self.lists.add(devices)
-            case model.Virtual(number, names):
+            case log_types.Virtual(number, names):
                 self.virtual[number] = max(names, self.virtual.get(number, ()))
-            case model.Provider():
+            case log_types.Provider():
                 self.providers.add(event)
-            case model.Channel():
+            case log_types.Channel():
                 self.channels[event] += 1
-            case model.Member():
+            case log_types.Member():
                 self.members.add(event)
-            case model.Sockets(interfaces):
+            case log_types.Sockets(interfaces):
                 self.interfaces.update(interfaces)
-            case model.Reason(text):
+            case log_types.Reason(text):
                 self.reasons.add(text)
-            case model.Failure(text):
+            case log_types.Failure(text):
                 self.failures.add(text)
-            case model.Release():
+            case log_types.Release():
                 pass
 
     @property
-    def devices(self) -> tuple[tuple[model.Hca, ...], ...]:
+    def devices(self) -> tuple[tuple[log_types.Hca, ...], ...]:
         """Return the longest device list: a plugin and NCCL itself can each print one."""
         return max(self.lists, key=lambda devices: (len(devices), devices), default=())
 
@@ -111,7 +111,7 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
                 event = patterns.parse_event(message.text, message.level)
                 if event is not None:
                     process.record(event)
-                if isinstance(event, model.Release):
+                if isinstance(event, log_types.Release):
                     versions.add(event.version)
     _assign_ranks(processes, rank_table)
     return LogSummary(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric.verification import aggregate, model, networks
+from railwright.fabric.verification import aggregate, log_types, networks
 
 
 class PodSummary(msgspec.Struct, frozen=True):
@@ -23,8 +23,8 @@ class PodSummary(msgspec.Struct, frozen=True):
     tcp: bool
     rdma: bool
     has_silent_process: bool  # the log does not show the network of one of its processes
-    devices: tuple[model.Hca, ...]  # opened by all processes
-    used_devices: tuple[model.Hca, ...]  # with at least one channel
+    devices: tuple[log_types.Hca, ...]  # opened by all processes
+    used_devices: tuple[log_types.Hca, ...]  # with at least one channel
     unmapped: tuple[int, ...]  # device numbers of channels whose device the log does not name
     opened: int | None  # number of rails
     used: int | None  # number of rails
@@ -42,7 +42,7 @@ def summarize(name: str, processes: Sequence[aggregate.Process], world: int | No
     names = set[str]().union(*chosen)
     devices = _intersect_devices(processes)
     used_devices, unmapped = _map_channels(processes)
-    channels: Counter[model.Channel] = sum((process.channels for process in processes), Counter())
+    channels: Counter[log_types.Channel] = sum((process.channels for process in processes), Counter())
     tcp = any(networks.is_tcp(network, providers) for network in names)
     opened, used = _count_rails(devices, used_devices, channels, providers)
     return PodSummary(
@@ -66,15 +66,15 @@ def summarize(name: str, processes: Sequence[aggregate.Process], world: int | No
     )
 
 
-def _intersect_devices(processes: Sequence[aggregate.Process]) -> set[model.Hca]:
+def _intersect_devices(processes: Sequence[aggregate.Process]) -> set[log_types.Hca]:
     """Return the ports opened by all processes that listed their devices."""
     lists = [{hca for device in process.devices for hca in device} for process in processes if process.lists]
     return set.intersection(*lists) if lists else set()
 
 
-def _map_channels(processes: Sequence[aggregate.Process]) -> tuple[set[model.Hca], set[int]]:
+def _map_channels(processes: Sequence[aggregate.Process]) -> tuple[set[log_types.Hca], set[int]]:
     """Return the ports with channels, and the device numbers of channels that no device list contains."""
-    used_devices, unmapped = set[model.Hca](), set[int]()
+    used_devices, unmapped = set[log_types.Hca](), set[int]()
     merged = {number: names for process in processes for number, names in process.virtual.items() if len(names) > 1}
     longest = max((process.devices for process in processes), key=len, default=())
     for process in processes:
@@ -89,8 +89,8 @@ def _map_channels(processes: Sequence[aggregate.Process]) -> tuple[set[model.Hca
 
 
 def _ports(
-    number: int, devices: Sequence[Sequence[model.Hca]], virtual: Mapping[int, Collection[str]]
-) -> Collection[model.Hca]:
+    number: int, devices: Sequence[Sequence[log_types.Hca]], virtual: Mapping[int, Collection[str]]
+) -> Collection[log_types.Hca]:
     """Return the ports of a device number. Numbers beyond the device list are virtual devices made of several ports."""
     if number < len(devices):
         return devices[number]
@@ -98,10 +98,10 @@ def _ports(
 
 
 def _count_rails(
-    devices: Collection[model.Hca],
-    used_devices: Collection[model.Hca],
-    channels: Collection[model.Channel],
-    providers: Collection[model.Provider],
+    devices: Collection[log_types.Hca],
+    used_devices: Collection[log_types.Hca],
+    channels: Collection[log_types.Channel],
+    providers: Collection[log_types.Provider],
 ) -> tuple[int | None, int | None]:
     """Return the numbers of rails opened and used. libfabric stripes over all NICs, so it uses all of them or none."""
     if devices:
@@ -113,10 +113,10 @@ def _count_rails(
     return None, len(numbers) if numbers else None
 
 
-def assess(summary: PodSummary, expected: model.Expected, rails: int | None) -> model.Pod:
+def assess(summary: PodSummary, expected: log_types.Expected, rails: int | None) -> log_types.Pod:
     """Compare a pod with what each pod should have used. `rails` is the expected number, None if unknown."""
     state = _find_state(summary, expected, rails)
-    return model.Pod(
+    return log_types.Pod(
         name=summary.name,
         state=state.code,
         ranks=summary.ranks,
@@ -140,41 +140,44 @@ class _State(NamedTuple):
 
 
 def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
-    summary: PodSummary, expected: model.Expected, rails: int | None
+    summary: PodSummary, expected: log_types.Expected, rails: int | None
 ) -> _State:
     if summary.tcp:
-        return _State(model.TCP, summary.reasons)
+        return _State(log_types.TCP, summary.reasons)
     if summary.has_silent_process or not summary.networks:
         reason = "no line says which network it took: the log is cut, or NCCL_DEBUG_SUBSYS lacks INIT"
-        return _State(model.UNKNOWN, (reason,))
+        return _State(log_types.UNKNOWN, (reason,))
     if not summary.rdma:
         return _State(
-            model.UNKNOWN, (f"network {', '.join(summary.networks)} is unknown to railwright, so it may not be RDMA",)
+            log_types.UNKNOWN,
+            (f"network {', '.join(summary.networks)} is unknown to railwright, so it may not be RDMA",),
         )
     if not networks.matches_policy(expected.transport, summary.transport):
-        return _State(model.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.transport}",))
+        return _State(log_types.PARTIAL, (f"the fabric is {expected.transport}, and it ran over {summary.transport}",))
     if summary.failures:
-        return _State(model.FAILED, summary.failures[:1])
+        return _State(log_types.FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
         reason = f"NCCL found {summary.opened} of {rails} rails"
-        return _State(model.PARTIAL, (reason,), _missing_rails(summary.devices, expected))
+        return _State(log_types.PARTIAL, (reason,), _missing_rails(summary.devices, expected))
     if not summary.channels:
-        return _State(model.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
+        return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
     if summary.unmapped:
         numbers = ", ".join(map(str, summary.unmapped))
         reason = f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS"
-        return _State(model.UNKNOWN, (reason,))
+        return _State(log_types.UNKNOWN, (reason,))
     if rails is not None and summary.used is not None and summary.used < rails:
         unused = set(summary.devices) - set(summary.used_devices)
         missing = _missing_rails(summary.used_devices, expected) or _format_ports(unused)
-        return _State(model.PARTIAL, (f"channels went over {summary.used} of {rails} rails",), missing)
+        return _State(log_types.PARTIAL, (f"channels went over {summary.used} of {rails} rails",), missing)
     missing = _missing_rails(summary.used_devices, expected) if summary.used_devices else ()
     if missing:
-        return _State(model.PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing)
-    return _State(model.RDMA)
+        return _State(
+            log_types.PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing
+        )
+    return _State(log_types.RDMA)
 
 
-def _missing_rails(devices: Collection[model.Hca], expected: model.Expected) -> tuple[str, ...]:
+def _missing_rails(devices: Collection[log_types.Hca], expected: log_types.Expected) -> tuple[str, ...]:
     """Return the rails of the policy whose device is not in `devices`.
 
     Return () if the policy's names match none of them, as with virtual functions.
@@ -184,5 +187,5 @@ def _missing_rails(devices: Collection[model.Hca], expected: model.Expected) -> 
     return () if len(missing) == len(expected.devices) else tuple(map(" or ".join, missing))
 
 
-def _format_ports(hcas: Collection[model.Hca]) -> tuple[str, ...]:
+def _format_ports(hcas: Collection[log_types.Hca]) -> tuple[str, ...]:
     return tuple(f"{hca.name}:{hca.port}" for hca in sorted(hcas))

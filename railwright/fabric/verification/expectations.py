@@ -4,10 +4,10 @@ Reads the policy only, never a log.
 """
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import model
+from railwright.fabric.verification import log_types
 
 
-def expect(document: policies.FabricPolicy, fabric_name: str) -> model.Expected:
+def expect(document: policies.FabricPolicy, fabric_name: str) -> log_types.Expected:
     """Return what each pod of a job on this fabric should use: all rails of the fabric.
 
     The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out
@@ -27,7 +27,7 @@ def expect(document: policies.FabricPolicy, fabric_name: str) -> model.Expected:
         )
         for rail in fabric.rails
     ]
-    return model.Expected(
+    return log_types.Expected(
         rails=len(fabric.rails) * per_rail,
         transport=fabric.transport,
         devices=tuple(devices) if all(devices) else (),

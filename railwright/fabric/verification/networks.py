@@ -6,7 +6,7 @@ An unknown plugin counts as RDMA only if it lists devices.
 import re
 from collections.abc import Collection, Iterable
 
-from railwright.fabric.verification import model
+from railwright.fabric.verification import log_types
 
 # FastSocket, FasTrak and GPUDirectTCPX are Google's and run over TCP.
 _TCP = re.compile(r"^(?:Socket|FastSocket|FasTrak|GPUDirectTCPX)", re.IGNORECASE)
@@ -25,19 +25,21 @@ _POLICY = {  # transport in the policy -> names in the log; udev renames PVRDMA 
 }
 
 
-def is_tcp(name: str, providers: Iterable[model.Provider]) -> bool:
+def is_tcp(name: str, providers: Iterable[log_types.Provider]) -> bool:
     """True for sockets, and for libfabric over sockets."""
     if _LIBFABRIC.search(name):
         return any(provider.name.partition(";")[0].removeprefix("ofi_") in _TCP_PROVIDERS for provider in providers)
     return bool(_TCP.match(name))
 
 
-def is_rdma(name: str, hcas: Collection[model.Hca]) -> bool:
+def is_rdma(name: str, hcas: Collection[log_types.Hca]) -> bool:
     """True if the network is known to be RDMA or lists RDMA devices."""
     return not _TCP.match(name) and (bool(_RDMA.match(name)) or bool(hcas))
 
 
-def describe_transport(names: Iterable[str], hcas: Iterable[model.Hca], providers: Iterable[model.Provider]) -> str:
+def describe_transport(
+    names: Iterable[str], hcas: Iterable[log_types.Hca], providers: Iterable[log_types.Provider]
+) -> str:
     """Return the common name of the transport, such as `RoCE` or `InfiniBand by plugin IBext_v8`."""
     by_provider = {_PROVIDERS.get(provider.name, provider.name) for provider in providers}
     kinds = sorted({_device_transport(hca) for hca in hcas} or by_provider)
@@ -54,5 +56,5 @@ def matches_policy(expected: str, observed: str) -> bool:
     return is_unknown or set(kinds.split("+")) <= set(_POLICY[expected])
 
 
-def _device_transport(hca: model.Hca) -> str:
+def _device_transport(hca: log_types.Hca) -> str:
     return next((kind for prefix, kind in _DEVICES if hca.name.startswith(prefix)), _LINKS[hca.link])

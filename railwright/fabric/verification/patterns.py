@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from railwright.fabric.verification import model
+from railwright.fabric.verification import log_types
 
 _PORT = re.compile(r"([\w.+-]+):(\d+)/(IB|RoCE)\b")
 _DEVICE = re.compile(r"\[\d+\](?:=?\{(?P<merged>[^}]*)\}|(?P<one>[\w.+-]+:\d+/(?:IB|RoCE)\b))")
@@ -17,21 +17,21 @@ _INTERFACE = re.compile(r"\[\d+\]([^\s:\[]+):")
 _RANKS = re.compile(r"(\d+)(?:\[\w+\])? -> (\d+)(?:\[\w+\])?(?: \[(send|receive)\])?")
 
 
-def _devices(match: re.Match[str]) -> model.Devices:
+def _devices(match: re.Match[str]) -> log_types.Devices:
     device_list = match["list"].partition("; OOB")[0]
-    return model.Devices(
+    return log_types.Devices(
         devices=tuple(
-            tuple(model.Hca(name, int(port), link) for name, port, link in _PORT.findall(entry[0]))
+            tuple(log_types.Hca(name, int(port), link) for name, port, link in _PORT.findall(entry[0]))
             for entry in _DEVICE.finditer(device_list)
         )
     )
 
 
-def _channel(match: re.Match[str]) -> model.Channel:
+def _channel(match: re.Match[str]) -> log_types.Channel:
     rank = -1
     if ends := _RANKS.search(match["ends"]):
         rank = {"send": int(ends[1]), "receive": int(ends[2])}.get(ends[3] or "", -1)
-    return model.Channel(
+    return log_types.Channel(
         network=match["network"],
         device=int(match["device"]),
         direct="/GDRDMA" in match["rest"],
@@ -40,16 +40,16 @@ def _channel(match: re.Match[str]) -> model.Channel:
     )
 
 
-def _virtual(match: re.Match[str]) -> model.Virtual:
-    return model.Virtual(number=int(match["number"]), names=tuple(match["names"].split("+")))
+def _virtual(match: re.Match[str]) -> log_types.Virtual:
+    return log_types.Virtual(number=int(match["number"]), names=tuple(match["names"].split("+")))
 
 
-def _no_device(match: re.Match[str]) -> model.Reason:
-    return model.Reason(f"NET/{match['family']} found no device")
+def _no_device(match: re.Match[str]) -> log_types.Reason:
+    return log_types.Reason(f"NET/{match['family']} found no device")
 
 
-_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], model.Event]], ...] = (
-    (re.compile(r"^Using network (?P<name>\S.*)$"), lambda match: model.Network(match["name"].strip())),
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], log_types.Event]], ...] = (
+    (re.compile(r"^Using network (?P<name>\S.*)$"), lambda match: log_types.Network(match["name"].strip())),
     (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _devices),
     (
         re.compile(r"^(?P<ends>.*)\bvia (?P<collective>COLL)?NET/(?P<network>.+?)/(?P<device>\d+)(?P<rest>.*)$"),
@@ -58,34 +58,34 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], model.Event]], ..
     (re.compile(r"^NET/\w+ ?: Made virtual device \[(?P<number>\d+)\] name=(?P<names>\S+)"), _virtual),
     (
         re.compile(r"^NET/OFI Selected [Pp]rovider is (?P<name>[^\s,;]+)(?:.*\(found (?P<nics>\d+) nics?\))?"),
-        lambda match: model.Provider(match["name"], int(match["nics"] or 0)),
+        lambda match: log_types.Provider(match["name"], int(match["nics"] or 0)),
     ),
     (
         re.compile(r"\brank (?P<rank>\d+) n[rR]anks (?P<ranks>\d+)\b"),
-        lambda match: model.Member(int(match["rank"]), int(match["ranks"])),
+        lambda match: log_types.Member(int(match["rank"]), int(match["ranks"])),
     ),
     (
         re.compile(r"^NET/Socket ?: Using (?P<list>.*)$"),
-        lambda match: model.Sockets(tuple(_INTERFACE.findall(match["list"]))),
+        lambda match: log_types.Sockets(tuple(_INTERFACE.findall(match["list"]))),
     ),
     (re.compile(r"^NET/(?P<family>\w+) ?: No device found"), _no_device),
     (
         re.compile(r"^(?P<name>NCCL_IB(?:EXT)?_DISABLE) set by environment to (?P<value>[1-9]\d*)"),
-        lambda match: model.Reason(f"{match['name']}={match['value']} is set"),
+        lambda match: log_types.Reason(f"{match['name']}={match['value']} is set"),
     ),
     (
         re.compile(r"(?:Failed to open|[Cc]ould not open|Unable to open|cannot open) (?P<file>libibverbs\S*)"),
-        lambda match: model.Reason(f"{match['file'].rstrip(',.;:')} is not in the image"),
+        lambda match: log_types.Reason(f"{match['file'].rstrip(',.;:')} is not in the image"),
     ),
     (
         re.compile(r"(?P<file>libibverbs\S*?): cannot open shared object"),
-        lambda match: model.Reason(f"{match['file']} is not in the image"),
+        lambda match: log_types.Reason(f"{match['file']} is not in the image"),
     ),
     (
         re.compile(r"NET/OFI .*(?:fi_getinfo\(?\)? call failed|Could not find any optimal provider).*"),
-        lambda match: model.Reason(f"libfabric has no provider: {match[0]}"),
+        lambda match: log_types.Reason(f"libfabric has no provider: {match[0]}"),
     ),
-    (re.compile(r"^NCCL version (?P<version>[\d.]+)"), lambda match: model.Release(match["version"])),
+    (re.compile(r"^NCCL version (?P<version>[\d.]+)"), lambda match: log_types.Release(match["version"])),
 )
 # Broken connections: RDMA was chosen and failed (NVIDIA/nccl#1814, NVIDIA/nccl#1052, NVIDIA/nccl-tests#185).
 _BROKEN = re.compile(
@@ -93,10 +93,10 @@ _BROKEN = re.compile(
 )
 
 
-def parse_event(text: str, level: str) -> model.Event | None:
+def parse_event(text: str, level: str) -> log_types.Event | None:
     """Return the event that a message of NCCL reports, or None for all other messages."""
     if level == "WARN" and _BROKEN.search(text):
-        return model.Failure(text)
+        return log_types.Failure(text)
     for pattern, make_event in _FORMS:
         if match := pattern.search(text):
             return make_event(match)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.verification import aggregate, assess, model
+from railwright.fabric.verification import aggregate, assess, log_types
 
-_ORDER = (model.TCP, model.FAILED, model.PARTIAL, model.UNKNOWN, model.RDMA)
+_ORDER = (log_types.TCP, log_types.FAILED, log_types.PARTIAL, log_types.UNKNOWN, log_types.RDMA)
 _NAMED = 3  # largest number of pods or reasons in the line
 
 
-def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expected) -> model.Report:
+def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: log_types.Expected) -> log_types.Report:
     """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one."""
     log_summary = aggregate.collect(logs)
     summaries = [assess.summarize(name, processes, log_summary.world) for name, processes in log_summary.pods.items()]
@@ -24,7 +24,7 @@ def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expec
     pods = tuple(_name_missing(assess.assess(summary, expected, rails), summaries) for summary in summaries)
     ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.networks}
     silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
-    report = model.Report(
+    report = log_types.Report(
         state=_find_worst_state(pods, silent, log_summary),
         line="",
         rails=rails,
@@ -39,9 +39,9 @@ def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: model.Expec
     return msgspec.structs.replace(report, line=_LINES[report.state](report))
 
 
-def _name_missing(pod: model.Pod, summaries: Sequence[assess.PodSummary]) -> model.Pod:
+def _name_missing(pod: log_types.Pod, summaries: Sequence[assess.PodSummary]) -> log_types.Pod:
     """Add the ports that other pods opened and this one did not, if all pods use the same device names."""
-    if pod.state != model.PARTIAL or pod.missing:
+    if pod.state != log_types.PARTIAL or pod.missing:
         return pod
     known = {f"{hca.name}:{hca.port}" for summary in summaries if not summary.tcp for hca in summary.devices}
     missing = known - set(pod.opened)
@@ -50,17 +50,17 @@ def _name_missing(pod: model.Pod, summaries: Sequence[assess.PodSummary]) -> mod
     return msgspec.structs.replace(pod, missing=tuple(sorted(missing))) if is_subset and is_complete else pod
 
 
-def _find_worst_state(pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
-    states = {pod.state for pod in pods} or {model.UNKNOWN}
+def _find_worst_state(pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary) -> str:
+    states = {pod.state for pod in pods} or {log_types.UNKNOWN}
     if log_summary.wrong_results:
-        states.add(model.FAILED)
+        states.add(log_types.FAILED)
     if silent:
-        states.add(model.UNKNOWN)
+        states.add(log_types.UNKNOWN)
     return next(state for state in _ORDER if state in states)
 
 
 def _collect_reasons(
-    pods: Sequence[model.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
+    pods: Sequence[log_types.Pod], silent: Sequence[int], log_summary: aggregate.LogSummary
 ) -> Iterable[str]:
     if not log_summary.has_info_lines:
         yield "the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
@@ -71,7 +71,7 @@ def _collect_reasons(
         )
     if log_summary.wrong_results:
         yield f"{log_summary.wrong_results} results were wrong (nccl-tests: out of bounds values)"
-    by_reason: dict[str, list[model.Pod]] = {}
+    by_reason: dict[str, list[log_types.Pod]] = {}
     for pod in sorted(pods, key=lambda pod: _ORDER.index(pod.state)):
         for reason in pod.why:
             by_reason.setdefault(reason, []).append(pod)
@@ -97,14 +97,14 @@ def format_ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' * (len(numbers) != 1)} {joined}"
 
 
-def _format_rdma(report: model.Report) -> str:
+def _format_rdma(report: log_types.Report) -> str:
     start = f"RDMA on every rail: {_format_transports(report.pods)}, {_format_rails(report)}"
     return ", ".join(filter(None, (start, _format_size(report), _format_gpudirect(report.pods), _format_busbw(report))))
 
 
-def _format_tcp(report: model.Report) -> str:
-    on_tcp = [pod for pod in report.pods if pod.state == model.TCP]
-    others = [pod for pod in report.pods if pod.state != model.TCP]
+def _format_tcp(report: log_types.Report) -> str:
+    on_tcp = [pod for pod in report.pods if pod.state == log_types.TCP]
+    others = [pod for pod in report.pods if pod.state != log_types.TCP]
     all_of = "all of " if not others and len(on_tcp) > 1 else ""
     line = f"TCP, not RDMA: {all_of}{_format_pods(on_tcp)} fell back to sockets"
     if interfaces := sorted({name for pod in on_tcp for name in pod.interfaces}):
@@ -116,54 +116,54 @@ def _format_tcp(report: model.Report) -> str:
     return line + _format_suffix(_format_busbw(report))
 
 
-def _format_partial(report: model.Report) -> str:
-    partial = [pod for pod in report.pods if pod.state == model.PARTIAL]
+def _format_partial(report: log_types.Report) -> str:
+    partial = [pod for pod in report.pods if pod.state == log_types.PARTIAL]
     details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
     more = f", and {len(partial) - _NAMED} more pods" if len(partial) > _NAMED else ""
     return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_format_suffix(_format_busbw(report))}"
 
 
-def _format_missing(pod: model.Pod) -> str:
+def _format_missing(pod: log_types.Pod) -> str:
     return f", missing {', '.join(pod.missing)}" if pod.missing else ""
 
 
-def _format_failure(report: model.Report) -> str:
+def _format_failure(report: log_types.Report) -> str:
     return f"RDMA was set up and failed: {report.why[0]}"
 
 
-def _format_unknown(report: model.Report) -> str:
+def _format_unknown(report: log_types.Report) -> str:
     return f"cannot tell: {'; '.join(report.why[:_NAMED])}"
 
 
-_LINES: Mapping[str, Callable[[model.Report], str]] = {
-    model.RDMA: _format_rdma,
-    model.TCP: _format_tcp,
-    model.PARTIAL: _format_partial,
-    model.FAILED: _format_failure,
-    model.UNKNOWN: _format_unknown,
+_LINES: Mapping[str, Callable[[log_types.Report], str]] = {
+    log_types.RDMA: _format_rdma,
+    log_types.TCP: _format_tcp,
+    log_types.PARTIAL: _format_partial,
+    log_types.FAILED: _format_failure,
+    log_types.UNKNOWN: _format_unknown,
 }
 
 
-def _format_rails(report: model.Report) -> str:
+def _format_rails(report: log_types.Report) -> str:
     used = min((pod.rails for pod in report.pods if pod.rails is not None), default=None)
     if used is None or report.rails is None:
         return "rails not counted"
     return f"{used} of {report.rails} rails"
 
 
-def _format_size(report: model.Report) -> str:
+def _format_size(report: log_types.Report) -> str:
     ranks = f"{report.ranks} ranks on " if report.ranks else ""
     return f"{ranks}{_count_pods(report.pods)}"
 
 
-def _format_gpudirect(pods: Sequence[model.Pod]) -> str:
+def _format_gpudirect(pods: Sequence[log_types.Pod]) -> str:
     channels, direct = sum(pod.channels for pod in pods), sum(pod.channels_direct for pod in pods)
     if not direct:
         return "without GPUDirect"
     return "GPUDirect" if direct == channels else f"GPUDirect on {direct} of {channels} channels"
 
 
-def _format_busbw(report: model.Report) -> str:
+def _format_busbw(report: log_types.Report) -> str:
     values = []
     if report.busbw_peak is not None:
         values.append(f"{report.busbw_peak:g} peak")
@@ -176,22 +176,22 @@ def _format_suffix(message: str) -> str:
     return f"; {message}" if message else ""
 
 
-def _format_transports(pods: Sequence[model.Pod]) -> str:
+def _format_transports(pods: Sequence[log_types.Pod]) -> str:
     return " and ".join(sorted({pod.transport for pod in pods if pod.transport} or {"an unknown network"}))
 
 
-def _format_reasons(pods: Sequence[model.Pod]) -> str:
+def _format_reasons(pods: Sequence[log_types.Pod]) -> str:
     reasons = list(dict.fromkeys(reason for pod in pods for reason in pod.why))
     return "; ".join(reasons[:_NAMED])
 
 
-def _format_pods(pods: Sequence[model.Pod]) -> str:
+def _format_pods(pods: Sequence[log_types.Pod]) -> str:
     return text.join_first(map(_format_pod, pods), _NAMED)
 
 
-def _format_pod(pod: model.Pod) -> str:
+def _format_pod(pod: log_types.Pod) -> str:
     return f"{pod.name} ({format_ranks(pod.ranks)})" if pod.ranks else pod.name
 
 
-def _count_pods(pods: Sequence[model.Pod]) -> str:
+def _count_pods(pods: Sequence[log_types.Pod]) -> str:
     return text.plural(len(pods), "pod")

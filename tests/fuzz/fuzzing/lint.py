@@ -9,7 +9,7 @@ import admitting
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.lint import commands, engine, fabric_context, model, rank_contexts
+from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.nccl import conf
 
 EXECUTIONS = 1_500  # every rule looks at every input
@@ -83,7 +83,7 @@ def _check_words(words: list[str]) -> None:
         assert each.value is None or not {"$", "`"} & set(each.value), each
 
 
-def _check_findings(ranks: model.RankContext) -> None:
+def _check_findings(ranks: rule_types.RankContext) -> None:
     findings = list(engine.check(ranks))
     assert findings == list(engine.check(ranks))
     for each in findings:

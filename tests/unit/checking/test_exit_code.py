@@ -2,18 +2,18 @@
 
 import pytest
 
-from railwright.cli.checking import command, model
+from railwright.cli.checking import check_rows, command
 
 OK, WARNED, FAILED, UNREAD = (
-    model.Result("group", "row", "a row", "", state, "detail", "", "", unread=unread)
+    check_rows.Result("group", "row", "a row", "", state, "detail", "", "", unread=unread)
     for state, unread in (
-        (model.State.OK, False),
-        (model.State.WARN, False),
-        (model.State.FAIL, False),
-        (model.State.SKIP, True),
+        (check_rows.State.OK, False),
+        (check_rows.State.WARN, False),
+        (check_rows.State.FAIL, False),
+        (check_rows.State.SKIP, True),
     )
 )
-UNREACHABLE = model.Result("group", "row", "a row", "", model.State.FAIL, "detail", "", "", unread=True)
+UNREACHABLE = check_rows.Result("group", "row", "a row", "", check_rows.State.FAIL, "detail", "", "", unread=True)
 
 
 @pytest.mark.parametrize(

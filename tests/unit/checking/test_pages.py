@@ -6,10 +6,10 @@ import installations
 import msgspec
 import pytest
 
-from railwright.cli.checking import command, model
+from railwright.cli.checking import check_rows, command
 from railwright.fabric import names
 
-PAGE = (installations.ROOT / "docs" / f"{model.PAGE}.md").read_text()
+PAGE = (installations.ROOT / "docs" / f"{check_rows.PAGE}.md").read_text()
 ROWS = [row for group in command.GROUPS for row in group.rows]
 
 
@@ -21,7 +21,7 @@ def test_every_row_has_its_heading_in_the_documentation_and_every_heading_its_ro
 
 def test_an_anchor_is_what_the_documentations_generator_makes_of_a_heading():
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.anchor) for row in ROWS)
-    assert model.format_link("rail-dead") == f"{names.DOCS}/check/#rail-dead"
+    assert check_rows.format_link("rail-dead") == f"{names.DOCS}/check/#rail-dead"
 
 
 def test_every_row_needs_only_rows_before_it():
@@ -41,12 +41,12 @@ def test_hints_name_the_namespace_that_was_asked_for():
     trees = installations.healthy()
     trees["deployments"].clear()
     elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
-    results = model.run_checks(command.GROUPS, elsewhere)
+    results = check_rows.run_checks(command.GROUPS, elsewhere)
     assert not [each.hint for each in results if f"-n {names.NAMESPACE}" in each.hint]
 
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():
-    results = model.run_checks(command.GROUPS, installations.seen(installations.healthy()))
+    results = check_rows.run_checks(command.GROUPS, installations.seen(installations.healthy()))
     answer = msgspec.to_builtins(command.build_document(results, server="s", namespace="n", version="v", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
     fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
@@ -59,7 +59,7 @@ def test_the_cluster_cannot_drive_the_terminal():
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123 - thrown away
-    console.print(command.render(model.run_checks(command.GROUPS, installations.seen(trees))))
+    console.print(command.render(check_rows.run_checks(command.GROUPS, installations.seen(trees))))
     text = console.export_text()
     assert "v1.20\\x1b[2J" in text
     console.file.close()

@@ -14,7 +14,7 @@ import yaml
 from installations import DAY, LEAF, NOW
 
 from certs import issue
-from railwright.cli.checking import command, installation, model, snapshots
+from railwright.cli.checking import check_rows, command, installation, snapshots
 from railwright.fabric import names, views
 
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
@@ -22,11 +22,11 @@ ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
 
 
 def judged(trees, *, before=False, **more):
-    return model.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
+    return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
 
 
 def wrong(results):
-    return {each.check for each in results if each.state in (model.State.FAIL, model.State.WARN)}
+    return {each.check for each in results if each.state in (check_rows.State.FAIL, check_rows.State.WARN)}
 
 
 def named(trees, source, name):
@@ -329,7 +329,7 @@ BREAKS = {
 def test_a_healthy_cluster_passes_every_row():
     results = judged(installations.healthy())
     assert wrong(results) == set()
-    assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not model.Phase.BEFORE}
+    assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE}
     assert not any(each.hint or each.link for each in results)
 
 
@@ -357,8 +357,8 @@ def test_every_row_is_broken_above_or_below():
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
-    results = model.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
-    assert [each.check for each in results if each.state is model.State.FAIL] == ["api-reachable"]
+    results = check_rows.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
+    assert [each.check for each in results if each.state is check_rows.State.FAIL] == ["api-reachable"]
     assert {each.detail for each in results[1:]} == {"fix api-reachable first"}
 
 
@@ -379,12 +379,12 @@ def test_without_the_right_to_read_secrets_the_ca_bundle_is_judged_alone():
     for source in forbidden:
         trees[source].clear()
     told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["webhook-secret"].state is model.State.SKIP
-    assert told["ca-bundle"].state is model.State.OK
+    assert told["webhook-secret"].state is check_rows.State.SKIP
+    assert told["ca-bundle"].state is check_rows.State.OK
     assert "not readable" in told["ca-bundle"].detail
     hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
     told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["ca-bundle"].state is model.State.FAIL
+    assert told["ca-bundle"].state is check_rows.State.FAIL
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_an_extender_that_is_not_installed_is_no_failure():
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
     told = {each.check: each for each in judged(trees)}
-    assert told["extender-deployment"].state is model.State.SKIP
+    assert told["extender-deployment"].state is check_rows.State.SKIP
     assert not wrong(told.values())
 
 
@@ -497,7 +497,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     trees = installations.healthy()
     assert wrong(judged(trees, namespaced_pods=pods(other))) == set()
     results = judged(trees, namespaced_pods=pods(trained, other))
-    (found,) = [each for each in results if each.state is model.State.FAIL]
+    (found,) = [each for each in results if each.state is check_rows.State.FAIL]
     assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
 
 
@@ -517,9 +517,9 @@ def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
         unlabelled = (msgspec.convert(tree, views.Pod),)
     [row] = [each for each in judged(trees, namespaced_pods=unlabelled) if each.check == "uninjected"]
     if case.label is None:
-        assert row.state is model.State.OK, row.detail
+        assert row.state is check_rows.State.OK, row.detail
     else:
-        assert row.state is model.State.FAIL
+        assert row.state is check_rows.State.FAIL
         assert f"{case.namespace}/p" in row.detail
 
 
@@ -528,7 +528,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
     trees["pods"].append(mirror)
     [row] = [each for each in judged(trees) if each.check == "uninjected"]
-    assert (row.state, row.detail) == (model.State.OK, "1 pod")
+    assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
 def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
@@ -540,7 +540,7 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
     rows = {each.check: each for each in judged(trees)}
     create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
     for each in ("webhook-replicas", "extender-replicas"):
-        assert rows[each].state is model.State.FAIL
+        assert rows[each].state is check_rows.State.FAIL
         assert (
             "replicas need a policy to become ready, and ConfigMap railwright-policy does not exist"
             in rows[each].detail
@@ -556,11 +556,11 @@ def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
     trees = installations.healthy()
     one_replica(trees)
     rows = {each.check: each for each in judged(trees)}
-    assert rows["webhook-availability"].state is model.State.WARN
+    assert rows["webhook-availability"].state is check_rows.State.WARN
     assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
         rows["webhook-availability"].detail
     )
-    assert rows["webhook-budget"].state is model.State.OK
+    assert rows["webhook-budget"].state is check_rows.State.OK
 
 
 @pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
@@ -571,7 +571,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
     [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
     [(key, value)] = limit.items()
-    assert row.state is model.State.WARN
+    assert row.state is check_rows.State.WARN
     assert f"({key} {value}) allows no eviction" in row.detail
     assert "maxUnavailable 1" in row.hint
 
@@ -583,7 +583,7 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
     [condition] = [each for each in guard["spec"]["matchConditions"] if each["name"] == "asks-for-an-accelerator"]
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
     [found] = [each for each in judged(trees) if each.check == "admission-policy"]
-    assert found.state is model.State.WARN
+    assert found.state is check_rows.State.WARN
     assert "lists nvidia.com/gpu, which is not an accelerator" in found.detail
 
 
@@ -617,11 +617,11 @@ def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_
     may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
     more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
     results = judged(empty, before=True, **more)
-    assert {each.check for each in results} == {a for a, r in ROWS.items() if r.when is not model.Phase.INSTALLED}
+    assert {each.check for each in results} == {a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED}
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
     told = {each.check: each for each in results}
     assert told["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
-    assert told["volcano"].state is model.State.SKIP
+    assert told["volcano"].state is check_rows.State.SKIP
     denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}
     assert "install-permissions" in wrong(judged(empty, before=True, **{**more, "may": denied}))
     for node in empty["nodes"]:
@@ -660,4 +660,4 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     deployment["status"]["readyReplicas"] = 1
     told = {each.check: each for each in judged(trees)}
     assert told["certs-rotation"].detail == "1 of 2 ready"
-    assert told["certs-rotation"].state is model.State.FAIL
+    assert told["certs-rotation"].state is check_rows.State.FAIL

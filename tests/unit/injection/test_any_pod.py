@@ -10,7 +10,7 @@ from admitting import fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import model, plan, template_plan
+from railwright.fabric.injection import plan, pod_changes, template_plan
 from railwright.fabric.workloads import registry, roles
 
 SHAPES = """nodeShapes:
@@ -162,18 +162,18 @@ pods = st.fixed_dictionaries({"metadata": metadata, "spec": specs})
 def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
     outcome = admitting.planned(tree, by, at)
     match outcome:
-        case model.NotOptedIn():
+        case pod_changes.NotOptedIn():
             assert tree["metadata"]["labels"]["railwright.io/fabric"] == "none"
-        case model.Refusal():
+        case pod_changes.Refusal():
             assert outcome.message.startswith("Pod prod/p-*: ")
-        case model.Injection():
+        case pod_changes.Injection():
             again = admitting.planned(admitting.admitted(tree, by, at), by, at)
-            assert isinstance(again, model.Injection), again
+            assert isinstance(again, pod_changes.Injection), again
             assert again.changes == ()
             assert _lasting(again) <= _lasting(outcome)
 
 
-def _lasting(outcome: model.Injection) -> set[str]:
+def _lasting(outcome: pod_changes.Injection) -> set[str]:
     """What is said of the pod as it stays, not of what a change replaced."""
     return {warning for warning in outcome.warnings if "was replaced" not in warning}
 
@@ -181,7 +181,7 @@ def _lasting(outcome: model.Injection) -> set[str]:
 @settings(max_examples=300)  # as above
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces_it(tree, by, at):
-    if not isinstance(admitting.planned(tree, by, at), model.Injection):
+    if not isinstance(admitting.planned(tree, by, at), pod_changes.Injection):
         return
     forced = set(by.document.fabrics["f"].force_env)
     after = admitting.admitted(tree, by, at)["spec"]["containers"]
@@ -228,10 +228,10 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     label = tree["metadata"]["labels"].pop(LABEL) if above else None
     stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
     outcomes = working.planned(row, stored, by, at)
-    if any(isinstance(outcome, model.Refusal) for outcome in outcomes):
-        refused = next(each for each in outcomes if isinstance(each, model.Refusal))
+    if any(isinstance(outcome, pod_changes.Refusal) for outcome in outcomes):
+        refused = next(each for each in outcomes if isinstance(each, pod_changes.Refusal))
         fates = [plan.plan(template_plan.build_pod(each), by, at) for each in working.read(row, stored).templates]
-        assert refused.reason in {fate.reason for fate in fates if isinstance(fate, model.Refusal)}
+        assert refused.reason in {fate.reason for fate in fates if isinstance(fate, pod_changes.Refusal)}
         return
     after = working.patched(row, stored, by, at)
     assert working.patched(row, after, by, at) == after, "a second pass changes nothing"
@@ -241,13 +241,15 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
             labelled["metadata"]["labels"].setdefault(LABEL, label)
         pod = working.made(now, after)
         outcome = admitting.planned(pod, by, at)
-        if isinstance(outcome, model.NotOptedIn | model.Refusal):  # "none", or what may have passed
+        if isinstance(outcome, pod_changes.NotOptedIn | pod_changes.Refusal):  # "none", or what may have passed
             assert type(outcome) is type(admitting.planned(labelled, by, at))
             continue
         assert not [
             change
             for change in outcome.changes
-            if change.entry == "devices" or change.entry.startswith("mounts.") or isinstance(change, model.AddResource)
+            if change.entry == "devices"
+            or change.entry.startswith("mounts.")
+            or isinstance(change, pod_changes.AddResource)
         ]
         # Only the workload shows whether its job has accelerators, which decides whether a launcher is a rank. Its pods
         # learn it from the devices and mounts of an equipped template.

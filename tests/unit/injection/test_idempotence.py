@@ -7,7 +7,7 @@ from admitting import fabric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 
 SHAPES = """nodeShapes:
 - {name: a, match: {gpu: a}, devices: {rail0: mlx5_0, rail1: mlx5_1}}
@@ -115,19 +115,19 @@ def pods(draw):
 @given(pods(), st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_an_admitted_pod_planned_again_is_not_changed_and_not_refused(tree, by, at):
     outcome = admitting.planned(tree, by, at)
-    if isinstance(outcome, model.Refusal):
+    if isinstance(outcome, pod_changes.Refusal):
         assert outcome.message.startswith("Pod prod/p: ")
         return
     once = admitting.admitted(tree, by, at)
     again = admitting.planned(once, by, at)
-    assert isinstance(again, model.Injection), again
+    assert isinstance(again, pod_changes.Injection), again
     assert again.changes == ()
     assert (again.rails, again.role, again.containers) == (outcome.rails, outcome.role, outcome.containers)
 
 
 @given(pods(), st.sampled_from(POLICIES), st.sampled_from(FACTS))
 def test_what_the_user_wrote_stays(tree, by, at):
-    if isinstance(admitting.planned(tree, by, at), model.Refusal):
+    if isinstance(admitting.planned(tree, by, at), pod_changes.Refusal):
         return
     after = admitting.admitted(tree, by, at)
     for before, now in zip(tree["spec"]["containers"], after["spec"]["containers"], strict=True):

@@ -10,7 +10,7 @@ from admitting import admitted, cpu, env, fabric, gpus, known, limits, planned, 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.multus import annotation
 
 POOLS = {("prod", "vf"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "theirs"): "x.y/vf"}
@@ -93,7 +93,7 @@ actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 def called(tree: dict, by) -> dict | None:
     """The pod after our call; None where it is refused."""
-    return None if isinstance(planned(tree, by, AT), model.Refusal) else admitted(tree, by, AT)
+    return None if isinstance(planned(tree, by, AT), pod_changes.Refusal) else admitted(tree, by, AT)
 
 
 def check_nothing_twice(tree: dict) -> None:
@@ -280,9 +280,9 @@ def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_p
     there = {**POOLS, ("other", "secret"): "x.y/secret"}
     at = known(networks=there, namespace_labels={"team": "ai"})
     outcome = planned(tree, LIMITED, at)
-    if isinstance(outcome, model.Refusal):
+    if isinstance(outcome, pod_changes.Refusal):
         return
-    if isinstance(outcome, model.NotOptedIn):
+    if isinstance(outcome, pod_changes.NotOptedIn):
         assert fabric_label == "none"
         return
     assert outcome.fabric == "f"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
-from railwright.fabric.injection import keys, model
+from railwright.fabric.injection import keys, pod_changes
 from webhook import pods, wire
 
 JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
@@ -97,7 +97,7 @@ def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_told():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
     outcome = planned(tree, BY)
-    assert outcome == model.NotOptedIn(outcome.warnings)
+    assert outcome == pod_changes.NotOptedIn(outcome.warnings)
     assert len(outcome.warnings) == 1
     body = admitting.review(tree, namespace="prod")
     response = json.loads(pods.handle(body, BY, lambda _: known()).body)["response"]
@@ -203,5 +203,5 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
 
 def test_pods_of_others_cost_nothing():
     assert keys.check_pod(views.ObjectMeta()) == ()
-    assert planned(pod(cpu(), label=None), BY) == model.NotOptedIn()
-    assert planned(pod(gpus(1), label=None), BY) == model.NotOptedIn()
+    assert planned(pod(cpu(), label=None), BY) == pod_changes.NotOptedIn()
+    assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()

@@ -7,22 +7,22 @@ import msgspec
 import pytest
 from admitting import fabric, gpus, known, pod, view
 
-from railwright.fabric.injection import applied_pod, context, model, mutators, plan
+from railwright.fabric.injection import applied_pod, context, mutators, plan, pod_changes
 from webhook import patch
 
 SITE = "example.com/nic-count"
 
 
-def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> model.Contribution:
+def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """A mutation of a site: an annotation with the devices and variables that the pod has by now."""
     if "nic-count" in ctx.options.skip:
-        return model.Contribution(skipped={"nic-count": "by annotation"})
+        return pod_changes.Contribution(skipped={"nic-count": "by annotation"})
     target = pod_now.container(ctx.targets[0])
     devices = sorted(name for name in target.requests if name.startswith("nvidia.com/mlx5"))
     value = f"{len(devices)} devices, {len(pod_now.networks)} networks, HCA {dict(_env(target)).get('NCCL_IB_HCA')}"
-    change = model.SetAnnotation(entry="nic-count", reason="the site counts NICs", key=SITE, value=value)
+    change = pod_changes.SetAnnotation(entry="nic-count", reason="the site counts NICs", key=SITE, value=value)
     changes = () if pod_now.metadata.annotations.get(SITE) == value else (change,)
-    return model.Contribution(changes=changes, entries=("nic-count",))
+    return pod_changes.Contribution(changes=changes, entries=("nic-count",))
 
 
 def _env(container):
@@ -38,7 +38,7 @@ def planned(tree, by, rows=ROWS):
 
 def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
     found = planned(pod(), fabric())
-    assert isinstance(found, model.Injection)
+    assert isinstance(found, pod_changes.Injection)
     assert found.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
     operations = json.loads(msgspec.json.encode(patch.operations(view(pod()), found.changes)))
     assert [each["value"] for each in operations if each["path"].endswith("nic-count")] == [
@@ -54,7 +54,7 @@ def test_its_word_is_one_of_those_an_author_may_skip():
     refused = planned(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
     assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
     without_row = planned(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), mutators.MUTATORS)
-    assert isinstance(without_row, model.Refusal)
+    assert isinstance(without_row, pod_changes.Refusal)
 
 
 def test_injecting_again_changes_nothing():

@@ -4,31 +4,31 @@ import admitting
 import pytest
 from admitting import cpu, fabric, gpus, known, planned, pod, refusal
 
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 
 LABEL = "railwright.io/fabric"
 
 
 def test_a_pod_without_any_label_is_none_of_our_business():
-    assert planned(pod(label=None), fabric()) == model.NotOptedIn()
+    assert planned(pod(label=None), fabric()) == pod_changes.NotOptedIn()
 
 
 def test_none_opts_out_even_where_the_namespace_opts_in():
-    assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == model.NotOptedIn()
+    assert planned(pod(label="none"), fabric(), known(namespace_labels={LABEL: "f"})) == pod_changes.NotOptedIn()
 
 
 def test_the_namespace_opts_in_pods_with_an_accelerator_in_an_app_container():
     at = known(namespace_labels={LABEL: "f"})
-    assert isinstance(planned(pod(label=None), fabric(), at), model.Injection)
-    assert planned(pod(cpu(), label=None), fabric(), at) == model.NotOptedIn()
+    assert isinstance(planned(pod(label=None), fabric(), at), pod_changes.Injection)
+    assert planned(pod(cpu(), label=None), fabric(), at) == pod_changes.NotOptedIn()
     init_only = pod(cpu(), label=None, initContainers=[gpus(1, "init")])
-    assert planned(init_only, fabric(), at) == model.NotOptedIn()
-    assert planned(pod(gpus(0), label=None), fabric(), at) == model.NotOptedIn()
+    assert planned(init_only, fabric(), at) == pod_changes.NotOptedIn()
+    assert planned(pod(gpus(0), label=None), fabric(), at) == pod_changes.NotOptedIn()
 
 
 def test_a_bystander_of_a_wrongly_labelled_namespace_is_left_alone_and_its_ranks_are_refused():
     at = known(namespace_labels={LABEL: "nope"})
-    assert planned(pod(cpu(), label=None), fabric(), at) == model.NotOptedIn()
+    assert planned(pod(cpu(), label=None), fabric(), at) == pod_changes.NotOptedIn()
     assert "label railwright.io/fabric of namespace prod 'nope'" in refusal(pod(label=None), fabric(), at)
 
 
@@ -97,7 +97,7 @@ def test_rail_names_with_dashes_can_be_ranges_too():
 
 def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
     by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
-    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), model.Injection)
+    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
     assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
     assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
 
@@ -146,8 +146,8 @@ def test_a_windows_pod_is_refused_by_name_before_the_api_server_refuses_a_field_
     )
     in_namespace = known(namespace_labels={"railwright.io/fabric": "f"})
     assert "is windows" in refusal(pod(label=None, **WINDOWS[where]), fabric(), in_namespace)
-    assert isinstance(planned(pod(label="none", **WINDOWS[where]), fabric(), in_namespace), model.NotOptedIn)
-    assert isinstance(planned(pod(label=None, **WINDOWS[where]), fabric()), model.NotOptedIn)
+    assert isinstance(planned(pod(label="none", **WINDOWS[where]), fabric(), in_namespace), pod_changes.NotOptedIn)
+    assert isinstance(planned(pod(label=None, **WINDOWS[where]), fabric()), pod_changes.NotOptedIn)
 
 
 @pytest.mark.parametrize("where", LINUX)

@@ -3,7 +3,7 @@
 from admitting import admitted, cpu, fabric, gpus, planned, pod, record, refusal
 
 from railwright.fabric import version
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.injection import record as records
 
 MPI = [{"name": "OMPI_MCA_pml", "value": "ob1"}]
@@ -62,7 +62,7 @@ def test_every_change_has_a_reason():
         "    mounts: {sharedMemory: 1Gi, devInfiniband: true}\n"
     )
     outcome = planned(pod(), by)
-    assert isinstance(outcome, model.Injection)
+    assert isinstance(outcome, pod_changes.Injection)
     assert all(change.reason for change in outcome.changes)
 
 

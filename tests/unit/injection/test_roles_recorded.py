@@ -12,7 +12,7 @@ import pytest
 from admitting import admitted, env, fabric, known, limits, planned, record, view
 
 from railwright.fabric import views
-from railwright.fabric.injection import accelerators, model, roles
+from railwright.fabric.injection import accelerators, pod_changes, roles
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership
 from railwright.fabric.workloads import roles as shown_roles
@@ -352,8 +352,10 @@ FORGED = {
 @pytest.mark.parametrize("label", FORGED)
 def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
     tree = made("p", {label: FORGED[label]})
-    assert isinstance(planned(tree, fabric(), known()), model.NotOptedIn)
-    assert isinstance(planned(tree, fabric(), known(namespace_labels={"railwright.io/fabric": "f"})), model.NotOptedIn)
+    assert isinstance(planned(tree, fabric(), known()), pod_changes.NotOptedIn)
+    assert isinstance(
+        planned(tree, fabric(), known(namespace_labels={"railwright.io/fabric": "f"})), pod_changes.NotOptedIn
+    )
 
 
 @pytest.mark.parametrize("label", FORGED)

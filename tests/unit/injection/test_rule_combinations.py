@@ -5,7 +5,7 @@ import pytest
 from admitting import SHAPES, admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
 
 from railwright.fabric import views
-from railwright.fabric.injection import binding, model
+from railwright.fabric.injection import binding, pod_changes
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 CONF = "railwright.io/nccl.conf"
@@ -31,8 +31,8 @@ def bound(tree: dict, by, labels: dict) -> dict:
 
 def test_a_namespace_that_is_not_known_yet_still_has_its_name():
     by = fabric("    namespaces: {matchLabels: {kubernetes.io/metadata.name: prod}}\n")
-    assert isinstance(planned(pod(), by, known(namespace_labels=None)), model.Injection)
-    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), model.Injection)
+    assert isinstance(planned(pod(), by, known(namespace_labels=None)), pod_changes.Injection)
+    assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
     assert "may not be used in namespace web" in refusal(pod(), by, known("web", namespace_labels={}))
 
 
@@ -42,7 +42,7 @@ def test_a_namespace_that_is_not_known_yet_still_has_its_name():
 def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
     by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
     assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
-    assert isinstance(planned(pod(), by, known(namespace_labels={})), model.Injection)
+    assert isinstance(planned(pod(), by, known(namespace_labels={})), pod_changes.Injection)
 
 
 def test_a_wrong_rails_annotation_is_refused_on_a_pod_that_gets_no_rails_too():
@@ -211,11 +211,11 @@ def test_changes_come_in_one_order_and_the_record_last():
     )
     changes = planned(pod(), by).changes
     order = (
-        (model.SetAnnotation,),
-        (model.AddResource,),
-        (model.AddVolume, model.AddMount),
-        (model.AddCapability, model.SetPrivileged),
-        (model.SetEnv,),
+        (pod_changes.SetAnnotation,),
+        (pod_changes.AddResource,),
+        (pod_changes.AddVolume, pod_changes.AddMount),
+        (pod_changes.AddCapability, pod_changes.SetPrivileged),
+        (pod_changes.SetEnv,),
     )
     ranks = [next(at for at, kinds in enumerate(order) if isinstance(change, kinds)) for change in changes[:-1]]
     assert ranks == sorted(ranks)
@@ -225,8 +225,8 @@ def test_changes_come_in_one_order_and_the_record_last():
 
 def test_a_pod_that_did_not_opt_in_may_say_what_it_likes():
     nonsense = {"railwright.io/rails": "0", "railwright.io/placement": "x", "railwright.io/skip": "?", NETWORKS: "a,,b"}
-    assert planned(pod(label=None, annotations=nonsense), fabric()) == model.NotOptedIn()
-    assert planned(pod(label="none", annotations=nonsense), fabric()) == model.NotOptedIn()
+    assert planned(pod(label=None, annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
+    assert planned(pod(label="none", annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
 
 
 def test_a_policy_that_changed_is_followed_on_what_is_missing_only():

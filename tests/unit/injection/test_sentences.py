@@ -14,7 +14,7 @@ import pytest
 from admitting import SHAPES, cpu, fabric, gpus, pod
 
 from railwright.fabric import injection
-from railwright.fabric.injection import facts, model
+from railwright.fabric.injection import facts, pod_changes
 from webhook import pods, wire
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -407,7 +407,7 @@ def test_every_sentence_of_injection_has_an_example_here():
     told = [case.answer(SHORT)["status"]["message"] for case in REFUSALS.values()]
     for case in WARNINGS.values():
         outcome = admitting.planned(case.make(SHORT), case.by, case.facts)
-        assert isinstance(outcome, model.Injection)
+        assert isinstance(outcome, pod_changes.Injection)
         told += outcome.warnings
     (folder,) = injection.__path__
     missing = set()

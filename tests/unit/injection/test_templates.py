@@ -5,7 +5,7 @@ import pytest
 import working
 from admitting import cpu, fabric
 
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.workloads import registry
 
 FABRIC = "railwright.io/fabric"
@@ -21,7 +21,7 @@ JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.r
 def devices(row, tree, by=BY, at=None) -> list[bool]:
     """For each template: whether it gets devices."""
     return [
-        any(isinstance(change, model.AddResource) for change in each.changes)
+        any(isinstance(change, pod_changes.AddResource) for change in each.changes)
         for each in working.planned(row, tree, by, at)
     ]
 
@@ -155,7 +155,7 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
 def test_a_refusal_names_the_workload_the_template_and_the_fix():
     tree = working.workload(VOLCANO, working.template(label="g"))
     (refusal,) = working.planned(VOLCANO, tree, BY)
-    assert isinstance(refusal, model.Refusal)
+    assert isinstance(refusal, pod_changes.Refusal)
     assert refusal.message.startswith("W prod/w: spec.tasks[worker].template: label railwright.io/fabric 'g'")
     assert "allowed are f, default, none" in refusal.message
 
@@ -173,7 +173,7 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
 )
 def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, told):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
-    assert [type(change) for change in given_.changes] == [model.SetLabel]
+    assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
     assert told in given_.warnings[0]
     assert "its pods are rejected until then" in given_.warnings[0]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cli.explanation import previews, templates
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.workloads import membership
 
 VOLCANO = working.kind("Job.batch.volcano.sh")
@@ -149,7 +149,7 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
         again = admitting.planned(pod, BY)
-        assert isinstance(again, model.Injection)
+        assert isinstance(again, pod_changes.Injection)
         assert again.changes == ()
     assert working.patched(VOLCANO, stored, BY) == stored
 

@@ -12,10 +12,10 @@ import yaml
 from admitting import variables
 
 from railwright.fabric import admission, views
-from railwright.fabric.injection import applied_pod, model, plan
+from railwright.fabric.injection import applied_pod, plan, pod_changes
 from railwright.fabric.lint import admission as lint_admission
 from railwright.fabric.lint import engine, fabric_context, rank_contexts
-from railwright.fabric.lint import model as lint
+from railwright.fabric.lint import rule_types as lint
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 from webhook import patch
@@ -23,7 +23,7 @@ from webhook import patch
 
 def injected(tree, by, at=None):
     found = plan.plan(admitting.view(tree), by, at or admitting.known())
-    assert isinstance(found, model.Injection), found
+    assert isinstance(found, pod_changes.Injection), found
     return found
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.lint import commands, model
+from railwright.fabric.lint import commands, rule_types
 
 
 def passed(*words):
@@ -22,10 +22,10 @@ def test_mpirun_passes_what_its_options_say():
     )  # fmt: skip
     assert found.launches
     assert [(s.name, s.value, s.where, s.origin) for s in found.passed] == [
-        ("NCCL_DEBUG", "INFO", "command: -x", model.Origin.MPIRUN),
-        ("NCCL_IB_HCA", None, "command: -x", model.Origin.MPIRUN),
-        ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca", model.Origin.MPIRUN),
-        ("PRTE_MCA_prte_if_include", "eth0", "command: --prtemca", model.Origin.MPIRUN),
+        ("NCCL_DEBUG", "INFO", "command: -x", rule_types.Origin.MPIRUN),
+        ("NCCL_IB_HCA", None, "command: -x", rule_types.Origin.MPIRUN),
+        ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca", rule_types.Origin.MPIRUN),
+        ("PRTE_MCA_prte_if_include", "eth0", "command: --prtemca", rule_types.Origin.MPIRUN),
     ]
 
 

@@ -4,7 +4,7 @@ import admitting
 import pytest
 from admitting import variables
 
-from railwright.fabric.lint import engine, fabric_context, model, rank_contexts
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 
 CONF = {"railwright.io/nccl.conf": "# ours\nNCCL_IB_SL=4\nNCCL_IB_TIMEOUT=4\n"}
 FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
@@ -24,7 +24,7 @@ def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
     assert [found.value(name) for name in names] == ["1", "2", "3", "4"]
     assert [found.setting(name).origin for name in names] == [
-        model.Origin.MPIRUN, model.Origin.ENV, model.Origin.ENV, model.Origin.FILE,
+        rule_types.Origin.MPIRUN, rule_types.Origin.ENV, rule_types.Origin.ENV, rule_types.Origin.FILE,
     ]  # fmt: skip
 
 

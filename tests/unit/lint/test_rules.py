@@ -2,9 +2,9 @@
 
 import pytest
 
-from railwright.fabric.lint import engine, model
+from railwright.fabric.lint import engine, rule_types
 
-E, W, I = model.Severity.ERROR, model.Severity.WARNING, model.Severity.INFO  # noqa: E741 - the table's own letters
+E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters
 # The published table (NCCL environment: lint rules), N01 to N60 in order.
 SEVERITIES = [
     W, W, W, W, I, W, E, E, E, E,

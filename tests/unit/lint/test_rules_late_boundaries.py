@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from railwright.fabric.lint import engine, model, settings
+from railwright.fabric.lint import engine, rule_types, settings
 from railwright.fabric.nccl import algo_proto, catalogue
 from railwright.fabric.policy import model as policies
 
@@ -20,9 +20,9 @@ def speaks(code, ranks):
     return bool(list(RULES[code].check(ranks)))
 
 
-def ranks(site=None, *, origin=model.Origin.ENV, more=None, **values):
+def ranks(site=None, *, origin=rule_types.Origin.ENV, more=None, **values):
     found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
-    return model.RankContext("a rank", found, site or model.FabricContext(), **(more or {}))
+    return rule_types.RankContext("a rank", found, site or rule_types.FabricContext(), **(more or {}))
 
 
 @hypothesis.given(pairs=st.integers(1, 200), fused=st.integers(1, 4))
@@ -57,32 +57,32 @@ def test_what_is_no_prefix_is_told(text):
 
 @pytest.mark.parametrize("site", [IB, EFA, TCP])
 def test_a_range_without_effect_is_another_rules_affair(site):
-    assert not speaks("N24", ranks(model.FabricContext(transport=site), NCCL_IB_ADDR_RANGE="nonsense"))
+    assert not speaks("N24", ranks(rule_types.FabricContext(transport=site), NCCL_IB_ADDR_RANGE="nonsense"))
 
 
 @hypothesis.given(rail=st.integers(0, 255), range_=st.integers(0, 255), bits=st.integers(8, 24))
 def test_a_rail_outside_the_range_is_told_and_one_that_overlaps_is_not(rail, range_, bits):
     subnet = ipaddress.ip_network(f"10.{rail}.0.0/16")
     written = f"10.{range_}.0.0/{bits}"
-    one = ranks(model.FabricContext(transport=ROCE, rail_subnets=(str(subnet),)), NCCL_IB_ADDR_RANGE=written)
+    one = ranks(rule_types.FabricContext(transport=ROCE, rail_subnets=(str(subnet),)), NCCL_IB_ADDR_RANGE=written)
     assert speaks("N25", one) == (not subnet.overlaps(ipaddress.ip_network(written, strict=False)))
 
 
 def test_the_policys_own_range_is_believed():
     fabric = policies.Fabric(transport=ROCE, nccl=policies.Nccl(address_range="10.0.0.0/8"))
-    site = model.FabricContext(transport=ROCE, fabric=fabric, rail_subnets=("192.168.0.0/24",))
+    site = rule_types.FabricContext(transport=ROCE, fabric=fabric, rail_subnets=("192.168.0.0/24",))
     assert not speaks("N25", ranks(site, NCCL_IB_ADDR_RANGE="10.0.0.0/8"))
     assert speaks("N25", ranks(site, NCCL_IB_ADDR_RANGE="10.0.0.0/9"))
 
 
 def test_rails_of_one_family_are_compared_with_a_range_of_that_family_only():
-    site = model.FabricContext(transport=ROCE, rail_subnets=("10.1.0.0/16", "fd02::/64"))
+    site = rule_types.FabricContext(transport=ROCE, rail_subnets=("10.1.0.0/16", "fd02::/64"))
     assert not speaks("N25", ranks(site, NCCL_IB_ADDR_RANGE="fd00::/8"))
     assert speaks("N25", ranks(site, NCCL_IB_ADDR_RANGE="fd03::/64"))
 
 
 def test_an_old_nccl_or_a_fixed_index_does_not_look_for_a_family():
-    site = model.FabricContext(transport=ROCE, rail_subnets=("fd02::/64",))
+    site = rule_types.FabricContext(transport=ROCE, rail_subnets=("fd02::/64",))
     assert not speaks("N26", ranks(site, more={"nccl": (2, 20, 5)}))
     assert speaks("N26", ranks(site, more={"nccl": (2, 21, 5)}))
     assert speaks("N26", ranks(site, NCCL_IB_GID_INDEX="-1"))
@@ -91,8 +91,8 @@ def test_an_old_nccl_or_a_fixed_index_does_not_look_for_a_family():
 
 
 def test_the_automatic_values_are_no_noise():
-    assert not speaks("N27", ranks(model.FabricContext(transport=IB), NCCL_IB_GID_INDEX="-1", NCCL_IB_TC="-1"))
-    assert speaks("N27", ranks(model.FabricContext(transport=IB), NCCL_IB_GID_INDEX=None))
+    assert not speaks("N27", ranks(rule_types.FabricContext(transport=IB), NCCL_IB_GID_INDEX="-1", NCCL_IB_TC="-1"))
+    assert speaks("N27", ranks(rule_types.FabricContext(transport=IB), NCCL_IB_GID_INDEX=None))
 
 
 def test_a_switch_that_is_on_is_any_number_but_zero_and_no_word():
@@ -111,7 +111,7 @@ def test_a_network_from_elsewhere_settles_nothing_and_accuses_nobody():
     assert not speaks("N29", ranks(NCCL_NET=None, NCCL_IB_DISABLE="1"))
     assert not speaks("N30", ranks(NCCL_NET=None, NCCL_IB_DISABLE="1"))
     assert not speaks("N30", ranks(NCCL_IBEXT_DISABLE="1", NCCL_IB_DISABLE="1"))
-    assert not speaks("N30", ranks(model.FabricContext(transport=EFA), NCCL_IB_DISABLE="1"))
+    assert not speaks("N30", ranks(rule_types.FabricContext(transport=EFA), NCCL_IB_DISABLE="1"))
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,16 @@ def test_a_network_from_elsewhere_settles_nothing_and_accuses_nobody():
     ],
 )
 def test_a_network_is_held_against_the_fabric_as_far_as_both_are_known(network, transport, devices, wrong):
-    one = ranks(model.FabricContext(transport=transport), NCCL_NET=network, more={"devices": devices})
+    one = ranks(rule_types.FabricContext(transport=transport), NCCL_NET=network, more={"devices": devices})
     assert speaks("N31", one) == wrong
 
 
 @pytest.mark.parametrize(("transport", "named"), [(ROCE, "IB"), (EFA, "AWS Libfabric"), (IB, "IB")])
 def test_the_network_to_require_is_the_fabrics(transport, named):
     strict = policies.Fabric(transport=transport, nccl=policies.Nccl(forbid_tcp_fallback=True))
-    one = ranks(model.FabricContext(transport=transport, fabric=strict), more={"devices": {"vpc.amazonaws.com/efa": 1}})
+    one = ranks(
+        rule_types.FabricContext(transport=transport, fabric=strict), more={"devices": {"vpc.amazonaws.com/efa": 1}}
+    )
     (told,) = RULES["N32"].check(one)
     assert f"set NCCL_NET={named}" in told.message
 
@@ -205,13 +207,13 @@ def test_threads_and_their_sockets_have_limits(threads, sockets):
 
 def test_a_single_rail_cannot_be_crossed():
     fabric = policies.Fabric(transport=ROCE, rails=(policies.Rail(name="rail0"),))
-    assert not speaks("N37", ranks(model.FabricContext(transport=ROCE, fabric=fabric), NCCL_CROSS_NIC="0"))
+    assert not speaks("N37", ranks(rule_types.FabricContext(transport=ROCE, fabric=fabric), NCCL_CROSS_NIC="0"))
 
 
 def test_what_the_operator_writes_is_no_difference_from_the_policy():
     rails = (policies.Rail(name="rail0"), policies.Rail(name="rail1"))
     fabric = policies.Fabric(transport=ROCE, rails=rails, env={"NCCL_CROSS_NIC": "0"})
-    assert not speaks("N37", ranks(model.FabricContext(transport=ROCE, fabric=fabric), NCCL_CROSS_NIC="0"))
+    assert not speaks("N37", ranks(rule_types.FabricContext(transport=ROCE, fabric=fabric), NCCL_CROSS_NIC="0"))
 
 
 @pytest.mark.parametrize(("count", "wrong"), [(0, False), (1, False), (2, True), (8, True)])
@@ -225,7 +227,7 @@ def test_a_host_identity_is_shared_by_the_pods_of_a_template_or_by_what_mpirun_s
     identity = {"NCCL_HOSTID": "a"}
     assert speaks("N39", ranks(**identity, more={"count": 2}))
     assert not speaks("N39", ranks(**identity, more={"count": 1, "job": 16}))
-    assert speaks("N39", ranks(**identity, origin=model.Origin.MPIRUN, more={"count": 1, "job": 16}))
+    assert speaks("N39", ranks(**identity, origin=rule_types.Origin.MPIRUN, more={"count": 1, "job": 16}))
     assert not speaks("N39", ranks(NCCL_COMM_ID="10.0.0.1:1", more={"count": 1, "job": 1}))
 
 
@@ -245,12 +247,12 @@ def test_a_file_is_looked_for_under_the_mounts(path, missing):
      ("mlx5_0:1,mlx5_1:1", False), ("mlx5_0,mlx5_0", True), ("mlx5", True), ("mlx5_9", True)],
 )  # fmt: skip
 def test_groups_hold_names_that_are_there(value, wrong):
-    site = model.FabricContext(devices=(("mlx5_0",), ("mlx5_1",)))
+    site = rule_types.FabricContext(devices=(("mlx5_0",), ("mlx5_1",)))
     assert speaks("N41", ranks(site, NCCL_NET_FORCE_MERGE=value)) == wrong
 
 
 def test_names_of_functions_allocated_later_are_not_held_against_the_nodes():
-    site = model.FabricContext(devices=(("mlx5_0",),), exclusive=True)
+    site = rule_types.FabricContext(devices=(("mlx5_0",),), exclusive=True)
     assert not speaks("N41", ranks(site, NCCL_NET_FORCE_MERGE="mlx5_9,mlx5_10"))
 
 
@@ -308,7 +310,7 @@ def test_locked_memory_needs_the_capability_and_root(capabilities, privileged, u
         "privileged": privileged,
         "run_as_user": user,
     }
-    assert speaks("N45", ranks(model.FabricContext(fabric=fabric), more=pod)) == wrong
+    assert speaks("N45", ranks(rule_types.FabricContext(fabric=fabric), more=pod)) == wrong
 
 
 @hypothesis.given(size=st.integers(0, 2 << 30), accelerators=st.integers(0, 8))
@@ -320,17 +322,21 @@ def test_shared_memory_counts_from_two_accelerators_and_up_to_a_gibibyte(size, a
 @hypothesis.given(devices=st.integers(1, 8), networks=st.integers(1, 8), bare=st.integers(0, 3))
 def test_each_device_has_a_network_unless_the_policy_gives_its_rail_none(devices, networks, bare):
     rails = tuple(policies.Rail(name=f"r{n}", network=None if n < bare else f"n/{n}") for n in range(8))
-    site = model.FabricContext(transport=ROCE, exclusive=False, fabric=policies.Fabric(transport=ROCE, rails=rails))
+    site = rule_types.FabricContext(
+        transport=ROCE, exclusive=False, fabric=policies.Fabric(transport=ROCE, rails=rails)
+    )
     one = ranks(site, NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(devices)), more={"networks": networks})
     assert speaks("N47", one) == (networks < devices - bare)
 
 
 def test_sr_iov_and_unknown_networks_are_not_counted():
     four = {"NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"}
-    assert not speaks("N47", ranks(model.FabricContext(transport=ROCE, exclusive=True), **four, more={"networks": 1}))
-    assert not speaks("N47", ranks(model.FabricContext(transport=ROCE), **four, more={"networks": None}))
+    assert not speaks(
+        "N47", ranks(rule_types.FabricContext(transport=ROCE, exclusive=True), **four, more={"networks": 1})
+    )
+    assert not speaks("N47", ranks(rule_types.FabricContext(transport=ROCE), **four, more={"networks": None}))
     assert not speaks("N47", ranks(**four, more={"networks": 1}))
-    assert speaks("N47", ranks(model.FabricContext(transport=ROCE), **four, more={"networks": 1}))
+    assert speaks("N47", ranks(rule_types.FabricContext(transport=ROCE), **four, more={"networks": 1}))
 
 
 @hypothesis.given(st.integers(0, 40))
@@ -348,7 +354,7 @@ def test_the_time_a_dead_link_takes_is_told_with_its_retries():
 def test_the_policys_timeout_is_believed_also_where_it_is_not_derived():
     for derive in (True, False):
         fabric = policies.Fabric(transport=ROCE, nccl=policies.Nccl(derive=derive, timeout=25))
-        site = model.FabricContext(transport=ROCE, fabric=fabric)
+        site = rule_types.FabricContext(transport=ROCE, fabric=fabric)
         assert not speaks("N49", ranks(site, NCCL_IB_TIMEOUT="25"))
         assert speaks("N49", ranks(site, NCCL_IB_TIMEOUT="26"))
 
@@ -362,7 +368,7 @@ def test_azures_file_is_known_on_the_host_too():
 
 def test_adaptive_routing_from_elsewhere_is_not_guessed():
     assert not speaks(
-        "N51", ranks(model.FabricContext(transport=ROCE), NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING=None)
+        "N51", ranks(rule_types.FabricContext(transport=ROCE), NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING=None)
     )
 
 
@@ -387,19 +393,19 @@ def test_a_switch_of_nvshmem_is_read_by_its_first_letter():
     ],
 )
 def test_there_is_one_pvrdma_device(transport, listed, devices, wrong):
-    one = ranks(model.FabricContext(transport=transport), NCCL_IB_HCA=listed, more={"devices": devices})
+    one = ranks(rule_types.FabricContext(transport=transport), NCCL_IB_HCA=listed, more={"devices": devices})
     assert speaks("N56", one) == wrong
 
 
 @pytest.mark.parametrize(
     ("resource", "amount", "site", "wrong"),
     [
-        ("nvidia.com/sriov-rdma-vf", 16, model.FabricContext(), True),
-        ("nvidia.com/sriov-rdma-vf", 1, model.FabricContext(), False),
-        ("rdma/hca_shared_devices", 8, model.FabricContext(), False),
-        ("aliyun/erdma", 4, model.FabricContext(transport=policies.Transport.ERDMA, exclusive=True), False),
-        ("vpc.amazonaws.com/efa", 32, model.FabricContext(transport=EFA, exclusive=True), False),
-        ("vpc.amazonaws.com/efa", 32, model.FabricContext(), False),
+        ("nvidia.com/sriov-rdma-vf", 16, rule_types.FabricContext(), True),
+        ("nvidia.com/sriov-rdma-vf", 1, rule_types.FabricContext(), False),
+        ("rdma/hca_shared_devices", 8, rule_types.FabricContext(), False),
+        ("aliyun/erdma", 4, rule_types.FabricContext(transport=policies.Transport.ERDMA, exclusive=True), False),
+        ("vpc.amazonaws.com/efa", 32, rule_types.FabricContext(transport=EFA, exclusive=True), False),
+        ("vpc.amazonaws.com/efa", 32, rule_types.FabricContext(), False),
     ],
 )
 def test_only_functions_of_one_pool_are_suspected(resource, amount, site, wrong):
@@ -408,7 +414,7 @@ def test_only_functions_of_one_pool_are_suspected(resource, amount, site, wrong)
 
 def test_what_the_policy_gives_a_pod_is_no_suspicion_and_more_than_that_is():
     rails = tuple(policies.Rail(name=f"r{n}", resource="example.com/sriov_vf") for n in range(4))
-    site = model.FabricContext(transport=ROCE, exclusive=True, fabric=policies.Fabric(transport=ROCE, rails=rails))
+    site = rule_types.FabricContext(transport=ROCE, exclusive=True, fabric=policies.Fabric(transport=ROCE, rails=rails))
     assert not speaks("N57", ranks(site, more={"devices": {"example.com/sriov_vf": 4}}))
     assert speaks("N57", ranks(site, more={"devices": {"example.com/sriov_vf": 5}}))
 

@@ -3,7 +3,7 @@
 import hypothesis
 from hypothesis import strategies as st
 
-from railwright.fabric.lint import engine, hardware, model
+from railwright.fabric.lint import engine, hardware, rule_types
 from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 
@@ -63,7 +63,7 @@ def admitted(draw):
     host_network = draw(st.booleans())
     derived = derive.derive(fabric, rails, devices if draw(st.booleans()) else None, "eth0", host_network)
     nets = tuple(f"net{n + 1}" for n in range(count)) if own and not host_network else ()
-    site = model.FabricContext(
+    site = rule_types.FabricContext(
         transport=transport,
         fabric=fabric,
         interfaces=None if host_network else ("eth0", *nets),
@@ -73,9 +73,9 @@ def admitted(draw):
         rail_subnets=tuple(SUBNETS[facts.address_family].format(n) for n in range(count)) if own else None,
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
-    return model.RankContext(
+    return rule_types.RankContext(
         "a rank",
-        tuple(model.Setting(each.name, each.value, f"env[{at}]") for at, each in enumerate(derived)),
+        tuple(rule_types.Setting(each.name, each.value, f"env[{at}]") for at, each in enumerate(derived)),
         site,
         count=4,
         job=32,
@@ -95,6 +95,6 @@ def test_what_is_derived_is_never_a_warning_or_an_error_of_the_late_rules(ranks)
     told = [
         f"{found.code} {found.message}"
         for found in engine.check(ranks)
-        if found.severity is not model.Severity.INFO and int(found.code[1:]) >= 23
+        if found.severity is not rule_types.Severity.INFO and int(found.code[1:]) >= 23
     ]
     assert told == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.fabric.lint import engine, model
+from railwright.fabric.lint import engine, rule_types
 
 RULES = [rule for rule in engine.list_rules() if int(rule.code[1:]) >= 23]
 WARNING = 256  # characters of an admission warning; the API server cuts the rest
@@ -36,4 +36,4 @@ def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_nothing_known_is_nothing_said(rule):
-    assert list(rule.check(model.RankContext("a rank"))) == []
+    assert list(rule.check(rule_types.RankContext("a rank"))) == []

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
-from railwright.fabric.lint import engine, fabric_context, model, rank_contexts, settings, workloads
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, settings, workloads
 
 POD = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": frozenset({"IPC_LOCK"}), "count": 2, "job": 16}
 
@@ -18,17 +18,17 @@ def build(template):
     return rank_contexts.build(template.pod, 0, rank_contexts.JobContext(networks=networks, count=template.count))
 
 
-def worker(origin=model.Origin.ENV, /, *, more=None, **values):
+def worker(origin=rule_types.Origin.ENV, /, *, more=None, **values):
     """Eight GPUs, room in /dev/shm and memory that may be locked, but for what is said."""
     found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
-    return model.RankContext("worker", found, **{**POD, **(more or {})})
+    return rule_types.RankContext("worker", found, **{**POD, **(more or {})})
 
 
 PUBLISHED = {
     # coreweave/nccl-tests mpi-operator/nccl-test-distributed-h100-64-mpijob.yaml
     "coreweave-infiniband": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_SOCKET_IFNAME="eth0",
             NCCL_IB_HCA="ibp",
             UCX_NET_DEVICES="ibp0:1,ibp1:1,ibp2:1,ibp3:1,ibp4:1,ibp5:1,ibp6:1,ibp7:1",
@@ -41,7 +41,7 @@ PUBLISHED = {
     # coreweave/nccl-tests mpi-operator/nccl-test-distributed-gb300-roce-nvl72-mpijob.yaml
     "coreweave-roce": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_SOCKET_IFNAME="eth0",
             NCCL_IB_HCA="ibp",
             NCCL_IB_ADDR_FAMILY="AF_INET6",
@@ -60,7 +60,7 @@ PUBLISHED = {
     # oracle-quickstart/oci-hpc-oke manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml: the host's network
     "oracle-host-network": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_DEBUG="WARN",
             NCCL_CUMEM_ENABLE="0",
             NCCL_IB_SPLIT_DATA_ON_QPS="0",
@@ -80,7 +80,7 @@ PUBLISHED = {
     # oracle-quickstart/oci-hpc-oke manifests/.../virtual-functions/BM.GPU.H100.8.yaml
     "oracle-virtual-functions": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_IB_QPS_PER_CONNECTION="4",
             NCCL_IB_GID_INDEX="3",
             NCCL_IB_TC="41",
@@ -111,7 +111,7 @@ PUBLISHED = {
     # Azure/aks-rdma-infiniband tests/scenarios, on nodes of Azure/azhpc-images
     "azure-infiniband": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml",
             NCCL_IB_PCI_RELAXED_ORDERING="1",
             NCCL_NET_GDR_LEVEL="SYS",
@@ -128,7 +128,7 @@ PUBLISHED = {
     # AliyunContainerService/alibabacloud-erdma-controller docs/erdma-benchmark
     "alibaba-ack": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             NCCL_SOCKET_IFNAME="eth0",
             NCCL_IB_GID_INDEX="1",
             NCCL_IB_ADDR_FAMILY="AF_INET",
@@ -159,7 +159,7 @@ PUBLISHED = {
     # aws-samples/awsome-distributed-training, nccl-tests on EKS
     "aws-efa": (
         worker(
-            model.Origin.MPIRUN,
+            rule_types.Origin.MPIRUN,
             FI_PROVIDER="efa",
             FI_EFA_USE_DEVICE_RDMA="1",
             FI_EFA_FORK_SAFE="1",
@@ -216,4 +216,4 @@ def test_a_job_that_leaves_it_to_the_webhook_is_told_nothing_about_what_it_leave
         (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
         for template in workload.templates:
             ranks = build(template)
-            assert not [each for each in engine.check(ranks) if each.severity is not model.Severity.INFO]
+            assert not [each for each in engine.check(ranks) if each.severity is not rule_types.Severity.INFO]

@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.overview import admissions, model, opted_in_pods
+from railwright.fabric.overview import admissions, opted_in_pods, overview_types
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
@@ -19,7 +19,7 @@ def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
     return msgspec.convert({"metadata": {**meta, "labels": {names.FABRIC: "roce", **labels}}}, views.Pod)
 
 
-def rows(*pods) -> list[model.Admission]:
+def rows(*pods) -> list[overview_types.Admission]:
     known = opted_in_pods.OptedInPods()
     known.replace(pods)
     return list(known.admissions.newest())
@@ -27,17 +27,17 @@ def rows(*pods) -> list[model.Admission]:
 
 def test_a_record_is_told_in_numbers():
     (row,) = rows(pod("p"))
-    assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (model.INJECTED, 2, 2, 1, 1)
+    assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (overview_types.INJECTED, 2, 2, 1, 1)
     assert row.message == "mounts: railwright.io/skip"
 
 
 def test_a_role_without_rails_is_left_alone():
-    assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == model.SKIPPED
+    assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
 def test_a_pod_that_slipped_through_stands_out():
     (row,) = rows(pod("p", record=None))
-    assert row.outcome == model.MISSED
+    assert row.outcome == overview_types.MISSED
     assert "has no annotation" in row.message
 
 
@@ -50,7 +50,9 @@ def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through
 
 
 def test_a_record_that_cannot_be_read_fails_nobody():
-    assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {model.MISSED}
+    assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {
+        overview_types.MISSED
+    }
 
 
 def test_the_newest_stand_first_and_no_more_than_the_bound():

@@ -5,7 +5,7 @@ import placing
 import pytest
 
 from railwright.fabric import views
-from railwright.fabric.overview import deltas, model, opted_in_pods, overview_builder
+from railwright.fabric.overview import deltas, opted_in_pods, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods
 
 POLICY = placing.policy(required=True, oversubscription=[8])
@@ -26,14 +26,14 @@ class Cluster:
             self.known.upsert(each)
         return self
 
-    def seen(self) -> model.Overview:
+    def seen(self) -> overview_types.Overview:
         self.builder.refresh_fully()
         return self.builder.overview(source="test")
 
-    def gang(self, key="train/g") -> model.Gang:
+    def gang(self, key="train/g") -> overview_types.Gang:
         return next(each for each in self.seen().gangs if each.key == key)
 
-    def node(self, name) -> model.Node:
+    def node(self, name) -> overview_types.Node:
         return next(node for leaf in self.seen().leaves.values() for node in leaf.nodes if node.name == name)
 
 
@@ -80,7 +80,7 @@ def test_what_a_scheduler_announced_is_shown_as_announced():
     cluster.seen()
     cluster.assumed.assume(entry)
     assert cluster.node("a-00").pods[0].assumed
-    assert (cluster.gang().placed, cluster.gang().state) == (1, model.STARTING)
+    assert (cluster.gang().placed, cluster.gang().state) == (1, overview_types.STARTING)
 
 
 def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_device_plugin_is_dead():
@@ -122,7 +122,7 @@ def test_two_members_of_one_node_are_both_judged():
 def test_a_gang_that_waits_is_told_why():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
-    assert found.state == model.UNPLACEABLE
+    assert found.state == overview_types.UNPLACEABLE
     assert "the cluster has slots for 1" in found.why[0].message
 
 
@@ -140,19 +140,19 @@ def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
 
 def test_a_gang_that_fits_is_told_where():
     found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
-    assert (found.state, found.best, found.leaves) == (model.WAITING, 1.0, 1)
+    assert (found.state, found.best, found.leaves) == (overview_types.WAITING, 1.0, 1)
     assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0].message
 
 
 def test_a_gang_whose_pods_do_not_all_exist_is_told_so():
     found = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
-    assert (found.state, found.placed, found.size) == (model.STARTING, 1, 3)
+    assert (found.state, found.placed, found.size) == (overview_types.STARTING, 1, 3)
     assert found.why[0].message == "1 of its 3 pods do not exist yet"
 
 
 def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
     found = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
-    assert (found.state, found.placed, found.size) == (model.STARTING, 2, 3)
+    assert (found.state, found.placed, found.size) == (overview_types.STARTING, 2, 3)
     assert found.why[0].message == "1 of its 3 pods do not exist yet"
 
 

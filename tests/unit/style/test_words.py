@@ -192,3 +192,8 @@ def test_each_rule_finds_its_case(source, problem):
 )
 def test_each_rule_spares_what_is_right(source):
     assert check(source, "file.py") == []
+
+
+def test_one_module_at_most_is_called_model():
+    paths = [path for path in sources() if path.name == "model.py"]
+    assert len(paths) <= 1, f"{paths}: name each after what it defines"

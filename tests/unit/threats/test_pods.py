@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import names
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from railwright.fabric.nccl import conf
 from railwright.fabric.workloads import jobset, kubeflow, ray, volcano
 from webhook import patch
@@ -46,7 +46,7 @@ def operations(tenant, by) -> list[dict]:
     tree = pod(annotations=annotations)
     tree["metadata"]["labels"] |= labels
     outcome = admitting.planned(tree, by)
-    if not isinstance(outcome, model.Injection):
+    if not isinstance(outcome, pod_changes.Injection):
         return []
     made = patch.operations(admitting.view(tree), outcome.changes)
     return json.loads(msgspec.json.encode(made))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import aggregate, expectations, model, report
+from railwright.fabric.verification import aggregate, expectations, log_types, report
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 INDEX = json.loads((FOLDER / "index.json").read_text())
@@ -19,12 +19,12 @@ def lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.log").read_text().splitlines()
 
 
-def judged(*logs, **expected) -> model.Report:
+def judged(*logs, **expected) -> log_types.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
-    return report.assess_logs(named, model.Expected(**expected))
+    return report.assess_logs(named, log_types.Expected(**expected))
 
 
-def by_name(found: model.Report) -> dict[str, model.Pod]:
+def by_name(found: log_types.Report) -> dict[str, log_types.Pod]:
     return {each.name: each for each in found.pods}
 
 
@@ -66,7 +66,7 @@ def test_a_published_form_is_read_as_what_it_was(name):
         if "gdr" in told:
             assert bool(pod.channels_direct) is told["gdr"]
     if "pods_tcp" in told:
-        assert [each.name for each in found.pods if each.state == model.TCP] == told["pods_tcp"]
+        assert [each.name for each in found.pods if each.state == log_types.TCP] == told["pods_tcp"]
         assert all(each in found.line for each in told["pods_tcp"])
     if "missing" in told:
         assert [each for pod in found.pods for each in pod.missing] == told["missing"]
@@ -100,18 +100,18 @@ PREFIXES = [
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_others_put_before_a_line_does_not_matter(prefix):
     found = judged([prefix + line for line in GOOD.splitlines()], ALSO)
-    assert found.state == model.RDMA, found.line
+    assert found.state == log_types.RDMA, found.line
     assert [each.name for each in found.pods] == ["w-0", "w-1"]
 
 
 def test_colours_within_the_prefix_are_taken_out():
-    assert judged(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == model.RDMA
+    assert judged(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
 
 
 def test_lines_that_two_processes_wrote_at_once_are_taken_apart():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
-    assert judged([torn, *rest]).state == model.RDMA
+    assert judged([torn, *rest]).state == log_types.RDMA
 
 
 def test_a_line_that_names_no_host_is_of_the_file_it_stands_in():
@@ -144,52 +144,54 @@ def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
 
 def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
     found = judged(GOOD, rank("w-1", 1, network="Socket"))
-    assert found.state == model.TCP
+    assert found.state == log_types.TCP
     assert found.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
 
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
     said = ("Bootstrap : Using eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>")
     noise = "".join(f"w-0:7:7 [0] NCCL INFO {each}\n" for each in said)
-    assert judged(noise + GOOD, ALSO).state == model.RDMA
+    assert judged(noise + GOOD, ALSO).state == log_types.RDMA
 
 
 def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
     found = judged(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
-    assert found.state == model.PARTIAL
+    assert found.state == log_types.PARTIAL
     assert found.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
 
 
 def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
     found = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
     assert by_name(found)["w-1"].missing == ("mlx5_0:1",)
-    assert found.state == model.PARTIAL
+    assert found.state == log_types.PARTIAL
 
 
 def test_fewer_rails_than_expected_on_all_pods_are_too_few():
-    assert judged(GOOD, ALSO).state == model.RDMA
-    assert judged(GOOD, ALSO, rails=4).state == model.PARTIAL
+    assert judged(GOOD, ALSO).state == log_types.RDMA
+    assert judged(GOOD, ALSO, rails=4).state == log_types.PARTIAL
 
 
 def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     devices = (("mlx5_0",), ("mlx5_1", "mlx5_5"))
     storage = [rank(f"w-{at}", at, using=hcas(0, 9), channels=("0", "1")) for at in (0, 1)]
     found = judged(*storage, rails=2, devices=devices)
-    assert found.state == model.PARTIAL
+    assert found.state == log_types.PARTIAL
     assert found.pods[0].missing == ("mlx5_1 or mlx5_5",)
     renamed = [rank(f"w-{at}", at, using=hcas(20, 21), channels=("0", "1")) for at in (0, 1)]
-    assert judged(*renamed, rails=2, devices=devices).state == model.RDMA, "virtual functions have names of their own"
+    assert judged(*renamed, rails=2, devices=devices).state == log_types.RDMA, (
+        "virtual functions have names of their own"
+    )
 
 
 def test_another_fabric_than_the_policys_is_told():
     found = judged(GOOD, ALSO, transport="infiniband")
-    assert found.state == model.PARTIAL
+    assert found.state == log_types.PARTIAL
     assert "the fabric is infiniband, and it ran over RoCE" in found.line
 
 
 def test_ranks_whose_logs_are_not_there_leave_it_open():
     found = judged(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
-    assert found.state == model.UNKNOWN
+    assert found.state == log_types.UNKNOWN
     assert "ranks 1-15 of 16 do not show their network in the logs" in found.line
 
 
@@ -201,35 +203,35 @@ def test_smaller_communicators_do_not_change_who_is_which_rank():
 
 def test_one_pod_alone_never_used_its_rails():
     found = judged(rank("w-0", 0, of=1, using=hcas(0, 1)))
-    assert found.state == model.UNKNOWN
+    assert found.state == log_types.UNKNOWN
     assert "no channel to another node" in found.line
 
 
 def test_a_process_that_is_cut_off_before_its_network_leaves_it_open():
     found = judged(GOOD, "\n".join(ALSO.splitlines()[:1]))
-    assert (found.state, by_name(found)["w-1"].state) == (model.UNKNOWN, model.UNKNOWN)
+    assert (found.state, by_name(found)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
 
 
 def test_channels_over_a_device_that_no_line_names_leave_it_open():
     found = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
-    assert found.state == model.UNKNOWN
+    assert found.state == log_types.UNKNOWN
     assert "add NET to NCCL_DEBUG_SUBSYS" in found.line
 
 
 def test_wrong_results_fail_the_job_whatever_carried_them():
     found = judged(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
-    assert found.state == model.FAILED
+    assert found.state == log_types.FAILED
     assert "3 results were wrong" in found.line
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
 def test_networks_over_tcp_are_no_rdma(network):
-    assert judged(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == model.TCP
+    assert judged(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 
 def test_a_network_nobody_knows_is_rdma_only_once_it_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
-    assert judged(*unknown).state == model.UNKNOWN
+    assert judged(*unknown).state == log_types.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
     assert judged(*known).pods[0].transport == "RoCE by plugin Warp"
 
@@ -243,7 +245,7 @@ def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
         },
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
-    assert expectations.expect(document, "f") == model.Expected(
+    assert expectations.expect(document, "f") == log_types.Expected(
         rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),)
     )
 
@@ -258,8 +260,8 @@ def test_the_order_of_lines_and_how_pods_are_interleaved_decide_nothing(names, s
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
-    assert report.assess_logs([("log", shuffled)], model.Expected()) == report.assess_logs(
-        [("log", every)], model.Expected()
+    assert report.assess_logs([("log", shuffled)], log_types.Expected()) == report.assess_logs(
+        [("log", every)], log_types.Expected()
     )
 
 

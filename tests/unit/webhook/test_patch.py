@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import views
-from railwright.fabric.injection import model
+from railwright.fabric.injection import pod_changes
 from webhook import patch
 
 KEYS = st.text(st.sampled_from('abc/~.-0é"\\'), min_size=1, max_size=8)
@@ -74,46 +74,52 @@ def pods(draw) -> dict:
 INDEX = st.integers(0, 1)
 CHANGES = st.lists(
     st.one_of(
-        st.builds(why, st.just(model.SetAnnotation), key=KEYS, value=TEXT),
-        st.builds(
-            why, st.just(model.AddResource), container=INDEX, resource=st.just("x/y") | KEYS, quantity=st.integers(1, 9)
-        ),
-        st.builds(why, st.just(model.AddVolume), volume=st.fixed_dictionaries({"name": TEXT, "emptyDir": st.just({})})),
+        st.builds(why, st.just(pod_changes.SetAnnotation), key=KEYS, value=TEXT),
         st.builds(
             why,
-            st.just(model.AddMount),
+            st.just(pod_changes.AddResource),
+            container=INDEX,
+            resource=st.just("x/y") | KEYS,
+            quantity=st.integers(1, 9),
+        ),
+        st.builds(
+            why, st.just(pod_changes.AddVolume), volume=st.fixed_dictionaries({"name": TEXT, "emptyDir": st.just({})})
+        ),
+        st.builds(
+            why,
+            st.just(pod_changes.AddMount),
             container=INDEX,
             mount=st.fixed_dictionaries({"name": TEXT, "mountPath": TEXT}),
         ),
-        st.builds(why, st.just(model.AddInitContainer), init_container=st.fixed_dictionaries({"name": TEXT})),
-        st.builds(why, st.just(model.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
-        st.builds(why, st.just(model.SetPrivileged), container=INDEX),
-        st.builds(why, st.just(model.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
+        st.builds(why, st.just(pod_changes.AddInitContainer), init_container=st.fixed_dictionaries({"name": TEXT})),
+        st.builds(why, st.just(pod_changes.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
+        st.builds(why, st.just(pod_changes.SetPrivileged), container=INDEX),
+        st.builds(why, st.just(pod_changes.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
     ),
     max_size=8,
 )
 
 
-def holds(result: dict, change: model.AnyChange) -> bool:
+def holds(result: dict, change: pod_changes.AnyChange) -> bool:
     """True where a pod has what a change says."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
     match change:
-        case model.SetAnnotation(key=key, value=value):
+        case pod_changes.SetAnnotation(key=key, value=value):
             return result["metadata"]["annotations"][key] == value
-        case model.AddResource(resource=name, quantity=amount):
+        case pod_changes.AddResource(resource=name, quantity=amount):
             return {chosen["resources"][kind][name] for kind in ("requests", "limits")} == {str(amount)}
-        case model.AddVolume(volume=volume):
+        case pod_changes.AddVolume(volume=volume):
             return volume in spec["volumes"]
-        case model.AddInitContainer(init_container=container):
+        case pod_changes.AddInitContainer(init_container=container):
             return container in spec["initContainers"]
-        case model.AddMount(mount=mount):
+        case pod_changes.AddMount(mount=mount):
             return mount in chosen["volumeMounts"]
-        case model.AddCapability(capability=capability):
+        case pod_changes.AddCapability(capability=capability):
             return capability in chosen["securityContext"]["capabilities"]["add"]
-        case model.SetPrivileged():
+        case pod_changes.SetPrivileged():
             return chosen["securityContext"]["privileged"] is True
-        case model.SetEnv(name=name, value=value):
+        case pod_changes.SetEnv(name=name, value=value):
             return {"name": name, "value": value} in chosen["env"]
 
 
@@ -127,9 +133,9 @@ def last_of_each(changes):
     keyed = {}
     for number, change in enumerate(changes):
         match change:
-            case model.SetAnnotation(key=key):
+            case pod_changes.SetAnnotation(key=key):
                 keyed["annotation", key] = change
-            case model.AddResource(container=container, resource=resource):
+            case pod_changes.AddResource(container=container, resource=resource):
                 keyed["resource", container, resource] = change
             case _:
                 keyed[number] = change
@@ -145,8 +151,8 @@ def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
 
 @given(pods(), CHANGES.map(last_of_each))
 def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
-    touched = {change.resource for change in changes if isinstance(change, model.AddResource)}
-    keys = {change.key for change in changes if isinstance(change, model.SetAnnotation)}
+    touched = {change.resource for change in changes if isinstance(change, pod_changes.AddResource)}
+    keys = {change.key for change in changes if isinstance(change, pod_changes.SetAnnotation)}
     assert kept(tree, applied(tree, changes), touched | keys)
 
 
@@ -175,14 +181,14 @@ def test_no_changes_are_no_operations():
 
 
 def test_slashes_and_tildes_of_keys_are_escaped():
-    change = why(model.SetAnnotation, key="a.b/c~d", value="v")
+    change = why(pod_changes.SetAnnotation, key="a.b/c~d", value="v")
     (operation,) = patch.operations(view({"metadata": {"annotations": {}}}), [change])
     assert operation == {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "v"}
 
 
 def test_parents_come_before_children_and_once():
     pod = view({"metadata": {}, "spec": {"containers": [{"name": "c"}]}})
-    changes = [why(model.AddResource, container=0, resource=f"x/{name}", quantity=1) for name in "ab"]
+    changes = [why(pod_changes.AddResource, container=0, resource=f"x/{name}", quantity=1) for name in "ab"]
     assert [(op["path"], op["value"]) for op in patch.operations(pod, changes)] == [
         ("/spec/containers/0/resources", {}),
         ("/spec/containers/0/resources/limits", {}),
@@ -197,21 +203,23 @@ def test_parents_come_before_children_and_once():
 def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
     env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}, {"name": "C", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
-    result = applied(tree, [why(model.SetEnv, container=0, name="B", value="2", index=1)])
+    result = applied(tree, [why(pod_changes.SetEnv, container=0, name="B", value="2", index=1)])
     assert result["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
 
 
 def test_entries_of_env_go_from_the_last_to_the_first():
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
-    result = applied(tree, [why(model.UnsetEnv, container=0, index=2), why(model.UnsetEnv, container=0, index=0)])
+    result = applied(
+        tree, [why(pod_changes.UnsetEnv, container=0, index=2), why(pod_changes.UnsetEnv, container=0, index=0)]
+    )
     assert result["spec"]["containers"][0]["env"] == [env[1]]
 
 
 def test_an_amount_already_written_another_way_is_left_as_written():
     resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    result = applied(tree, [why(model.AddResource, container=0, resource="x/y", quantity=2)])
+    result = applied(tree, [why(pod_changes.AddResource, container=0, resource="x/y", quantity=2)])
     assert result["spec"]["containers"][0]["resources"] == {"requests": {"x/y": "2000m"}, "limits": {"x/y": "2"}}
 
 

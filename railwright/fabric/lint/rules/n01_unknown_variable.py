@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting in settings.effective(ctx):
         name = setting.name
-        if setting.origin is model.Origin.FILE and name != name.strip().removeprefix("export "):
+        if setting.origin is rule_types.Origin.FILE and name != name.strip().removeprefix("export "):
             yield settings.violation(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
             continue
         if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
@@ -27,10 +27,10 @@ def _advice(name: str) -> str:
     return f"did you mean {near}?" if near else "remove it, or correct its spelling"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N01",
     name="unknown-variable",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The name is unknown to NCCL",
     explanation=(
         "NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of "
@@ -39,12 +39,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
     good=(
-        model.example("a name NCCL reads", settings.env(NCCL_IB_HCA="mlx5")),
-        model.example("a name of another program", settings.env(NCCL_TESTS_DEVICE="0", PATH="/")),
+        rule_types.example("a name NCCL reads", settings.env(NCCL_IB_HCA="mlx5")),
+        rule_types.example("a name of another program", settings.env(NCCL_TESTS_DEVICE="0", PATH="/")),
     ),
     bad=(
-        model.example("a misspelt name", settings.env(NCCL_IB_TIMEOUTS="22")),
-        model.example("a name in lower case", settings.env(nccl_debug="INFO")),
+        rule_types.example("a misspelt name", settings.env(NCCL_IB_TIMEOUTS="22")),
+        rule_types.example("a name in lower case", settings.env(nccl_debug="INFO")),
     ),
     check=_check,
 )

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         if row.status == "removed" and not _still_read(row, ctx.nccl):
             when = f"after {row.last_seen}" if row.last_seen else "any more"
@@ -18,10 +18,10 @@ def _still_read(row: catalogue.Variable, version: tuple[int, ...] | None) -> boo
     return version is not None and row.until is not None and version <= row.until
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N02",
     name="removed-variable",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The variable was removed from NCCL",
     explanation=(
         "An old release read this variable. Newer ones silently ignore it. Guides for NCCL 2.3 still recommend "
@@ -29,9 +29,9 @@ RULE = model.Rule(
     ),
     source="release tags of NVIDIA/nccl",
     good=(
-        model.example("the present name", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
-        model.example("an image old enough to read it", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
+        rule_types.example("the present name", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
+        rule_types.example("an image old enough to read it", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
     ),
-    bad=(model.example("a name of 2.3", settings.env(NCCL_IB_GDR_LEVEL="0")),),
+    bad=(rule_types.example("a name of 2.3", settings.env(NCCL_IB_GDR_LEVEL="0")),),
     check=_check,
 )

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NOTHING = frozenset({"none", "none known"})  # as the data says that there is no replacement
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         if row.status == "unknown":
             yield settings.violation(setting, f"no NCCL ever read this; {_advice(row.deprecated_by)}")
@@ -19,20 +19,20 @@ def _advice(replacement: str | None) -> str:
     return replacement if replacement.startswith("unset ") else f"use {replacement}"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N03",
     name="invented-variable",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The variable never existed",
     explanation=(
         "The name is copied from guide to guide, but no release of NCCL reads it. The setting has no effect; the "
         "intended variable has another name."
     ),
     source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
-    good=(model.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),
+    good=(rule_types.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),
     bad=(
-        model.example("an invented name", settings.env(NCCL_IB_QP_PER_CONNECTION="4")),
-        model.example("a switch that does not exist", settings.env(NCCL_IB_ENABLE="1")),
+        rule_types.example("an invented name", settings.env(NCCL_IB_QP_PER_CONNECTION="4")),
+        rule_types.example("a switch that does not exist", settings.env(NCCL_IB_ENABLE="1")),
     ),
     check=_check,
 )

@@ -2,26 +2,26 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         if row.status == "framework":
             yield settings.violation(setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N04",
     name="framework-variable",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="PyTorch's variable, under its old name",
     explanation=(
         "PyTorch's NCCL process group reads these names with the prefix TORCH_; the old form is deprecated and newer "
         "releases drop it. NCCL itself does not read either."
     ),
     source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
-    good=(model.example("the new form", settings.env(TORCH_NCCL_BLOCKING_WAIT="1")),),
-    bad=(model.example("the old form", settings.env(NCCL_ASYNC_ERROR_HANDLING="1")),),
+    good=(rule_types.example("the new form", settings.env(TORCH_NCCL_BLOCKING_WAIT="1")),),
+    bad=(rule_types.example("the old form", settings.env(NCCL_ASYNC_ERROR_HANDLING="1")),),
     check=_check,
 )

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 # NVIDIA's NGC images and those named after it hold HPC-X, which brings the SHARP plugin (NCCL release notes, NGC).
 _SHARP = "Mellanox/nccl-rdma-sharp-plugins"
 _WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         if row.status == "plugin" and not _inside(row.owner, ctx.image or ""):
             yield settings.violation(setting, f"only {row.owner} reads this; it needs that plugin in the image")
@@ -19,10 +19,10 @@ def _inside(owner: str, image: str) -> bool:
     return owner == _SHARP and any(word in image for word in _WITH_SHARP)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N05",
     name="plugin-variable",
-    severity=model.Severity.INFO,
+    severity=rule_types.Severity.INFO,
     title="Only a plugin reads the variable",
     explanation=(
         "The name belongs to a network or tuner plugin that is not part of NCCL. It has no effect if the image "
@@ -30,11 +30,11 @@ RULE = model.Rule(
     ),
     source="the plugins' repositories",
     good=(
-        model.example("a variable of NCCL itself", settings.env(NCCL_IB_DISABLE="0")),
-        model.example(
+        rule_types.example("a variable of NCCL itself", settings.env(NCCL_IB_DISABLE="0")),
+        rule_types.example(
             "the image holds the plugin", settings.env(NCCL_IBEXT_DISABLE="1"), image="nvcr.io/nvidia/pytorch:25.01-py3"
         ),
     ),
-    bad=(model.example("a variable of Google's plugin", settings.env(NCCL_FASTRAK_NUM_FLOWS="2")),),
+    bad=(rule_types.example("a variable of Google's plugin", settings.env(NCCL_FASTRAK_NUM_FLOWS="2")),),
     check=_check,
 )

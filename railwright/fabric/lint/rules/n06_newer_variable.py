@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue
 
 _OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have releases of their own
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         if row.component in _OF_NCCL and row.since is not None and _too_old(row, ctx.nccl):
             needed = ".".join(map(str, row.since))
@@ -24,10 +24,10 @@ def _too_old(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
     return row.since is not None and version < row.since
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N06",
     name="newer-variable",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The image's NCCL does not read the variable yet",
     explanation=(
         "NCCL silently ignores variables of later releases. If the image's release is not known, only names newer "
@@ -35,12 +35,12 @@ RULE = model.Rule(
     ),
     source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
     good=(
-        model.example("a release that reads it", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 20, 3)),
-        model.example("a release that is not known", settings.env(NCCL_IB_MERGE_NICS="0")),
+        rule_types.example("a release that reads it", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 20, 3)),
+        rule_types.example("a release that is not known", settings.env(NCCL_IB_MERGE_NICS="0")),
     ),
     bad=(
-        model.example("too old an image", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 18, 5)),
-        model.example("a name of 2.31", settings.env(NCCL_IB_PKEY_VALUE="32769")),
+        rule_types.example("too old an image", settings.env(NCCL_IB_MERGE_NICS="0"), nccl=(2, 18, 5)),
+        rule_types.example("a name of 2.31", settings.env(NCCL_IB_PKEY_VALUE="32769")),
     ),
     check=_check,
 )

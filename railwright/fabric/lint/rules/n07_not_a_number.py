@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue, integers
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.is_numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
@@ -36,10 +36,10 @@ def _is_switch(row: catalogue.Variable) -> bool:
     return isinstance(row.allowed, catalogue.Enumeration) and len(row.allowed.values) == 2
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N07",
     name="not-a-number",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="A number is not written in decimal digits",
     explanation=(
         "NCCL reads numbers with strtoll: text without digits becomes 0 up to 2.31.2 and keeps the default in "
@@ -48,13 +48,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
     good=(
-        model.example("digits", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1")),
-        model.example("a word where words are meant", settings.env(NCCL_NET_GDR_LEVEL="PHB")),
+        rule_types.example("digits", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1")),
+        rule_types.example("a word where words are meant", settings.env(NCCL_NET_GDR_LEVEL="PHB")),
     ),
     bad=(
-        model.example("a boolean word", settings.env(NCCL_IB_DISABLE="true")),
-        model.example("a unit", settings.env(NCCL_IB_TIMEOUT="22s")),
-        model.example("hexadecimal", settings.env(NCCL_IB_TC="0x60")),
+        rule_types.example("a boolean word", settings.env(NCCL_IB_DISABLE="true")),
+        rule_types.example("a unit", settings.env(NCCL_IB_TIMEOUT="22s")),
+        rule_types.example("hexadecimal", settings.env(NCCL_IB_TC="0x60")),
     ),
     check=_check,
 )

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import integers
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.is_numeric and integers.is_octal(text):
@@ -15,17 +15,17 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, f"{effective_values}; write {settings.quote(meant)}")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N08",
     name="octal-number",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="A leading zero makes the number octal",
     explanation="NCCL determines the base as C does: 010 is 8, and 08 is 0 because 8 is not an octal digit.",
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7 to 2.32.3",
-    good=(model.example("no zero in front", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0")),),
+    good=(rule_types.example("no zero in front", settings.env(NCCL_IB_TIMEOUT="22", NCCL_IB_SL="0")),),
     bad=(
-        model.example("a zero in front", settings.env(NCCL_IB_TIMEOUT="022")),
-        model.example("not even octal", settings.env(NCCL_IB_RETRY_CNT="07", NCCL_IB_SL="08")),
+        rule_types.example("a zero in front", settings.env(NCCL_IB_TIMEOUT="022")),
+        rule_types.example("not even octal", settings.env(NCCL_IB_RETRY_CNT="07", NCCL_IB_SL="08")),
     ),
     check=_check,
 )

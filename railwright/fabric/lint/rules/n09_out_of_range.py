@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue, integers
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.is_numeric and integers.is_plain(text) and not row.allows(text):
@@ -19,10 +19,10 @@ def _advice(row: catalogue.Variable) -> str:
     return f"it takes {row.words}" if row.words else "it takes numbers of 64 bits"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N09",
     name="out-of-range",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="The number is outside the variable's range",
     explanation=(
         "NCCL checks few numbers: timeouts, retry counts, queue pair counts and service levels go to the driver "
@@ -31,13 +31,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide and src/transport/net_ib/connect.cc; NVIDIA/nccl issue 1814",
     good=(
-        model.example("both ends of the range", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1")),
-        model.example("the default value", settings.env(NCCL_BUFFSIZE="-2")),
+        rule_types.example("both ends of the range", settings.env(NCCL_IB_RETRY_CNT="7", NCCL_IB_TIMEOUT="1")),
+        rule_types.example("the default value", settings.env(NCCL_BUFFSIZE="-2")),
     ),
     bad=(
-        model.example("more retries than 3 bits hold", settings.env(NCCL_IB_RETRY_CNT="15")),
-        model.example("a third value for a switch", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4")),
-        model.example("an endless timeout", settings.env(NCCL_IB_TIMEOUT="32")),
+        rule_types.example("more retries than 3 bits hold", settings.env(NCCL_IB_RETRY_CNT="15")),
+        rule_types.example("a third value for a switch", settings.env(NCCL_IB_SPLIT_DATA_ON_QPS="4")),
+        rule_types.example("an endless timeout", settings.env(NCCL_IB_TIMEOUT="32")),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import catalogue
 
 # These have rules of their own, which say more: N11, N12, N24, N33, N41, N42.
@@ -22,7 +22,7 @@ _ELSEWHERE = frozenset(
 )
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value, row in settings.values(ctx):
         text = settings.bare(value)
         if row.is_numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
@@ -41,10 +41,10 @@ def _advice(text: str, row: catalogue.Variable) -> str:
     return f"it must match {row.words}"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N10",
     name="unknown-word",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="The word is not one the variable takes",
     explanation=(
         "NCCL ignores an unknown word without a message; only the usual log line is missing. Distances "
@@ -53,14 +53,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
     good=(
-        model.example("the word in its case", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
-        model.example("a distance as a digit", settings.env(NCCL_P2P_LEVEL="5")),
-        model.example("a word in any case", settings.env(NCCL_NET_MERGE_POLICY="rail")),
+        rule_types.example("the word in its case", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
+        rule_types.example("a distance as a digit", settings.env(NCCL_P2P_LEVEL="5")),
+        rule_types.example("a word in any case", settings.env(NCCL_NET_MERGE_POLICY="rail")),
     ),
     bad=(
-        model.example("the wrong case", settings.env(NCCL_NET_GDR_LEVEL="sys")),
-        model.example("an unknown family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
-        model.example("the wrong grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
+        rule_types.example("the wrong case", settings.env(NCCL_NET_GDR_LEVEL="sys")),
+        rule_types.example("an unknown family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
+        rule_types.example("the wrong grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
     ),
     check=_check,
 )

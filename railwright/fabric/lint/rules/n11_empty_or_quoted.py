@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.rows(ctx):
         value = setting.value
         if value is None or value == row.default_text:
@@ -22,10 +22,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N11",
     name="empty-or-quoted",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="An empty value, or quotes or blanks around one",
     explanation=(
         "Neither Kubernetes nor nccl.conf strips quotes or blanks: a quoted interface name matches nothing, and "
@@ -34,13 +34,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed",
     good=(
-        model.example("a bare value", settings.env(NCCL_SOCKET_IFNAME="=eth0")),
-        model.example("intended blanks inside", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
+        rule_types.example("a bare value", settings.env(NCCL_SOCKET_IFNAME="=eth0")),
+        rule_types.example("intended blanks inside", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
     ),
     bad=(
-        model.example("quotes", settings.env(NCCL_SOCKET_IFNAME="'eth0'")),
-        model.example("an empty value", settings.env(NCCL_NET="")),
-        model.example("a trailing blank", settings.env(NCCL_IB_TIMEOUT="22 ")),
+        rule_types.example("quotes", settings.env(NCCL_SOCKET_IFNAME="'eth0'")),
+        rule_types.example("an empty value", settings.env(NCCL_NET="")),
+        rule_types.example("a trailing blank", settings.env(NCCL_IB_TIMEOUT="22 ")),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _LONGEST = {  # characters of a name in the list
@@ -12,7 +12,7 @@ _LONGEST = {  # characters of a name in the list
 }
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
         if setting.name in _LONGEST and (text := settings.bare(value)):
             yield from (settings.violation(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
@@ -37,10 +37,10 @@ def _flaws(text: str, longest: int) -> Iterator[str]:
             yield f"{settings.quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N12",
     name="malformed-list",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="An entry of a device or interface list matches nothing",
     explanation=(
         "The grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without "
@@ -49,14 +49,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
     good=(
-        model.example("an exact list", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
-        model.example("an excluded list", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
+        rule_types.example("an exact list", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
+        rule_types.example("an excluded list", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
     ),
     bad=(
-        model.example("a blank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
-        model.example("= repeated", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
-        model.example("^ repeated", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker")),
-        model.example("the marks in the wrong order", settings.env(NCCL_IB_HCA="=^mlx5_4")),
+        rule_types.example("a blank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
+        rule_types.example("= repeated", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
+        rule_types.example("^ repeated", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker")),
+        rule_types.example("the marks in the wrong order", settings.env(NCCL_IB_HCA="=^mlx5_4")),
     ),
     check=_check,
 )

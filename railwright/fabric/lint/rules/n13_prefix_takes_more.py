@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_IB_HCA"
 _DEVICES = (("mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"),)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value or ctx.fabric_context.devices is None:
         return
@@ -41,30 +41,30 @@ def _counts_on(prefix: str, name: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :][:1].isdigit()
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N13",
     name="prefix-takes-more",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="A device name without = also matches longer names",
     explanation="Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19.",
     source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
     good=(
-        model.example(
+        rule_types.example(
             "exact names",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-            fabric_context=model.FabricContext(devices=_DEVICES),
+            fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
-        model.example(
+        rule_types.example(
             "an intended prefix",
             settings.env(NCCL_IB_HCA="mlx5"),
-            fabric_context=model.FabricContext(devices=_DEVICES),
+            fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "mlx5_1 takes mlx5_10",
             settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
-            fabric_context=model.FabricContext(devices=_DEVICES),
+            fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
     ),
     check=_check,

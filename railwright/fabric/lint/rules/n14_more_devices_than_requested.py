@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, settings
+from railwright.fabric.lint import hardware, rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_IB_HCA"
 _UNLIMITED = 1 << 20  # entries: only to count them
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
@@ -28,10 +28,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N14",
     name="more-devices-than-requested",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="More devices are named than the pod has",
     explanation=(
         "If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. "
@@ -39,27 +39,27 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
     good=(
-        model.example(
+        rule_types.example(
             "a prefix for all its devices",
             settings.env(NCCL_IB_HCA="mlx5"),
-            model.FabricContext(exclusive=True),
+            rule_types.FabricContext(exclusive=True),
             devices={"example.com/sriov_vf": 4},
         ),
-        model.example(
+        rule_types.example(
             "a shared plugin shows all devices of the host",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-            model.FabricContext(exclusive=False),
+            rule_types.FabricContext(exclusive=False),
             devices={"rdma/hca_shared": 1},
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "two named, one requested",
             settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
-            model.FabricContext(exclusive=True),
+            rule_types.FabricContext(exclusive=True),
             devices={"example.com/sriov_vf": 1},
         ),
-        model.example("33 entries", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
+        rule_types.example("33 entries", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
     ),
     check=_check,
 )

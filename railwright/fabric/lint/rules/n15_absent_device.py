@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_IB_HCA"
 _SHAPES = (("mlx5_0", "mlx5_1"), ("mlx5_4", "mlx5_5"))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, sets = ctx.setting(_NAME), ctx.fabric_context.devices
     if setting is None or not setting.value or not sets:
         return
@@ -24,8 +24,8 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
 
 
 def _absent(
-    setting: model.Setting, name_list: lists.NameList, sets: tuple[tuple[str, ...], ...]
-) -> Iterator[model.Violation]:
+    setting: rule_types.Setting, name_list: lists.NameList, sets: tuple[tuple[str, ...], ...]
+) -> Iterator[rule_types.Violation]:
     every = dict.fromkeys(device for devices in sets for device in devices)
     lacking = [
         settings.quote(entry.name)
@@ -38,10 +38,10 @@ def _absent(
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N15",
     name="absent-device",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="The list names devices that the nodes do not have",
     explanation=(
         "If a list selects nothing, NCCL reports no error and continues over TCP. The known devices are those "
@@ -49,30 +49,30 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc",
     good=(
-        model.example(
+        rule_types.example(
             "devices of either node type",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"),
-            model.FabricContext(devices=_SHAPES),
+            rule_types.FabricContext(devices=_SHAPES),
         ),
-        model.example(
+        rule_types.example(
             "excluding a device outside of the fabric",
             settings.env(NCCL_IB_HCA="^mlx5_9"),
-            model.FabricContext(devices=_SHAPES),
+            rule_types.FabricContext(devices=_SHAPES),
         ),
     ),
     bad=(
-        model.example(
-            "another vendor's names", settings.env(NCCL_IB_HCA="erdma"), model.FabricContext(devices=_SHAPES)
+        rule_types.example(
+            "another vendor's names", settings.env(NCCL_IB_HCA="erdma"), rule_types.FabricContext(devices=_SHAPES)
         ),
-        model.example(
+        rule_types.example(
             "nothing left on the second node type",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-            model.FabricContext(devices=_SHAPES),
+            rule_types.FabricContext(devices=_SHAPES),
         ),
-        model.example(
+        rule_types.example(
             "one device too many",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"),
-            model.FabricContext(devices=(("mlx5_0", "mlx5_1"),)),
+            rule_types.FabricContext(devices=(("mlx5_0", "mlx5_1"),)),
         ),
     ),
     check=_check,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, settings
+from railwright.fabric.lint import hardware, rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_IB_HCA"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
@@ -25,21 +25,21 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-def _uses_virtual_functions(ctx: model.RankContext) -> bool:
+def _uses_virtual_functions(ctx: rule_types.RankContext) -> bool:
     requested = hardware.rdma(ctx)
     return bool(ctx.fabric_context.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
-def _are_named_by_policy(name_list: lists.NameList, ctx: model.RankContext) -> bool:
+def _are_named_by_policy(name_list: lists.NameList, ctx: rule_types.RankContext) -> bool:
     """True if the policy names all devices of the list."""
     named = {device for devices in ctx.fabric_context.devices or () for device in devices}
     return bool(name_list.entries) and all(entry.name in named for entry in name_list.entries)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N16",
     name="exact-list-for-virtual-functions",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="Exact device names for virtual functions",
     explanation=(
         "A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical "
@@ -47,15 +47,18 @@ RULE = model.Rule(
     ),
     source="oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape",
     good=(
-        model.example(
-            "a prefix", settings.env(NCCL_IB_HCA="mlx5"), model.FabricContext(exclusive=True), devices={"x/sriov_vf": 8}
+        rule_types.example(
+            "a prefix",
+            settings.env(NCCL_IB_HCA="mlx5"),
+            rule_types.FabricContext(exclusive=True),
+            devices={"x/sriov_vf": 8},
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "exact names",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-            model.FabricContext(exclusive=True),
+            rule_types.FabricContext(exclusive=True),
             devices={"nvidia.com/sriov-rdma-vf": 2},
         ),
     ),

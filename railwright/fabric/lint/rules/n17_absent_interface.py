@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_SOCKET_IFNAME"
 _LOOPBACK = "lo"  # every network namespace has it
-_POD = model.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
+_POD = rule_types.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, there = ctx.setting(_NAME), ctx.fabric_context.interfaces
     if setting is None or not setting.value or there is None:
         return
@@ -22,10 +22,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N17",
     name="absent-interface",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_SOCKET_IFNAME selects no interface the pod has",
     explanation=(
         "If the variable is set and matches nothing, NCCL fails at start with 'Bootstrap : no socket interface "
@@ -34,9 +34,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7",
     good=(
-        model.example("the pod's interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        model.example("the host's network", settings.env(NCCL_SOCKET_IFNAME="ens3")),
+        rule_types.example("the pod's interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.example("the host's network", settings.env(NCCL_SOCKET_IFNAME="ens3")),
     ),
-    bad=(model.example("a node's interface", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD),),
+    bad=(rule_types.example("a node's interface", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD),),
     check=_check,
 )

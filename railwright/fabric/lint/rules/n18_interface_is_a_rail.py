@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 
 _NAME = "NCCL_SOCKET_IFNAME"
-_POD = model.FabricContext(interfaces=("eth0", "net1", "net2"), rail_interfaces=("net1", "net2"))
+_POD = rule_types.FabricContext(interfaces=("eth0", "net1", "net2"), rail_interfaces=("net1", "net2"))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
@@ -22,10 +22,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N18",
     name="interface-is-a-rail",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_SOCKET_IFNAME selects a rail",
     explanation=(
         "The interface carries NCCL's bootstrap, the out-of-band handshake of RDMA and, with the TCP transport, "
@@ -34,12 +34,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        model.example("the primary interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        model.example("a prefix of it", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD),
+        rule_types.example("the primary interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.example("a prefix of it", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD),
     ),
     bad=(
-        model.example("a rail", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD),
-        model.example("all interfaces except loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
+        rule_types.example("a rail", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD),
+        rule_types.example("all interfaces except loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
     ),
     check=_check,
 )

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NAME = "NCCL_SOCKET_IFNAME"
-_POD = model.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
+_POD = rule_types.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("net1",))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.fabric_context.rail_interfaces and ctx.setting(_NAME) is None:
-        yield model.Violation(
+        yield rule_types.Violation(
             f"{_NAME} is not set, and the pod has {', '.join(ctx.fabric_context.rail_interfaces)}: NCCL may choose a "
             f"rail for bootstrap; set it to ={ctx.fabric_context.primary}",
             _NAME,
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N19",
     name="interface-unset",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_SOCKET_IFNAME is unset in a pod with secondary networks",
     explanation=(
         "If the variable is unset, NCCL prefers interfaces whose names begin with ib, then all but docker, lo and "
@@ -29,9 +29,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        model.example("set", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        model.example("no secondary networks", fabric_context=model.FabricContext(interfaces=("eth0",))),
+        rule_types.example("set", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.example("no secondary networks", fabric_context=rule_types.FabricContext(interfaces=("eth0",))),
     ),
-    bad=(model.example("unset", settings.env(NCCL_DEBUG="WARN"), _POD),),
+    bad=(rule_types.example("unset", settings.env(NCCL_DEBUG="WARN"), _POD),),
     check=_check,
 )

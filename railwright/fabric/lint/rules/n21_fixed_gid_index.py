@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import integers
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_GID_INDEX"
 _AUTOMATIC = (2, 21)  # the default became -1 (NVIDIA/nccl v2.21.5-1)
 _WITHOUT_GIDS = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
-_ROCE = model.FabricContext(transport=policies.Transport.ROCE)
+_ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value or ctx.fabric_context.transport in _WITHOUT_GIDS:
         return
@@ -25,15 +25,15 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-def _of_the_site(ctx: model.RankContext, index: int) -> bool:
+def _of_the_site(ctx: rule_types.RankContext, index: int) -> bool:
     fabric = ctx.fabric_context.fabric
     return fabric is not None and fabric.nccl.gid_index == index
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N21",
     name="fixed-gid-index",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="A fixed GID index on RoCE",
     explanation=(
         "The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL "
@@ -43,17 +43,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(
-        model.example("unset", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
-        model.example("a release before 2.21", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
-        model.example(
+        rule_types.example("unset", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
+        rule_types.example("a release before 2.21", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
+        rule_types.example(
             "a GID table that is not used",
             settings.env(NCCL_IB_GID_INDEX="3"),
-            model.FabricContext(transport=policies.Transport.INFINIBAND),
+            rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
     ),
     bad=(
-        model.example("fixed", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5)),
-        model.example("release not known", settings.env(NCCL_IB_GID_INDEX="5"), _ROCE),
+        rule_types.example("fixed", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5)),
+        rule_types.example("release not known", settings.env(NCCL_IB_GID_INDEX="5"), _ROCE),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_IB_QPS_PER_CONNECTION"
 _GROUPS = "NCCL_NET_FORCE_MERGE"
@@ -10,7 +10,7 @@ _MOST = 128  # queue pairs of one connection (connect.cc, NCCL_IB_MAX_QPS)
 _MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_NIC)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fused = _count_fused(ctx.value(_GROUPS) or "")
     for setting, pairs in effective_values.numbers(ctx, _NAME):
         if pairs * fused > _MOST:
@@ -27,10 +27,10 @@ def _count_fused(groups: str) -> int:
     return max(1, min(_MOST_FUSED, max(sizes)))
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N23",
     name="too-many-queue-pairs",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="More queue pairs than a connection can hold",
     explanation=(
         "Each connection opens NCCL_IB_QPS_PER_CONNECTION queue pairs on every device of a fused NIC. Their "
@@ -40,14 +40,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.example("few queue pairs", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
-        model.example(
+        rule_types.example("few queue pairs", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
+        rule_types.example(
             "exactly 128", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
         ),
     ),
     bad=(
-        model.example("more than the array", settings.env(NCCL_IB_QPS_PER_CONNECTION="129")),
-        model.example(
+        rule_types.example("more than the array", settings.env(NCCL_IB_QPS_PER_CONNECTION="129")),
+        rule_types.example(
             "more than the array on two fused devices",
             settings.env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1"),
         ),

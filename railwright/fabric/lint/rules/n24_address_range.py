@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, effective_values, model, settings
+from railwright.fabric.lint import addresses, effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _WITHOUT = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(addresses.RANGE)
     text = settings.bare(setting.value or "") if setting else ""
     if setting is None or not text or ctx.fabric_context.transport in _WITHOUT or effective_values.on_efa(ctx):
@@ -26,10 +26,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N24",
     name="address-range-unusable",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_IB_ADDR_RANGE is not a prefix, or has the wrong address family",
     explanation=(
         "The range is one prefix in CIDR form, and NCCL picks GIDs of NCCL_IB_ADDR_FAMILY (default AF_INET) "
@@ -38,16 +38,16 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.example("IPv4, the default", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16")),
-        model.example(
+        rule_types.example("IPv4, the default", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16")),
+        rule_types.example(
             "IPv6 with the family", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6", NCCL_IB_ADDR_RANGE="fd02::/16")
         ),
-        model.example("unknown family", settings.env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")),
+        rule_types.example("unknown family", settings.env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")),
     ),
     bad=(
-        model.example("an address", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0")),
-        model.example("a netmask", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0")),
-        model.example("IPv6 without the family", settings.env(NCCL_IB_ADDR_RANGE="fd02::/16")),
+        rule_types.example("an address", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0")),
+        rule_types.example("a netmask", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0")),
+        rule_types.example("IPv6 without the family", settings.env(NCCL_IB_ADDR_RANGE="fd02::/16")),
     ),
     check=_check,
 )

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, effective_values, model, settings
+from railwright.fabric.lint import addresses, effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
-_RAILS = model.FabricContext(
+_RAILS = rule_types.FabricContext(
     transport=policies.Transport.ROCE, rail_subnets=("192.168.1.0/24", "192.168.2.0/24", "192.168.3.0/24")
 )
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(addresses.RANGE)
     if setting is None or setting.value is None or effective_values.is_policy_value(ctx, setting.name):
         return
@@ -33,10 +33,10 @@ def _meet(rail: addresses.Network, network: addresses.Network) -> bool:
     return rail.network_address in network or network.network_address in rail
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N25",
     name="address-range-misses-rails",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_IB_ADDR_RANGE does not contain the rails",
     explanation=(
         "There is one range for all rails. An HCA without an address in it gets GID 0, a link-local one, so a "
@@ -45,17 +45,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(
-        model.example("the supernet", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"), _RAILS),
-        model.example("subnets not known", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8")),
-        model.example(
+        rule_types.example("the supernet", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16"), _RAILS),
+        rule_types.example("subnets not known", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8")),
+        rule_types.example(
             "the pods' part of a rail",
             settings.env(NCCL_IB_ADDR_RANGE="10.1.128.0/17"),
-            model.FabricContext(rail_subnets=("10.1.0.0/16",)),
+            rule_types.FabricContext(rail_subnets=("10.1.0.0/16",)),
         ),
     ),
     bad=(
-        model.example("another network", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS),
-        model.example("the first rail only", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS),
+        rule_types.example("another network", settings.env(NCCL_IB_ADDR_RANGE="10.0.0.0/8"), _RAILS),
+        rule_types.example("the first rail only", settings.env(NCCL_IB_ADDR_RANGE="192.168.1.0/24"), _RAILS),
     ),
     check=_check,
 )

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, effective_values, model, settings
+from railwright.fabric.lint import addresses, effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _INDEX = "NCCL_IB_GID_INDEX"
-_RAILS = model.FabricContext(transport=policies.Transport.ROCE, rail_subnets=("fd02:1::/64", "fd02:2::/64"))
+_RAILS = rule_types.FabricContext(transport=policies.Transport.ROCE, rail_subnets=("fd02:1::/64", "fd02:2::/64"))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     rails = addresses.rails(ctx)
     if (
         not rails
@@ -24,15 +24,15 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         return
     problem = f"the rails have IPv6 addresses only, so NCCL finds no GID; set {addresses.FAMILY}=AF_INET6"
     if setting is None:
-        yield model.Violation(f"{addresses.FAMILY} is not set: {problem}", addresses.FAMILY)
+        yield rule_types.Violation(f"{addresses.FAMILY} is not set: {problem}", addresses.FAMILY)
     else:
         yield settings.violation(setting, problem)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N26",
     name="address-family-of-rails",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="IPv6-only rails without NCCL_IB_ADDR_FAMILY=AF_INET6",
     explanation=(
         "NCCL looks for IPv4 GIDs by default, and treats an unknown word as AF_INET. On rails that have only IPv6 "
@@ -40,17 +40,19 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(
-        model.example("IPv6 set", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
-        model.example(
+        rule_types.example("IPv6 set", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
+        rule_types.example(
             "both families on the rails",
-            fabric_context=model.FabricContext(rail_subnets=("fd02:1::/64", "192.168.1.0/24")),
+            fabric_context=rule_types.FabricContext(rail_subnets=("fd02:1::/64", "192.168.1.0/24")),
         ),
-        model.example("subnets not known", fabric_context=model.FabricContext(transport=policies.Transport.ROCE)),
-        model.example("a fixed index", settings.env(NCCL_IB_GID_INDEX="3"), _RAILS),
+        rule_types.example(
+            "subnets not known", fabric_context=rule_types.FabricContext(transport=policies.Transport.ROCE)
+        ),
+        rule_types.example("a fixed index", settings.env(NCCL_IB_GID_INDEX="3"), _RAILS),
     ),
     bad=(
-        model.example("unset", fabric_context=_RAILS),
-        model.example("IPv4", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET"), _RAILS),
+        rule_types.example("unset", fabric_context=_RAILS),
+        rule_types.example("IPv4", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET"), _RAILS),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import addresses, effective_values, model, settings
+from railwright.fabric.lint import addresses, effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _ROCE_ONLY = frozenset(
@@ -15,12 +15,12 @@ _ROCE_ONLY = frozenset(
         addresses.RANGE,
     }
 )
-_INFINIBAND = model.FabricContext(transport=policies.Transport.INFINIBAND)
-_EFA = model.FabricContext(transport=policies.Transport.EFA)
+_INFINIBAND = rule_types.FabricContext(transport=policies.Transport.INFINIBAND)
+_EFA = rule_types.FabricContext(transport=policies.Transport.EFA)
 _AUTOMATIC = "-1"  # as if unset
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     efa, infiniband = effective_values.on_efa(ctx), ctx.fabric_context.transport is policies.Transport.INFINIBAND
     for setting in settings.effective(ctx):
         if setting.value == _AUTOMATIC:
@@ -33,10 +33,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N27",
     name="no-effect-on-fabric",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The fabric's transport does not read this variable",
     explanation=(
         "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range have no "
@@ -45,19 +45,21 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.example("a service level", settings.env(NCCL_IB_SL="1"), _INFINIBAND),
-        model.example(
+        rule_types.example("a service level", settings.env(NCCL_IB_SL="1"), _INFINIBAND),
+        rule_types.example(
             "a traffic class on RoCE",
             settings.env(NCCL_IB_TC="96"),
-            model.FabricContext(transport=policies.Transport.ROCE),
+            rule_types.FabricContext(transport=policies.Transport.ROCE),
         ),
-        model.example("fabric not known", settings.env(NCCL_IB_GID_INDEX="3")),
-        model.example("a variable of the plugin", settings.env(FI_PROVIDER="efa"), _EFA),
+        rule_types.example("fabric not known", settings.env(NCCL_IB_GID_INDEX="3")),
+        rule_types.example("a variable of the plugin", settings.env(FI_PROVIDER="efa"), _EFA),
     ),
     bad=(
-        model.example("a GID index", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),
-        model.example("a device list on EFA", settings.env(NCCL_IB_HCA="mlx5"), _EFA),
-        model.example("EFA by its device", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}),
+        rule_types.example("a GID index", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),
+        rule_types.example("a device list on EFA", settings.env(NCCL_IB_HCA="mlx5"), _EFA),
+        rule_types.example(
+            "EFA by its device", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}
+        ),
     ),
     check=_check,
 )

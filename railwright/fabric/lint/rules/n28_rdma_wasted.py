@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, hardware, model, settings
+from railwright.fabric.lint import effective_values, hardware, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_DISABLE"
@@ -10,7 +10,7 @@ _BUILT_IN = frozenset({"ib", "socket"})
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if (
         setting is None
@@ -25,16 +25,16 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-def _by_plugin(ctx: model.RankContext) -> bool:
+def _by_plugin(ctx: rule_types.RankContext) -> bool:
     """True where a plugin carries the data and does not look at the variable."""
     named = ctx.value("NCCL_NET")
     return effective_values.on_efa(ctx) or (named is not None and named.casefold() not in _BUILT_IN)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N28",
     name="rdma-requested-and-disabled",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="RDMA devices are requested but disabled",
     explanation=(
         "NCCL_IB_DISABLE turns off NCCL's own RDMA transport: the job holds RDMA devices that others wait for, "
@@ -43,18 +43,20 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
     good=(
-        model.example("disabled, none requested", settings.env(NCCL_IB_DISABLE="1")),
-        model.example("requested and enabled", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
-        model.example(
+        rule_types.example("disabled, none requested", settings.env(NCCL_IB_DISABLE="1")),
+        rule_types.example("requested and enabled", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
+        rule_types.example(
             "a comparison over TCP",
             settings.env(NCCL_IB_DISABLE="1"),
-            model.FabricContext(transport=policies.Transport.TCP),
+            rule_types.FabricContext(transport=policies.Transport.TCP),
             devices=_SHARED,
         ),
     ),
     bad=(
-        model.example("requested and disabled", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
-        model.example("SR-IOV functions", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}),
+        rule_types.example("requested and disabled", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
+        rule_types.example(
+            "SR-IOV functions", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}
+        ),
     ),
     check=_check,
 )

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_NET"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if (
         setting is None
@@ -20,10 +20,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N29",
     name="required-network-disabled",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_NET=IB together with NCCL_IB_DISABLE",
     explanation=(
         "NCCL_NET names the only network that NCCL may use, in any letter case, and NCCL fails at start if it is "
@@ -31,12 +31,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        model.example("required", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
-        model.example("restricted to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
+        rule_types.example("required", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
+        rule_types.example("restricted to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
     ),
     bad=(
-        model.example("both", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),
-        model.example("in small letters", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="ib")),
+        rule_types.example("both", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),
+        rule_types.example("in small letters", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="ib")),
     ),
     check=_check,
 )

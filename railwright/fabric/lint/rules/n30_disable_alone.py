@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_IB_DISABLE"
 # Any of these says which network or plugin is meant, or that the plugin of HPC-X is off as well.
 _SETTLED = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx):
         return
@@ -21,10 +21,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N30",
     name="disable-does-not-stop-plugins",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_IB_DISABLE alone does not restrict NCCL to TCP",
     explanation=(
         "The variable turns off NCCL's own RDMA transport only. Images with HPC-X (NGC) or another network plugin "
@@ -33,10 +33,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
     good=(
-        model.example("with the network named", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="Socket")),
-        model.example("without plugins", settings.env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none")),
-        model.example("not disabled", settings.env(NCCL_IB_DISABLE="0")),
+        rule_types.example("with the network named", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="Socket")),
+        rule_types.example("without plugins", settings.env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none")),
+        rule_types.example("not disabled", settings.env(NCCL_IB_DISABLE="0")),
     ),
-    bad=(model.example("alone", settings.env(NCCL_IB_DISABLE="1")),),
+    bad=(rule_types.example("alone", settings.env(NCCL_IB_DISABLE="1")),),
     check=_check,
 )

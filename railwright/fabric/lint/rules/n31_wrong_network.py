@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from railwright.fabric.lint import effective_values, hardware, model, settings
+from railwright.fabric.lint import effective_values, hardware, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_NET"
@@ -18,7 +18,7 @@ _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
 _PLUGINS = frozenset({"ibext", "aws libfabric", "gib"})
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
@@ -33,7 +33,7 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         yield settings.violation(setting, f"{why}; write {effective_values.network(ctx)}, or remove it")
 
 
-def _misfit(network: str, ctx: model.RankContext) -> str | None:
+def _misfit(network: str, ctx: rule_types.RankContext) -> str | None:
     transport = policies.Transport.EFA if effective_values.on_efa(ctx) else ctx.fabric_context.transport
     if network == "socket" and transport is None and effective_values.rdma_requested(ctx):
         return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.rdma(ctx)))}"
@@ -46,10 +46,10 @@ def _family(name: str) -> str:
     return name.casefold().partition("_")[0]
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N31",
     name="wrong-network",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_NET names a missing network, or not the fabric's",
     explanation=(
         "NCCL_NET names the only network that NCCL may use. Socket on an RDMA fabric uses TCP and leaves RDMA "
@@ -58,25 +58,29 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.example(
-            "the fabric's network", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.ROCE)
+        rule_types.example(
+            "the fabric's network",
+            settings.env(NCCL_NET="IB"),
+            rule_types.FabricContext(transport=policies.Transport.ROCE),
         ),
-        model.example(
+        rule_types.example(
             "the plugin of EFA", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}
         ),
-        model.example(
+        rule_types.example(
             "HPC-X on InfiniBand",
             settings.env(NCCL_NET="IBext_v11"),
-            model.FabricContext(transport=policies.Transport.INFINIBAND),
+            rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        model.example("Socket, and no RDMA", settings.env(NCCL_NET="Socket")),
+        rule_types.example("Socket, and no RDMA", settings.env(NCCL_NET="Socket")),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "Socket with RDMA devices", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}
         ),
-        model.example("IB on EFA", settings.env(NCCL_NET="IB"), model.FabricContext(transport=policies.Transport.EFA)),
-        model.example("a disabled plugin", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
+        rule_types.example(
+            "IB on EFA", settings.env(NCCL_NET="IB"), rule_types.FabricContext(transport=policies.Transport.EFA)
+        ),
+        rule_types.example("a disabled plugin", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
     ),
     check=_check,
 )

@@ -2,32 +2,32 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_NET"
-_STRICT = model.FabricContext(
+_STRICT = rule_types.FabricContext(
     transport=policies.Transport.ROCE,
     fabric=policies.Fabric(transport=policies.Transport.ROCE, nccl=policies.Nccl(forbid_tcp_fallback=True)),
 )
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fabric = ctx.fabric_context.fabric
     strict = fabric is not None and fabric.nccl.forbid_tcp_fallback
     if strict and effective_values.rdma_requested(ctx) and effective_values.is_unset(ctx, _NAME):
-        yield model.Violation(
+        yield rule_types.Violation(
             f"{_NAME} is not set, so that NCCL may go on over TCP, which the policy forbids (forbidTcpFallback); set "
             f"{_NAME}={effective_values.network(ctx)}",
             _NAME,
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N32",
     name="tcp-fallback-possible",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL may silently fall back to TCP although the policy forbids it",
     explanation=(
         "If no RDMA device works, NCCL continues over TCP and reports it only in its log. Only NCCL_NET makes "
@@ -36,10 +36,10 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        model.example("named", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED),
-        model.example("not forbidden", devices=_SHARED),
-        model.example("no RDMA requested", fabric_context=_STRICT),
+        rule_types.example("named", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED),
+        rule_types.example("not forbidden", devices=_SHARED),
+        rule_types.example("no RDMA requested", fabric_context=_STRICT),
     ),
-    bad=(model.example("unset", fabric_context=_STRICT, devices=_SHARED),),
+    bad=(rule_types.example("unset", fabric_context=_STRICT, devices=_SHARED),),
     check=_check,
 )

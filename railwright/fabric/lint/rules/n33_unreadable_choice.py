@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.nccl import algo_proto
 
 WORDS: Mapping[str, tuple[str, ...]] = {"NCCL_ALGO": algo_proto.ALGORITHMS, "NCCL_PROTO": algo_proto.PROTOCOLS}
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if effective_values.is_older(ctx, *algo_proto.SINCE):
         return
     for setting, value in settings.list_values(ctx):
@@ -20,10 +20,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N33",
     name="unreadable-choice",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_ALGO or NCCL_PROTO does not follow the grammar",
     explanation=(
         "Entries are separated by semicolons. Each is a list, or a function, a colon and a list; only the first "
@@ -32,15 +32,15 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc",
     good=(
-        model.example("a list", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128")),
-        model.example("functions", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT")),
-        model.example("a release that ignores it", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19)),
+        rule_types.example("a list", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128")),
+        rule_types.example("functions", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT")),
+        rule_types.example("a release that ignores it", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19)),
     ),
     bad=(
-        model.example("no such algorithm", settings.env(NCCL_ALGO="Rings")),
-        model.example("a blank", settings.env(NCCL_PROTO="LL, Simple")),
-        model.example("no such function", settings.env(NCCL_ALGO="AllToAll:Ring")),
-        model.example("a later entry without function", settings.env(NCCL_ALGO="AllReduce:Tree;Ring")),
+        rule_types.example("no such algorithm", settings.env(NCCL_ALGO="Rings")),
+        rule_types.example("a blank", settings.env(NCCL_PROTO="LL, Simple")),
+        rule_types.example("no such function", settings.env(NCCL_ALGO="AllToAll:Ring")),
+        rule_types.example("a later entry without function", settings.env(NCCL_ALGO="AllReduce:Tree;Ring")),
     ),
     check=_check,
 )

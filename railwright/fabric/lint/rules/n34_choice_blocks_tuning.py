@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAMES = frozenset({"NCCL_ALGO", "NCCL_PROTO"})
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     effect = (
         "turns off the tuner of the EFA plugin"
         if effective_values.on_efa(ctx)
@@ -19,10 +19,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, f"{effect}, for every size and function; remove it outside of benchmarks")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N34",
     name="choice-blocks-tuning",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_ALGO or NCCL_PROTO overrides NCCL's own choice",
     explanation=(
         "NCCL chooses algorithm and protocol for each function and size by the hardware. A fixed choice becomes "
@@ -30,15 +30,15 @@ RULE = model.Rule(
         "off the vendor's tuner."
     ),
     source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
-    good=(model.example("unset", settings.env(NCCL_DEBUG="WARN")),),
+    good=(rule_types.example("unset", settings.env(NCCL_DEBUG="WARN")),),
     bad=(
-        model.example("an algorithm", settings.env(NCCL_ALGO="Ring")),
-        model.example(
+        rule_types.example("an algorithm", settings.env(NCCL_ALGO="Ring")),
+        rule_types.example(
             "a protocol on EFA",
             settings.env(NCCL_PROTO="Simple"),
-            model.FabricContext(transport=policies.Transport.EFA),
+            rule_types.FabricContext(transport=policies.Transport.EFA),
         ),
-        model.example("from elsewhere", settings.env(NCCL_ALGO=None)),
+        rule_types.example("from elsewhere", settings.env(NCCL_ALGO=None)),
     ),
     check=_check,
 )

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.nccl import algo_proto
 
 _NAME = "NCCL_ALGO"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value or effective_values.is_older(ctx, *algo_proto.SINCE):
         return
@@ -25,10 +25,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N35",
     name="no-algorithm-left",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_ALGO leaves a function without an algorithm",
     explanation=(
         "Broadcast and Reduce exist with Ring only, AllGather and ReduceScatter with Ring, PAT, NVLS and "
@@ -37,14 +37,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc; user guide, NCCL_ALGO",
     good=(
-        model.example("Ring is left", settings.env(NCCL_ALGO="Ring,Tree")),
-        model.example("one function", settings.env(NCCL_ALGO="AllReduce:Tree")),
-        model.example("all but one", settings.env(NCCL_ALGO="^Tree")),
+        rule_types.example("Ring is left", settings.env(NCCL_ALGO="Ring,Tree")),
+        rule_types.example("one function", settings.env(NCCL_ALGO="AllReduce:Tree")),
+        rule_types.example("all but one", settings.env(NCCL_ALGO="^Tree")),
     ),
     bad=(
-        model.example("Tree for all", settings.env(NCCL_ALGO="Tree")),
-        model.example("all but Ring", settings.env(NCCL_ALGO="^Ring")),
-        model.example("PAT cannot reduce to all", settings.env(NCCL_ALGO="AllReduce:PAT")),
+        rule_types.example("Tree for all", settings.env(NCCL_ALGO="Tree")),
+        rule_types.example("all but Ring", settings.env(NCCL_ALGO="^Ring")),
+        rule_types.example("PAT cannot reduce to all", settings.env(NCCL_ALGO="AllReduce:PAT")),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _THREADS = "NCCL_SOCKET_NTHREADS"
 _SOCKETS = "NCCL_NSOCKS_PERTHREAD"
@@ -10,7 +10,7 @@ _MOST_THREADS = 16  # net_socket.cc, MAX_THREADS
 _MOST_SOCKETS = 64  # of all threads (net_socket.cc, MAX_SOCKETS)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     threads = effective_values.number(ctx, _THREADS) or 0
     for setting, each in effective_values.numbers(ctx, _THREADS):
         if each > _MOST_THREADS:
@@ -27,10 +27,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N36",
     name="too-many-sockets",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="More socket threads or connections than NCCL supports",
     explanation=(
         "NCCL_SOCKET_NTHREADS is limited to 16, and its product with NCCL_NSOCKS_PERTHREAD to 64. NCCL reduces "
@@ -38,12 +38,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD",
     good=(
-        model.example("exactly 64", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4")),
-        model.example("one of them", settings.env(NCCL_NSOCKS_PERTHREAD="8")),
+        rule_types.example("exactly 64", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4")),
+        rule_types.example("one of them", settings.env(NCCL_NSOCKS_PERTHREAD="8")),
     ),
     bad=(
-        model.example("too many threads", settings.env(NCCL_SOCKET_NTHREADS="17")),
-        model.example("too many together", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
+        rule_types.example("too many threads", settings.env(NCCL_SOCKET_NTHREADS="17")),
+        rule_types.example("too many together", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
     ),
     check=_check,
 )

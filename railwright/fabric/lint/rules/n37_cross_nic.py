@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_CROSS_NIC"
 _SAME_NIC = 0
 
 
-def _site(*, rail_only: bool) -> model.FabricContext:
+def _site(*, rail_only: bool) -> rule_types.FabricContext:
     rails = (policies.Rail(name="rail0"), policies.Rail(name="rail1"))
     fabric = policies.Fabric(transport=policies.Transport.ROCE, rails=rails, nccl=policies.Nccl(rail_only=rail_only))
-    return model.FabricContext(transport=fabric.transport, fabric=fabric)
+    return rule_types.FabricContext(transport=fabric.transport, fabric=fabric)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fabric = ctx.fabric_context.fabric
     if fabric is None or len(fabric.rails) < 2 or effective_values.is_policy_value(ctx, _NAME):
         return
@@ -34,10 +34,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N37",
     name="cross-nic-against-policy",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_CROSS_NIC differs from the fabric's policy",
     explanation=(
         "NCCL cannot see whether rails can reach each other; railOnly in the policy states it. If they cannot, 1 "
@@ -46,13 +46,15 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/search.cc; user guide, NCCL_CROSS_NIC",
     good=(
-        model.example("rail-only, as the policy says", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=True)),
-        model.example("NCCL's default on a connected fabric", settings.env(NCCL_CROSS_NIC="2"), _site(rail_only=False)),
-        model.example("no policy", settings.env(NCCL_CROSS_NIC="0")),
+        rule_types.example("rail-only, as the policy says", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=True)),
+        rule_types.example(
+            "NCCL's default on a connected fabric", settings.env(NCCL_CROSS_NIC="2"), _site(rail_only=False)
+        ),
+        rule_types.example("no policy", settings.env(NCCL_CROSS_NIC="0")),
     ),
     bad=(
-        model.example("rails without connection", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
-        model.example("connected rails", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
+        rule_types.example("rails without connection", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
+        rule_types.example("connected rails", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
     ),
     check=_check,
 )

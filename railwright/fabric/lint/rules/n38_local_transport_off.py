@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.accelerators < 2:
         return
     advice = f"and the container has {ctx.accelerators} accelerators; remove it outside of benchmarks"
@@ -17,10 +17,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, f"turns shared memory between ranks off, {advice}")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N38",
     name="local-transport-off",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="GPUs of one container cannot use NVLink or shared memory",
     explanation=(
         "These variables force traffic onto the network, to measure it, and are often copied from benchmarks into "
@@ -29,12 +29,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
     good=(
-        model.example("one GPU", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
-        model.example("enabled", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
+        rule_types.example("one GPU", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
+        rule_types.example("enabled", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
     ),
     bad=(
-        model.example("NVLink off", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8),
-        model.example("shared memory off", settings.env(NCCL_SHM_DISABLE="1"), accelerators=2),
+        rule_types.example("NVLink off", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8),
+        rule_types.example("shared memory off", settings.env(NCCL_SHM_DISABLE="1"), accelerators=2),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _EFFECTS = {
     "NCCL_COMM_ID": "every communicator then meets at this one address, and the second fails",
@@ -10,7 +10,7 @@ _EFFECTS = {
 }
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
         if setting.name in _EFFECTS and value and _is_shared(setting, ctx):
             yield settings.violation(
@@ -18,17 +18,17 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-def _is_shared(setting: model.Setting, ctx: model.RankContext) -> bool:
+def _is_shared(setting: rule_types.Setting, ctx: rule_types.RankContext) -> bool:
     """A launcher's mpirun gives it to the whole job, a template to its own pods."""
     several = (ctx.job or 1) > 1
-    everywhere = setting.origin is model.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"
+    everywhere = setting.origin is rule_types.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"
     return (ctx.count or 1) > 1 or (several and everywhere)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N39",
     name="one-identity-for-all",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="NCCL_COMM_ID or NCCL_HOSTID is the same for several ranks",
     explanation=(
         "NCCL_HOSTID says which ranks share a machine, and NCCL_COMM_ID sets the address at which a communicator "
@@ -37,13 +37,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/bootstrap.cc",
     good=(
-        model.example("one pod", settings.env(NCCL_HOSTID="node1"), count=1, job=1),
-        model.example("from the pod", settings.env(NCCL_HOSTID=None), count=8, job=64),
-        model.example("unknown number of pods", settings.env(NCCL_HOSTID="node1")),
+        rule_types.example("one pod", settings.env(NCCL_HOSTID="node1"), count=1, job=1),
+        rule_types.example("from the pod", settings.env(NCCL_HOSTID=None), count=8, job=64),
+        rule_types.example("unknown number of pods", settings.env(NCCL_HOSTID="node1")),
     ),
     bad=(
-        model.example("eight pods on one host", settings.env(NCCL_HOSTID="node1"), count=8),
-        model.example("one address for the job", settings.env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16),
+        rule_types.example("eight pods on one host", settings.env(NCCL_HOSTID="node1"), count=8),
+        rule_types.example("one address for the job", settings.env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _EFFECTS = {
     "NCCL_TOPO_FILE": "NCCL ignores a topology file that is missing",
@@ -12,7 +12,7 @@ _IN_IMAGES = ("/opt/amazon/",)  # where images of AWS hold those of their plugin
 _DEFAULT = "/var/run/nvidia-topologyd/virtualTopology.xml"  # where NCCL looks anyway
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.capabilities is None:  # no pod is seen, so neither are its mounts
         return
     for setting, value in settings.list_values(ctx):
@@ -29,15 +29,15 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-def _present(path: str, ctx: model.RankContext) -> bool:
+def _present(path: str, ctx: rule_types.RankContext) -> bool:
     mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ctx.mounts)
     return mounted or path == _DEFAULT or path.startswith(_IN_IMAGES)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N40",
     name="file-not-mounted",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not on a mounted path",
     explanation=(
         "Both files must be readable inside the container and match the node type. A missing topology file causes "
@@ -46,17 +46,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
     good=(
-        model.example(
+        rule_types.example(
             "mounted",
             settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"),
             capabilities=frozenset(),
             mounts={"/opt/microsoft": "hostPath"},
         ),
-        model.example("no pod known", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
+        rule_types.example("no pod known", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
     ),
     bad=(
-        model.example("not mounted", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
-        model.example(
+        rule_types.example("not mounted", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
+        rule_types.example(
             "mounted at another path",
             settings.env(NCCL_GRAPH_FILE="/data2/graph.xml"),
             capabilities=frozenset(),

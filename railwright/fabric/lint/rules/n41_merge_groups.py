@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NAME = "NCCL_NET_FORCE_MERGE"
-_NODES = model.FabricContext(devices=(("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),))
+_NODES = rule_types.FabricContext(devices=(("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"),))
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     text = settings.bare(setting.value or "") if setting else ""
     if setting is None or not text:
@@ -32,17 +32,17 @@ def _names(group: str) -> list[str]:
     return [name for name in group.split(",") if name.partition(":")[0]]
 
 
-def _lacking(name: str, fabric_context: model.FabricContext) -> bool:
+def _lacking(name: str, fabric_context: rule_types.FabricContext) -> bool:
     """Devices handed out one by one have names that nobody knows before."""
     if fabric_context.exclusive or not fabric_context.devices:
         return False
     return all(name.partition(":")[0] not in devices for devices in fabric_context.devices)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N41",
     name="merge-groups",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="A group of NCCL_NET_FORCE_MERGE is empty or names a device that is missing",
     explanation=(
         "Groups are separated by semicolons, and the exact names in a group by commas. A name that matches no "
@@ -50,13 +50,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/graph/topo.cc",
     good=(
-        model.example("two pairs", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2,mlx5_3"), _NODES),
-        model.example("a semicolon at the end", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;")),
+        rule_types.example("two pairs", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2,mlx5_3"), _NODES),
+        rule_types.example("a semicolon at the end", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;")),
     ),
     bad=(
-        model.example("an empty group", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0;,;mlx5_1")),
-        model.example("nothing between semicolons", settings.env(NCCL_NET_FORCE_MERGE="a;;b")),
-        model.example("no such device", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_9"), _NODES),
+        rule_types.example("an empty group", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0;,;mlx5_1")),
+        rule_types.example("nothing between semicolons", settings.env(NCCL_NET_FORCE_MERGE="a;;b")),
+        rule_types.example("no such device", settings.env(NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_9"), _NODES),
     ),
     check=_check,
 )

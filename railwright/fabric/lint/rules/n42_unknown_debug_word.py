@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _SUBSYSTEMS = (
@@ -11,7 +11,7 @@ _SUBSYSTEMS = (
 )
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
         text = settings.bare(value)
         if not text:
@@ -32,10 +32,10 @@ def _unknown(text: str) -> list[str]:
     return [settings.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N42",
     name="unknown-debug-word",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS contains an unknown word",
     explanation=(
         "An unknown NCCL_DEBUG disables all messages, also errors, instead of selecting the default. One unknown "
@@ -44,14 +44,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
     good=(
-        model.example("any case", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET")),
-        model.example("all but one", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL")),
+        rule_types.example("any case", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET")),
+        rule_types.example("all but one", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL")),
     ),
     bad=(
-        model.example("no such level", settings.env(NCCL_DEBUG="WARNING")),
-        model.example("a number", settings.env(NCCL_DEBUG="1")),
-        model.example("no such subsystem", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK")),
-        model.example("^ inside", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL")),
+        rule_types.example("no such level", settings.env(NCCL_DEBUG="WARNING")),
+        rule_types.example("a number", settings.env(NCCL_DEBUG="1")),
+        rule_types.example("no such subsystem", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK")),
+        rule_types.example("^ inside", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL")),
     ),
     check=_check,
 )

@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NAME = "NCCL_DEBUG"
 _LOUD = frozenset({"INFO", "TRACE"})
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is not None and settings.bare(setting.value or "").upper() in _LOUD:
         yield settings.violation(setting, "makes large logs from every rank; write WARN in production")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N43",
     name="large-logs",
-    severity=model.Severity.INFO,
+    severity=rule_types.Severity.INFO,
     title="NCCL_DEBUG is at a level for debugging",
     explanation=(
         "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, if it is "
@@ -25,10 +25,10 @@ RULE = model.Rule(
         "production."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG",
-    good=(model.example("warnings", settings.env(NCCL_DEBUG="WARN")),),
+    good=(rule_types.example("warnings", settings.env(NCCL_DEBUG="WARN")),),
     bad=(
-        model.example("info", settings.env(NCCL_DEBUG="INFO")),
-        model.example("trace", settings.env(NCCL_DEBUG="trace")),
+        rule_types.example("info", settings.env(NCCL_DEBUG="INFO")),
+        rule_types.example("trace", settings.env(NCCL_DEBUG="trace")),
     ),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, hardware, model
+from railwright.fabric.lint import effective_values, hardware, rule_types
 from railwright.fabric.policy import model as policies
 
 _LOCK = frozenset({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"})
@@ -10,19 +10,19 @@ _ROOT = 0
 _SHARED = {"rdma/hca_shared_devices": 1}
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.capabilities is None or not effective_values.rdma_requested(ctx):
         return
     granted = ctx.privileged or not _LOCK.isdisjoint(ctx.capabilities)
     resources = ", ".join(sorted(hardware.rdma(ctx)))
     if granted and ctx.run_as_user not in {None, _ROOT}:
-        yield model.Violation(
+        yield rule_types.Violation(
             f"the container requests {resources} and runs as user {ctx.run_as_user}, but IPC_LOCK works only for "
             "root: memory registration fails unless the nodes' container runtime sets memlock to unlimited; run as "
             "root, or set memlock to unlimited"
         )
     elif not granted and not _is_assumed_unlimited(ctx.fabric_context.fabric):
-        yield model.Violation(
+        yield rule_types.Violation(
             f"the container requests {resources} without IPC_LOCK: memory registration fails unless the nodes' "
             "container runtime sets memlock to unlimited; add IPC_LOCK to securityContext.capabilities.add"
         )
@@ -33,10 +33,10 @@ def _is_assumed_unlimited(fabric: policies.Fabric | None) -> bool:
     return fabric is not None and not fabric.security.privileged and _LOCK.isdisjoint(fabric.security.capabilities)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N45",
     name="locked-memory",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="RDMA without permission to lock memory",
     explanation=(
         "An RDMA device pins the memory that it reads and writes. That needs an unlimited memlock, which is a "
@@ -46,14 +46,14 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206",
     good=(
-        model.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
-        model.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
-        model.example("no RDMA", capabilities=frozenset()),
-        model.example("capabilities unknown", devices=_SHARED),
+        rule_types.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
+        rule_types.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
+        rule_types.example("no RDMA", capabilities=frozenset()),
+        rule_types.example("capabilities unknown", devices=_SHARED),
     ),
     bad=(
-        model.example("not granted", devices=_SHARED, capabilities=frozenset()),
-        model.example(
+        rule_types.example("not granted", devices=_SHARED, capabilities=frozenset()),
+        rule_types.example(
             "granted to a user other than root", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000
         ),
     ),

@@ -3,37 +3,37 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names
-from railwright.fabric.lint import model
+from railwright.fabric.lint import rule_types
 
 _LEAST = 1 << 30  # bytes (NVIDIA/nccl troubleshooting guide: 1 GB or more)
 _UNLIMITED = 0
 _OF_THE_HOST = "hostPath"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.accelerators < 2 or ctx.capabilities is None:  # None: no pod is seen
         return
     size = ctx.shared_memory
     if size is None and _kind(ctx) != _OF_THE_HOST:
-        yield model.Violation(
+        yield rule_types.Violation(
             f"the container has {ctx.accelerators} accelerators and no memory volume at {names.DEV_SHM}, where the "
             "runtime gives 64 MiB; mount an emptyDir with medium: Memory there"
         )
     elif size is not None and _UNLIMITED < size < _LEAST:
-        yield model.Violation(
+        yield rule_types.Violation(
             f"the memory volume at {names.DEV_SHM} holds {size} bytes, and {ctx.accelerators} accelerators need "
             "1Gi or more; raise its sizeLimit"
         )
 
 
-def _kind(ctx: model.RankContext) -> str | None:
+def _kind(ctx: rule_types.RankContext) -> str | None:
     return ctx.mounts.get(names.DEV_SHM)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N46",
     name="small-shared-memory",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="Several GPUs without at least 1 GiB of shared memory",
     explanation=(
         "Ranks of a container exchange data through /dev/shm, as do PyTorch's data loaders. The default of "
@@ -42,15 +42,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
     good=(
-        model.example("1 GiB", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30),
-        model.example("no limit", accelerators=8, capabilities=frozenset(), shared_memory=0),
-        model.example("one GPU", accelerators=1, capabilities=frozenset()),
-        model.example("the host's own", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "hostPath"}),
+        rule_types.example("1 GiB", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30),
+        rule_types.example("no limit", accelerators=8, capabilities=frozenset(), shared_memory=0),
+        rule_types.example("one GPU", accelerators=1, capabilities=frozenset()),
+        rule_types.example(
+            "the host's own", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "hostPath"}
+        ),
     ),
     bad=(
-        model.example("none", accelerators=2, capabilities=frozenset()),
-        model.example("half of it", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29),
-        model.example("on disk", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "emptyDir"}),
+        rule_types.example("none", accelerators=2, capabilities=frozenset()),
+        rule_types.example("half of it", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29),
+        rule_types.example("on disk", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "emptyDir"}),
     ),
     check=_check,
 )

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_HCA"
-_SHARED = model.FabricContext(transport=policies.Transport.ROCE, exclusive=False)
+_SHARED = rule_types.FabricContext(transport=policies.Transport.ROCE, exclusive=False)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value or not ctx.networks or not _applies(ctx.fabric_context):
         return
@@ -24,7 +24,7 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
         )
 
 
-def _applies(fabric_context: model.FabricContext) -> bool:
+def _applies(fabric_context: rule_types.FabricContext) -> bool:
     """SR-IOV brings the device with its network; other transports need no interface."""
     return fabric_context.transport is policies.Transport.ROCE and not fabric_context.exclusive
 
@@ -40,10 +40,10 @@ def _without_network(fabric: policies.Fabric | None) -> int:
     return sum(rail.network is None for rail in fabric.rails) if fabric else 0
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N47",
     name="rail-without-network",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="More RoCE devices than secondary networks",
     explanation=(
         "A RoCE device takes its GIDs from the interfaces in the pod's network namespace. With macvlan and shared "
@@ -52,18 +52,18 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
     good=(
-        model.example("one network each", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
-        model.example("a prefix", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2),
-        model.example("the host's network", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0),
-        model.example(
+        rule_types.example("one network each", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
+        rule_types.example("a prefix", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2),
+        rule_types.example("the host's network", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0),
+        rule_types.example(
             "InfiniBand needs none",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
-            model.FabricContext(transport=policies.Transport.INFINIBAND, exclusive=False),
+            rule_types.FabricContext(transport=policies.Transport.INFINIBAND, exclusive=False),
             networks=1,
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "four devices, three networks",
             settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
             _SHARED,

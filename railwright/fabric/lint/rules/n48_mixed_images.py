@@ -3,25 +3,25 @@
 from collections.abc import Iterator
 
 from railwright.fabric import text
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _MAX_IMAGES = 3  # that a message names
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if len(ctx.images) < 2:
         return
     images = text.join_first(sorted(settings.quote(image) for image in ctx.images), _MAX_IMAGES)
-    yield model.Violation(
+    yield rule_types.Violation(
         f"the ranks of this job run {images}: NCCL stops at start where its versions differ; "
         "use one image for all ranks"
     )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N48",
     name="mixed-images",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="The ranks of one job run different images",
     explanation=(
         "All ranks of a communicator must run the same release of NCCL; otherwise NCCL fails at start. Different "
@@ -29,9 +29,9 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/init.cc",
     good=(
-        model.example("one image", images=frozenset({"example.com/train:1"})),
-        model.example("not known"),
+        rule_types.example("one image", images=frozenset({"example.com/train:1"})),
+        rule_types.example("not known"),
     ),
-    bad=(model.example("two releases", images=frozenset({"example.com/train:1", "example.com/train:2"})),),
+    bad=(rule_types.example("two releases", images=frozenset({"example.com/train:1", "example.com/train:2"})),),
     check=_check,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_IB_TIMEOUT"
 _MOST = 23
@@ -11,7 +11,7 @@ _LONGEST = 31  # beyond it the wait has no end, and the number is out of range: 
 _RETRIES = 7  # NCCL's default
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if effective_values.is_policy_value(ctx, _NAME):
         return
     retries = effective_values.number(ctx, "NCCL_IB_RETRY_CNT")
@@ -29,10 +29,10 @@ def _format_delay(exponent: int, retries: int) -> str:
     return f"about {minutes:.0f} minutes" if minutes >= 1.5 else "more than a minute"
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N49",
     name="slow-failure",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="A dead link is detected after many minutes",
     explanation=(
         "The timeout of one attempt is 4.096 microseconds times two to the power of NCCL_IB_TIMEOUT, and a link "
@@ -41,12 +41,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
     good=(
-        model.example("for large fabrics", settings.env(NCCL_IB_TIMEOUT="22")),
-        model.example("the highest value that is not reported", settings.env(NCCL_IB_TIMEOUT="23")),
+        rule_types.example("for large fabrics", settings.env(NCCL_IB_TIMEOUT="22")),
+        rule_types.example("the highest value that is not reported", settings.env(NCCL_IB_TIMEOUT="23")),
     ),
     bad=(
-        model.example("nine minutes", settings.env(NCCL_IB_TIMEOUT="24")),
-        model.example("the longest", settings.env(NCCL_IB_TIMEOUT="31")),
+        rule_types.example("nine minutes", settings.env(NCCL_IB_TIMEOUT="24")),
+        rule_types.example("the longest", settings.env(NCCL_IB_TIMEOUT="31")),
     ),
     check=_check,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 # What the one vendor that publishes such a file writes into it: Azure/azhpc-images, components/customizations.
 _AZURE = frozenset({"NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_TOPO_FILE"})
@@ -11,10 +11,10 @@ _OF_AZURE = "azhpc", "azurehpc"  # words in the names of images built from those
 _HOSTS = "hostPath"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
-    written = {each.name: each for each in reversed(ctx.settings) if each.origin is model.Origin.FILE}
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    written = {each.name: each for each in reversed(ctx.settings) if each.origin is rule_types.Origin.FILE}
     for setting in settings.effective(ctx):
-        if setting.origin is model.Origin.FILE:
+        if setting.origin is rule_types.Origin.FILE:
             continue
         line = written.get(setting.name)
         if line is not None and line.value != setting.value:
@@ -27,15 +27,15 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-def _with_azures_file(ctx: model.RankContext) -> bool:
+def _with_azures_file(ctx: rule_types.RankContext) -> bool:
     of_the_host = ctx.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
     return of_the_host or any(word in (ctx.image or "") for word in _OF_AZURE)
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N50",
     name="wins-over-a-file",
-    severity=model.Severity.INFO,
+    severity=rule_types.Severity.INFO,
     title="The variable overrides the image's nccl.conf",
     explanation=(
         "NCCL uses a line of /etc/nccl.conf only if the environment lacks the name, so a variable of the pod "
@@ -44,24 +44,24 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
     good=(
-        model.example(
+        rule_types.example(
             "the same value in both",
             (
-                model.Setting("NCCL_IB_TC", "96", "env[0]"),
-                model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
+                rule_types.Setting("NCCL_IB_TC", "96", "env[0]"),
+                rule_types.Setting("NCCL_IB_TC", "96", "line 1", rule_types.Origin.FILE),
             ),
         ),
-        model.example("file not known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
+        rule_types.example("file not known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "another value",
             (
-                model.Setting("NCCL_IB_TC", "106", "env[0]"),
-                model.Setting("NCCL_IB_TC", "96", "line 1", model.Origin.FILE),
+                rule_types.Setting("NCCL_IB_TC", "106", "env[0]"),
+                rule_types.Setting("NCCL_IB_TC", "96", "line 1", rule_types.Origin.FILE),
             ),
         ),
-        model.example(
+        rule_types.example(
             "an image of Azure", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), image="example.com/azhpc/ubuntu:24.04"
         ),
     ),

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_OOO_RQ"
 _ROUTING = "NCCL_IB_ADAPTIVE_ROUTING"
-_ROCE = model.FabricContext(transport=policies.Transport.ROCE)
+_ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx) or not _static(ctx):
         return
@@ -19,17 +19,17 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-def _static(ctx: model.RankContext) -> bool:
+def _static(ctx: rule_types.RankContext) -> bool:
     """True where adaptive routing is known to be off: by its variable, or by its default on RoCE."""
     if effective_values.is_unset(ctx, _ROUTING):
         return ctx.fabric_context.transport in effective_values.WITH_GIDS
     return effective_values.number(ctx, _ROUTING) == 0
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N51",
     name="out-of-order-without-adaptive-routing",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_IB_OOO_RQ without adaptive routing",
     explanation=(
         "Receiving out of order handles packets that adaptive routing reorders; NCCL requires both together. "
@@ -37,17 +37,17 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_OOO_RQ",
     good=(
-        model.example("both", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE),
-        model.example(
+        rule_types.example("both", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE),
+        rule_types.example(
             "the default on InfiniBand",
             settings.env(NCCL_IB_OOO_RQ="1"),
-            model.FabricContext(transport=policies.Transport.INFINIBAND),
+            rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        model.example("fabric not known", settings.env(NCCL_IB_OOO_RQ="1")),
+        rule_types.example("fabric not known", settings.env(NCCL_IB_OOO_RQ="1")),
     ),
     bad=(
-        model.example("turned off", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0")),
-        model.example("the default on RoCE", settings.env(NCCL_IB_OOO_RQ="1"), _ROCE),
+        rule_types.example("turned off", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0")),
+        rule_types.example("the default on RoCE", settings.env(NCCL_IB_OOO_RQ="1"), _ROCE),
     ),
     check=_check,
 )

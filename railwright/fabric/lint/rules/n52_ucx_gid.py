@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NAME = "UCX_IB_ROCE_SUBNETS"
 _INDEX = "UCX_IB_GID_INDEX"
 _AUTOMATIC = "auto"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, index = ctx.setting(_NAME), ctx.setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
@@ -19,10 +19,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N52",
     name="ucx-gid-twice",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="UCX_IB_ROCE_SUBNETS together with UCX_IB_GID_INDEX",
     explanation=(
         "UCX chooses the GID either by subnet or by index, and rejects an interface if both are set. With the "
@@ -30,11 +30,11 @@ RULE = model.Rule(
     ),
     source="openucx/ucx src/uct/ib",
     good=(
-        model.example("subnets", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16")),
-        model.example(
+        rule_types.example("subnets", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16")),
+        rule_types.example(
             "an automatic index", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="auto")
         ),
     ),
-    bad=(model.example("both", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3")),),
+    bad=(rule_types.example("both", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3")),),
     check=_check,
 )

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _NAME = "NVSHMEM_HCA_LIST"
 _SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 _ON = ("1", "y", "t")  # NVSHMEM looks at the first letter of a boolean
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, switch = ctx.setting(_NAME), ctx.setting(_SWITCH)
     if setting is None or (switch is not None and (switch.value is None or switch.value.lower().startswith(_ON))):
         return
     yield settings.violation(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N53",
     name="nvshmem-list-not-read",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NVSHMEM_HCA_LIST without NVSHMEM_ENABLE_NIC_PE_MAPPING=1",
     explanation=(
         "NVSHMEM uses its device list only if the mapping of NICs to processing elements is enabled. Otherwise it "
@@ -27,12 +27,16 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nvshmem src/include/host/env",
     good=(
-        model.example("with the switch", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")),
-        model.example("neither", settings.env(NVSHMEM_REMOTE_TRANSPORT="ibrc")),
+        rule_types.example(
+            "with the switch", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")
+        ),
+        rule_types.example("neither", settings.env(NVSHMEM_REMOTE_TRANSPORT="ibrc")),
     ),
     bad=(
-        model.example("without", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1")),
-        model.example("switched off", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")),
+        rule_types.example("without", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1")),
+        rule_types.example(
+            "switched off", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")
+        ),
     ),
     check=_check,
 )

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _FAMILIES = ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if")
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for family in _FAMILIES:
         included, excluded = ctx.setting(f"{family}_include"), ctx.setting(f"{family}_exclude")
         if included is not None and excluded is not None:
@@ -17,10 +17,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N54",
     name="include-and-exclude",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="Open MPI's interface lists, include and exclude, are both set",
     explanation=(
         "The two lists of a component are mutually exclusive, wherever they are set: one in the environment and "
@@ -28,21 +28,21 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; Open MPI documentation, TCP",
     good=(
-        model.example("include", settings.env(OMPI_MCA_btl_tcp_if_include="eth0")),
-        model.example(
+        rule_types.example("include", settings.env(OMPI_MCA_btl_tcp_if_include="eth0")),
+        rule_types.example(
             "of different components",
             settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo,docker0"),
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "both", settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo,docker0")
         ),
-        model.example(
+        rule_types.example(
             "one of them on the command line",
             (
-                model.Setting("OMPI_MCA_oob_tcp_if_exclude", "lo", "command: -mca", model.Origin.MPIRUN),
-                model.Setting("OMPI_MCA_oob_tcp_if_include", "eth0", "env[0]"),
+                rule_types.Setting("OMPI_MCA_oob_tcp_if_exclude", "lo", "command: -mca", rule_types.Origin.MPIRUN),
+                rule_types.Setting("OMPI_MCA_oob_tcp_if_include", "eth0", "env[0]"),
             ),
         ),
     ),

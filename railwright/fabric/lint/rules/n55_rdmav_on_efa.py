@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 from railwright.fabric.policy import model as policies
 
 _PREFIX = "RDMAV_"
-_EFA = model.FabricContext(transport=policies.Transport.EFA)
+_EFA = rule_types.FabricContext(transport=policies.Transport.EFA)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if not effective_values.on_efa(ctx):
         return
     for setting in settings.effective(ctx):
@@ -17,10 +17,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             yield settings.violation(setting, "is not for EFA and breaks on newer kernels; remove it")
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N55",
     name="rdmav-on-efa",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="RDMAV_ variables on EFA",
     explanation=(
         "RDMAV_FORK_SAFE and similar variables make the verbs library protect registered memory during a fork. "
@@ -29,9 +29,9 @@ RULE = model.Rule(
     ),
     source="aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        model.example("not on EFA", settings.env(RDMAV_FORK_SAFE="1")),
-        model.example("EFA without them", settings.env(FI_PROVIDER="efa"), _EFA),
+        rule_types.example("not on EFA", settings.env(RDMAV_FORK_SAFE="1")),
+        rule_types.example("EFA without them", settings.env(FI_PROVIDER="efa"), _EFA),
     ),
-    bad=(model.example("on EFA", settings.env(RDMAV_FORK_SAFE="1"), _EFA),),
+    bad=(rule_types.example("on EFA", settings.env(RDMAV_FORK_SAFE="1"), _EFA),),
     check=_check,
 )

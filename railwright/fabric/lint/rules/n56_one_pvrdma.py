@@ -3,26 +3,26 @@
 import re
 from collections.abc import Iterator
 
-from railwright.fabric.lint import hardware, model, settings
+from railwright.fabric.lint import hardware, rule_types, settings
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_IB_HCA"
 _DEVICE = "vmw_pvrdma"
 _RESOURCE = re.compile(r"(?<![a-z])pvrdma(?![a-z])")
-_PVRDMA = model.FabricContext(transport=policies.Transport.PVRDMA)
+_PVRDMA = rule_types.FabricContext(transport=policies.Transport.PVRDMA)
 _LIMIT = "a virtual machine has one PVRDMA device, and it talks to others of its kind only"
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is not None and setting.value and _several(settings.bare(setting.value), ctx.fabric_context.transport):
         yield settings.violation(setting, f"{_LIMIT}; name that one")
     if problem := _check_request(ctx):
-        yield model.Violation(f"{problem}: {_LIMIT}; request one device")
+        yield rule_types.Violation(f"{problem}: {_LIMIT}; request one device")
     fabric = ctx.fabric_context.fabric
     if fabric is not None and fabric.transport is policies.Transport.PVRDMA and len(fabric.rails) > 1:
-        yield model.Violation(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
+        yield rule_types.Violation(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
 
 
 def _several(value: str, transport: policies.Transport | None) -> bool:
@@ -32,7 +32,7 @@ def _several(value: str, transport: policies.Transport | None) -> bool:
     return paravirtual and not name_list.exclude and len(named) > 1
 
 
-def _check_request(ctx: model.RankContext) -> str | None:
+def _check_request(ctx: rule_types.RankContext) -> str | None:
     """A shared plugin's amount is no number of devices, so one resource counts by its name only."""
     requested = hardware.rdma(ctx)
     paravirtual = [name for name in requested if _RESOURCE.search(name.lower())]
@@ -41,10 +41,10 @@ def _check_request(ctx: model.RankContext) -> str | None:
     return f"the container requests {', '.join(sorted(requested))}" if len(requested) > 1 else None
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N56",
     name="one-pvrdma-device",
-    severity=model.Severity.ERROR,
+    severity=rule_types.Severity.ERROR,
     title="More than one PVRDMA device, or PVRDMA beside other HCAs",
     explanation=(
         "VMware gives a virtual machine one paravirtual RDMA device, which connects to other PVRDMA devices only. "
@@ -52,13 +52,13 @@ RULE = model.Rule(
     ),
     source="Broadcom knowledge base 328676; linux-rdma/rdma-core providers/vmw_pvrdma",
     good=(
-        model.example("one", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA),
-        model.example("two devices elsewhere", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1")),
+        rule_types.example("one", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA),
+        rule_types.example("two devices elsewhere", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1")),
     ),
     bad=(
-        model.example("two rails", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA),
-        model.example("beside an HCA", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0")),
-        model.example("two resources", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1}),
+        rule_types.example("two rails", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA),
+        rule_types.example("beside an HCA", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0")),
+        rule_types.example("two resources", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1}),
     ),
     check=_check,
 )

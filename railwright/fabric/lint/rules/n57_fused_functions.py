@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, hardware, model, settings
+from railwright.fabric.lint import effective_values, hardware, rule_types, settings
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 
@@ -10,10 +10,10 @@ _NAME = "NCCL_IB_MERGE_VFS"
 # Setting any of these decides which functions NCCL merges.
 _MERGE_VARIABLES = (_NAME, "NCCL_IB_MERGE_NICS", "NCCL_NET_MERGE_LEVEL", "NCCL_NET_FORCE_MERGE")
 _CHECKED_TRANSPORTS = frozenset({None, policies.Transport.ROCE, policies.Transport.INFINIBAND})
-_EXCLUSIVE = model.FabricContext(transport=policies.Transport.ROCE, exclusive=True)
+_EXCLUSIVE = rule_types.FabricContext(transport=policies.Transport.ROCE, exclusive=True)
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if (
         ctx.fabric_context.transport not in _CHECKED_TRANSPORTS
         or effective_values.on_efa(ctx)
@@ -25,14 +25,14 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
     for resource, amount in sorted(hardware.rdma(ctx).items()):
         virtual = ctx.fabric_context.exclusive or hardware.is_virtual(resource)
         if virtual and amount > max(1, _count_requested_by_policy(resource, ctx.fabric_context.fabric)):
-            yield model.Violation(
+            yield rule_types.Violation(
                 f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL treats functions of "
                 f"one card as one NIC; set {_NAME}=0 and measure the bandwidth",
                 _NAME,
             )
 
 
-def _merges_functions(ctx: model.RankContext) -> bool:
+def _merges_functions(ctx: rule_types.RankContext) -> bool:
     row = catalogue.find(_NAME)
     since = row.since if row else None
     return since is None or ctx.nccl is None or ctx.nccl >= since
@@ -44,10 +44,10 @@ def _count_requested_by_policy(resource: str, fabric: policies.Fabric | None) ->
     return len(rails) * fabric.devices_per_rail if fabric else 0
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N57",
     name="fused-virtual-functions",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="Several virtual functions of a card, which NCCL merges",
     explanation=(
         "NCCL treats functions of one PCI device as ports of one NIC and merges them by default. Several "
@@ -57,21 +57,21 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
     good=(
-        model.example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
-        model.example(
+        rule_types.example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
+        rule_types.example(
             "merging turned off", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}
         ),
-        model.example(
+        rule_types.example(
             "shared devices",
-            fabric_context=model.FabricContext(exclusive=False),
+            fabric_context=rule_types.FabricContext(exclusive=False),
             devices={"rdma/hca_shared_devices": 8},
         ),
     ),
     bad=(
-        model.example(
+        rule_types.example(
             "two of one pool", fabric_context=_EXCLUSIVE, devices={"example.com/pool_a": 2, "example.com/sriov_vf": 2}
         ),
-        model.example("by the pool's name", devices={"nvidia.com/sriov-rdma-vf": 16}),
+        rule_types.example("by the pool's name", devices={"nvidia.com/sriov-rdma-vf": 16}),
     ),
     check=_check,
 )

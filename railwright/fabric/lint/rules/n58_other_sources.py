@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names
-from railwright.fabric.lint import model, settings
+from railwright.fabric.lint import rule_types, settings
 
 _ADVICE = {
     "NCCL_ENV_PLUGIN": "the plugin may replace any value railwright sets; remove it, or make sure that it does not",
@@ -15,16 +15,16 @@ _ADVICE = {
 _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting in settings.effective(ctx):
         if setting.name in _ADVICE and setting.value not in _HARMLESS:
             yield settings.violation(setting, _ADVICE[setting.name])
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N58",
     name="other-sources-of-values",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE may override values",
     explanation=(
         "NCCL asks an environment plugin for every value, and reads the file that NCCL_CONF_FILE names before "
@@ -33,13 +33,13 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc",
     good=(
-        model.example("no plugin", settings.env(NCCL_ENV_PLUGIN="none")),
-        model.example("the usual file", settings.env(NCCL_CONF_FILE="/etc/nccl.conf")),
+        rule_types.example("no plugin", settings.env(NCCL_ENV_PLUGIN="none")),
+        rule_types.example("the usual file", settings.env(NCCL_CONF_FILE="/etc/nccl.conf")),
     ),
     bad=(
-        model.example("a plugin", settings.env(NCCL_ENV_PLUGIN="site")),
-        model.example("a file", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf")),
-        model.example("a file from elsewhere", settings.env(NCCL_CONF_FILE=None)),
+        rule_types.example("a plugin", settings.env(NCCL_ENV_PLUGIN="site")),
+        rule_types.example("a file", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf")),
+        rule_types.example("a file from elsewhere", settings.env(NCCL_CONF_FILE=None)),
     ),
     check=_check,
 )

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import effective_values, model, settings
+from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_IB_PKEY"
 _LAST_INDEX = 127  # tables of the usual HCAs have 128 entries
 
 
-def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
+def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, number in effective_values.numbers(ctx, _NAME):
         if number > _LAST_INDEX:
             yield settings.violation(
@@ -18,10 +18,10 @@ def _check(ctx: model.RankContext) -> Iterator[model.Violation]:
             )
 
 
-RULE = model.Rule(
+RULE = rule_types.Rule(
     code="N59",
     name="partition-key",
-    severity=model.Severity.WARNING,
+    severity=rule_types.Severity.WARNING,
     title="NCCL_IB_PKEY looks like a key, not an index",
     explanation=(
         "The variable is an index into the partition table of the port, which differs from port to port. A key, "
@@ -29,12 +29,12 @@ RULE = model.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        model.example("an index", settings.env(NCCL_IB_PKEY="1")),
-        model.example("the last entry", settings.env(NCCL_IB_PKEY="127")),
+        rule_types.example("an index", settings.env(NCCL_IB_PKEY="1")),
+        rule_types.example("the last entry", settings.env(NCCL_IB_PKEY="127")),
     ),
     bad=(
-        model.example("a key", settings.env(NCCL_IB_PKEY="32769")),
-        model.example("a key in hexadecimal", settings.env(NCCL_IB_PKEY="0x8001")),
+        rule_types.example("a key", settings.env(NCCL_IB_PKEY="32769")),
+        rule_types.example("a key in hexadecimal", settings.env(NCCL_IB_PKEY="0x8001")),
     ),
     check=_check,
 )

@@ -1,7 +1,7 @@
 """Rows of AWS EFA. The EFA plugin sets its own defaults and does not read NCCL_IB_* variables."""
 
 from railwright.fabric.nccl import values, verbs
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 ROWS = (
     Row(

@@ -1,7 +1,7 @@
 """Rows of Alibaba eRDMA. The vendor documents no traffic class, service level or adaptive routing."""
 
 from railwright.fabric.nccl import values, verbs
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 ROWS = (
     verbs.ONLY_IB,

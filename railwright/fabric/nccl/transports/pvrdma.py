@@ -1,7 +1,7 @@
 """Rows of VMware PVRDMA. The vendor documents no NCCL settings; these follow from the limits of the driver."""
 
 from railwright.fabric.nccl import values, verbs
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 ROWS = (
     verbs.ONLY_IB,

@@ -1,7 +1,7 @@
 """Rows that restrict NCCL to TCP, for comparison runs."""
 
 from railwright.fabric.nccl import values
-from railwright.fabric.nccl.model import Row
+from railwright.fabric.nccl.derivation_types import Row
 
 ROWS = (
     Row("NCCL_NET", values.constant("Socket"), "also restricts network plugins to sockets", values.NCCL_GUIDE),
