@@ -15,6 +15,8 @@ from aiohttp import web
 from railwright.serving import bodies, deadlines, fast_path, handover, heads, responses, routes
 from railwright.serving import limits as bounds
 
+_CLOSE_SECONDS = 0.2  # a client that is there closes within a round trip; SIGTERM must end the process within a second
+
 IsAdmitted = Callable[[asyncio.BaseTransport], bool]
 """False for a client that must not use the port; called once, after the TLS handshake."""
 
@@ -39,6 +41,7 @@ class Connections:
         self.fast, self.is_admitted = fast, is_admitted
         self.buffers = bodies.BufferPool()
         self.connections: set[Connection] = set()
+        self._lost = asyncio.Event()
 
     def __call__(self) -> "Connection":
         """Return the protocol of a new connection."""
@@ -51,12 +54,26 @@ class Connections:
             connection.finish()
         await asyncio.gather(self.server.shutdown(seconds), self._wait_for_requests(seconds))
         self.close()
+        await self._wait_until_closed()
 
     async def _wait_for_requests(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while requests := [connection.request for connection in self.connections if connection.request]:
                     await asyncio.gather(*requests, return_exceptions=True)
+
+    async def _wait_until_closed(self) -> None:
+        """Let clients receive what was sent and answer the end of TLS, for at most `_CLOSE_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while self.connections:
+                    self._lost.clear()
+                    await self._lost.wait()
+
+    def discard(self, connection: "Connection") -> None:
+        """Forget a connection that is closed on both sides."""
+        self.connections.discard(connection)
+        self._lost.set()
 
     def close(self) -> None:
         """Close every connection now, with requests in flight."""
@@ -127,7 +144,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release everything. A handler that waits runs on; nobody receives its reply."""
         self._is_closed = True
-        self._owner.connections.discard(self)
+        self._owner.discard(self)
         self._deadline.stop()
         if self.request is not None:
             self._end_request()
