@@ -74,15 +74,14 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	done; exit $$failed
 
 # The control plane is built while the quick tests run (once: about 18 minutes on two cores, then it is cached).
-test: setup ## run unit, service, control-plane and real-node tests, a short fuzz run, and tests on other interpreters
+test: setup ## run unit, service and control-plane tests, a short fuzz run, and tests on other interpreters
 	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
 	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
 	$(AGAIN) test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
-	$(AGAIN) test-node
+	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS)
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.
