@@ -82,6 +82,20 @@ def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_lea
     assert sum(found.slots_by_leaf[leaf] for leaf in found.leaves) >= remaining
 
 
+def test_of_rail_sets_with_equal_bandwidth_the_one_with_fewer_leaves_is_used():
+    near, far, share = ("l0", "s0"), ("l1", "s0"), 1 / 3
+    nodes = [
+        (near, grade((share, share, 0.0), (0.63,))),
+        (near, grade((share, 1 / 6, 1 / 6), (0.63,))),
+        (near, grade((share, 0.0, 0.0), (1.0, 0.63))),
+        (near, grade((0.0, share, share), (1.0,))),
+        (near, grade((0.0, share, share), (1.0,))),
+        (far, grade((share, share, share), (1.0,))),
+    ]
+    plan = planner.solve(4, supply(nodes, ()))
+    assert (plan.leaves, plan.rails, round(plan.bandwidth, 6)) == ((near,), 1, 0.21)
+
+
 @given(NODES, st.integers(1, 5), RATIOS)
 def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remaining, ratios):
     found = planner.solve(remaining, supply(nodes, ratios))
