@@ -86,12 +86,6 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     min_leaves, min_leaves_with_placed = _count_min_leaves(remaining, capacity, peer_leaves)
     problem = _PlanProblem(remaining, capacity, peer_leaves, common, bandwidth_limit, peers.next_leaf)
     choice, slots_by_leaf, shape = problem.choose(highest_bandwidth, peers.shapes)
-    for other in rail_sets if len(choice.leaves) > min_leaves else ():  # another set may need fewer leaves for as much
-        rival = _PlanProblem(remaining, capacity, peer_leaves, other, bandwidth_limit, peers.next_leaf)
-        if other != common and rival.can_reach(highest_bandwidth):
-            rival_choice = rival.choose(highest_bandwidth, peers.shapes)
-            if rival_choice[0].cost < choice.cost:
-                (choice, slots_by_leaf, shape), common = rival_choice, other
     return Plan(
         leaves=choice.leaves,
         slots_by_leaf=slots_by_leaf,
@@ -260,10 +254,6 @@ class _PlanProblem:
             else:
                 low = middle + 1
         return values[low]
-
-    def can_reach(self, min_bandwidth: node_slots.Bandwidth) -> bool:
-        """True if the gang fits on labelled leaves at `min_bandwidth`."""
-        return self.max_bandwidth >= min_bandwidth - node_slots.TOLERANCE and self._fits(min_bandwidth)
 
     def choose(
         self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]
