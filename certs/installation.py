@@ -192,8 +192,8 @@ async def _write_secret(
     await client.patch(path, msgspec.json.encode(new), _APPLY)
 
 
-def _secret_path(namespace: str, name: str = "") -> str:
-    return f"/api/v1/namespaces/{namespace}/secrets" + (f"/{inventory.SECRETS[name]}" if name else "")
+def _secret_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/secrets/{inventory.SECRETS[name]}"
 
 
 def _configuration_path(kind: str) -> str:

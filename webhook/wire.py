@@ -224,5 +224,4 @@ def _check_kind(actual: GroupVersionKind, kind: str) -> None:
 
 
 def _format_value(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:100]}..."
+    return text.abbreviate(repr(value), 100)

@@ -122,9 +122,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     if parser.parse_args().check:
-        for path in list_stale():
+        stale = list_stale()
+        for path in stale:
             sys.stderr.write(f"out of date: {path.relative_to(MANIFESTS.parent)}\n")
-        return 1 if list_stale() else 0
+        return 1 if stale else 0
     for path, text in build_files().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from railwright.cluster import schema_check
+from railwright.fabric import text as texts
 
 Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
@@ -65,7 +66,7 @@ def format_value(value: Any) -> str:
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
     text = json.dumps(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    return texts.abbreviate(text, _MAX_SHOWN)
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:

@@ -7,8 +7,9 @@ from railwright.documentation import content
 
 def main() -> int:
     """Write each outdated file and print its name."""
+    files = dict(content.files())
     for path in content.stale():
-        text = dict(content.files())[path]
+        text = files[path]
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(content.DOCS.parent)}")  # noqa: T201 - a command line prints
     return 0

@@ -31,25 +31,29 @@ def truncate(text: str, max_length: int) -> str:
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
+def abbreviate(text: str, length: int) -> str:
+    """Return the first `length` characters, and `...` after them if there are more."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def quote(text: str) -> str:
     """Return a user's value for a message: quoted, escaped and truncated."""
-    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
+    return repr(abbreviate(text, _MAX_QUOTED))
 
 
 def limit(text: str, max_length: int) -> str:
     """Return a message with at most `max_length` characters and without control characters."""
-    shown = text if len(text) <= max_length else f"{text[: max_length - 3]}..."
+    shown = truncate(text, max_length)
     if shown.isprintable():
         return shown
     escaped = "".join([character if character.isprintable() else ascii(character)[1:-1] for character in shown])
-    return escaped if len(escaped) <= max_length else f"{escaped[: max_length - 3]}..."
+    return truncate(escaped, max_length)
 
 
 def join_fitting(items: Iterable[str]) -> str:
     """Return the first items, each once, in about 60 characters, and the number of the others."""
     distinct = list(dict.fromkeys(items))
-    first = distinct[0] if len(distinct[0]) <= _MAX_LIST else f"{distinct[0][:_MAX_LIST]}..."
-    shown, count = first, 1
+    shown, count = abbreviate(distinct[0], _MAX_LIST), 1
     while count < len(distinct) and len(shown) + len(distinct[count]) <= _MAX_LIST:
         shown = f"{shown}, {distinct[count]}"
         count += 1

@@ -35,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
             return asyncio.run(_run_demo(arguments, pathlib.Path(folder)))
         except fixture.StartError as error:
             print(f"railwright demo: {error}", file=sys.stderr)
-            return 2
+            return output.UNUSABLE
         except KeyboardInterrupt:
-            return 0
+            return output.OK
 
 
 async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
@@ -62,7 +62,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             await serve(build_html(render(running, outcome)))
         if not fine:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
-        return 0 if fine else 1
+        return output.OK if fine else output.FINDINGS
 
 
 WIDTH = 120  # characters, without a terminal

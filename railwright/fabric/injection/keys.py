@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
 
 _PREFIX: Final = f"{names.DOMAIN}/"
@@ -122,7 +122,7 @@ def _suggest_key(key: str) -> str:
 
 
 def _format_key(key_type: str, key: str, value: str) -> str:
-    displayed = value if len(value) <= _MAX_VALUE else f"{value[:_MAX_VALUE]}..."
+    displayed = text.abbreviate(value, _MAX_VALUE)
     return f"{key_type} {key[:_MAX_KEY]} {displayed!r}"
 
 

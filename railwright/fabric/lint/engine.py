@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from railwright.fabric import text
 from railwright.fabric.lint import rule_types, rules
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
@@ -64,4 +65,4 @@ def _format_finding(finding: rule_types.Finding) -> str:
 
 
 def _truncate(message: str) -> str:
-    return message if len(message) <= LONGEST_WARNING else f"{message[: LONGEST_WARNING - 3]}..."
+    return text.truncate(message, LONGEST_WARNING)

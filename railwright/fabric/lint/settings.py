@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from railwright.fabric import text as texts
 from railwright.fabric.lint import rule_types
 from railwright.fabric.nccl import catalogue
 
@@ -56,7 +57,7 @@ def bare(text: str) -> str:
 
 def quote(text: str) -> str:
     """Return a user's text for a message, escaped and truncated."""
-    short = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
+    short = texts.abbreviate(text, _MAX_QUOTED)
     return (
         short if short.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
     )

@@ -5,17 +5,15 @@ docs/interface.md 3.1: the user's entries are never changed, and railwright's ar
 """
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
-from railwright.fabric.multus import comma_list, json_array
+from railwright.fabric.multus import comma_list, element, json_array
 from railwright.fabric.multus.network_selection import InvalidNetworksError, Selection
 
 _JSON_MARKS = frozenset('[{"')  # any of these makes Multus read the value as JSON
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CACHED_LENGTH = 2048  # characters of an annotation; results for longer ones are not cached
 
 
@@ -40,7 +38,7 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
 
 
 def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
-    if not text.isascii() and _LONE_SURROGATE.search(text):
+    if not text.isascii() and element.LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
     return json_array.parse(text, namespace) if is_json(text) else comma_list.parse(text, namespace)
 

@@ -20,7 +20,7 @@ _MAX_QUOTED = 64  # characters of a user's text in an error message
 _INT64 = range(-(2**63), 2**63)
 _MAX_INT_LENGTH = 20  # characters of the longest 64-bit number, with its sign
 _LONG_S = "\u017f"  # Go folds this letter and the Kelvin sign into ASCII; lower() does so for the Kelvin sign only
-_SURROGATES = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class InvalidElementError(ValueError):
@@ -101,7 +101,7 @@ def _fold_case(key: str) -> str:
 def _check_string(value: Any, where: str) -> str:
     if not isinstance(value, str) or isinstance(value, _Number):
         raise _type_error(where, "a string", value)
-    return _SURROGATES.sub("\ufffd", value)  # Go replaces a lone surrogate
+    return LONE_SURROGATE.sub("\ufffd", value)  # Go replaces a lone surrogate
 
 
 def _check_integer(value: Any, where: str) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from railwright.fabric import text as texts
 from railwright.fabric.multus import element
 
 MAX_INTERFACE = 15  # characters: IFNAMSIZ of the Linux kernel without its terminator
@@ -116,4 +117,4 @@ def check_name(interface: str, position: int) -> None:
 
 def quote(text: str) -> str:
     """Return a user's text for a message: quoted, escaped and truncated."""
-    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
+    return repr(texts.abbreviate(text, _MAX_QUOTED))

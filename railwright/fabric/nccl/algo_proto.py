@@ -6,6 +6,8 @@ A value restricts the algorithms or protocols of each collective function.
 import functools
 from collections.abc import Mapping
 
+from railwright.fabric import text as texts
+
 SINCE = (2, 24)  # older releases read one list for all functions, and keep Ring where no other algorithm remains
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -70,4 +72,4 @@ def _match_word(text: str, words: tuple[str, ...], noun: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return ascii(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}...")
+    return ascii(texts.abbreviate(text, _MAX_QUOTED))

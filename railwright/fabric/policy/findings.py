@@ -5,6 +5,8 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 
+from railwright.fabric import text as texts
+
 Path = tuple[str | int, ...]
 
 _MAX_VALUE_LENGTH = 80  # characters of a value in a message: enough to find it, too few to flood a log
@@ -50,7 +52,7 @@ def find_repeated(values: Iterable[str | int]) -> Iterator[int]:
 def quote(value: object) -> str:
     """Return a value as JSON, truncated, for a message."""
     text = json.dumps(value)
-    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
+    return texts.abbreviate(text, _MAX_VALUE_LENGTH)
 
 
 def join_names(values: Iterable[str]) -> str:

@@ -18,7 +18,6 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
 
-FULL = texts.FULL_BANDWIDTH
 _CLOSE = 1e-6
 _MAX_CANDIDATES = 3  # leaves for which a plan on this leaf alone is tried
 
@@ -43,7 +42,9 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 def is_optimal(plan: planner.Plan, peers_by_leaf: Mapping[topology.Domain, int]) -> bool:
     """True if the plan needs no explanation: the whole gang on one leaf, at full bandwidth."""
     return (
-        plan.is_complete and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1 and plan.bandwidth >= FULL
+        plan.is_complete
+        and len({*plan.leaves, *peers_by_leaf} - {topology.NO_DOMAIN}) <= 1
+        and plan.bandwidth >= texts.FULL_BANDWIDTH
     )
 
 
@@ -182,7 +183,7 @@ def _plan_on(inputs: DiagnosisInput, leaves: Sequence[topology.Domain]) -> plann
 
 def _explain_bandwidth(inputs: DiagnosisInput) -> Iterable[reason.Reason]:
     plan, remaining = inputs.plan, inputs.remaining
-    if plan.bandwidth >= FULL:
+    if plan.bandwidth >= texts.FULL_BANDWIDTH:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
         yield reason.make(Code.UNLABELLED_NODES, slots_needed=remaining)

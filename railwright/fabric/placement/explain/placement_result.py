@@ -14,7 +14,7 @@ from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.nodes import node_evaluation, node_slots
-from railwright.fabric.reasons import reason
+from railwright.fabric.reasons import reason, texts
 from railwright.fabric.reasons.codes import Code
 
 COMPACT, SPREAD, DEGRADED = "compact", "spread", "degraded"
@@ -76,7 +76,7 @@ def assess(
         members=len(pods),
         leaves=Counter(pod.leaf for pod in pods),
         bandwidth=value,
-        causes=tuple(causes) if value < diagnosis.FULL else (),
+        causes=tuple(causes) if value < texts.FULL_BANDWIDTH else (),
         outside_plan=tuple(
             f"{pod.pod} on {pod.node} ({topology.format_domain(pod.leaf)})"
             for pod in pods
@@ -161,7 +161,7 @@ def _find_slowest_crossing(
             )
             if carried < worst - _TOLERANCE:
                 worst, limits = carried, []
-            if carried < diagnosis.FULL and carried <= worst + _TOLERANCE:
+            if carried < texts.FULL_BANDWIDTH and carried <= worst + _TOLERANCE:
                 limits.append(
                     diagnosis.describe_uplinks(
                         domain, domain_sizes.get(domain, 1), ratio, carried, edges, links_per_rail
