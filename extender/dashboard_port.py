@@ -55,7 +55,7 @@ class Dashboard:
 
         async def serve() -> None:
             context = certificate.front if certificate else None
-            async with port.open_port(address, source, guard, context) as bound_address:
+            async with port.open_port(address, {"": source}, guard, context) as bound_address:
                 sys.stderr.write(f"dashboard listening on {bound_address}\n")
                 sys.stderr.flush()
                 await asyncio.Event().wait()  # until the server cancels it at shutdown

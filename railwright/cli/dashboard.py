@@ -85,7 +85,7 @@ async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(each()) for each in (*origin.tasks, *watching, source.run)]
-            async with port.open_port(at, source, _everybody) as where:
+            async with port.open_port(at, {"": source}, _everybody) as where:
                 _announce(f"http://{where}/", browser=arguments.open)
                 await _wait_for_signal()
             for each in running:

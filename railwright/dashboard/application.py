@@ -26,9 +26,9 @@ Guard = Callable[[str, str], Awaitable[tuple[int, str] | None]]
 """(Authorization header, peer) -> None if the client may read, otherwise (status, reason)."""
 
 
-def build(source: feed.Feed, guard: Guard, streams: stream.Streams, *, loopback: bool) -> web.Application:
+def build(views: feed.Views, guard: Guard, streams: stream.Streams, *, loopback: bool) -> web.Application:
     """Return the application. `loopback`: refuse requests whose Host header is another machine's."""
-    data = _Data(source, guard, streams)
+    data = _Data(views, guard, streams)
     application = web.Application(middlewares=[protection.answer_errors, protection.build_filter(loopback=loopback)])
     application.on_response_prepare.append(protection.add_headers)
     application.router.add_get("/", _send_page)
@@ -45,17 +45,18 @@ async def _send_page(_request: web.Request) -> web.FileResponse:
 class _Data:
     """The handlers that need permission."""
 
-    def __init__(self, source: feed.Feed, guard: Guard, streams: stream.Streams) -> None:
-        self._feed, self._guard, self._streams = source, guard, streams
+    def __init__(self, views: feed.Views, guard: Guard, streams: stream.Streams) -> None:
+        self._views, self._guard, self._streams = views, guard, streams
         self._reviews = asyncio.Semaphore(_MAX_REVIEWS)
         self._explain_bucket = _TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
 
     async def send_stream(self, request: web.Request) -> web.StreamResponse:
         """Handle GET /api/stream."""
         await self._check_permission(request)
+        view = self._streams.choose(request)
         try:
-            with self._feed.reading():
-                return await self._streams.send(request)
+            with self._views[view].reading():
+                return await self._streams.send(request, view)
         except feed.CrowdedError as error:
             raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None
 
@@ -66,8 +67,8 @@ class _Data:
             raise routes.HttpError(414, f"the query has more than {_MAX_QUERY} characters")
         if not self._explain_bucket.take():
             raise routes.HttpError(429, "too many requests at once: retry in a second", {"Retry-After": "1"})
-        query = request.query
-        explanation = self._feed.builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
+        query, builder = request.query, self._views[self._streams.choose(request)].builder
+        explanation = builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
         if explanation is None:
             raise routes.HttpError(404, "no such gang, pod or node: it may have been deleted")
         return web.Response(body=msgspec.json.encode(explanation), content_type=routes.JSON)

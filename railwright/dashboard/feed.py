@@ -5,7 +5,7 @@ several changes as one.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from railwright.fabric.overview import deltas, overview_builder
@@ -76,3 +76,7 @@ class Feed:
                 self._changed.set()
                 self._changed = asyncio.Event()
             await asyncio.sleep(self._pace)
+
+
+Views = Mapping[str, Feed]
+"""Name -> feed of one overview; the page has a switch if there are several. The first is the default."""

@@ -17,15 +17,15 @@ _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, bac
 @contextlib.asynccontextmanager
 async def open_port(
     at: settings.Address,
-    source: feed.Feed,
+    views: feed.Views,
     guard: application.Guard,
     context: ssl.SSLContext | None = None,
     *,
     times: stream.Times = _TIMES,
 ) -> AsyncIterator[settings.Address]:
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
-    streams = stream.Streams(source, times)
-    page = application.build(source, guard, streams, loopback=at.is_loopback)
+    streams = stream.Streams(views, times)
+    page = application.build(views, guard, streams, loopback=at.is_loopback)
     runner = web.AppRunner(page, shutdown_timeout=0.0, **handover.list_server_options(_BOUNDS))
     await runner.setup()
     try:

@@ -223,11 +223,11 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-def quiet_feed() -> feed.Feed:
+def quiet_feed(source: str = "x") -> feed.Feed:
     state, book = cluster_state.ClusterState(), assumed_pods.AssumedPods(assume_seconds=1)
     return feed.Feed(
         overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), lambda: None, {}),
-        source="x",
+        source=source,
         pace_seconds=0.01,
     )
 
@@ -236,10 +236,34 @@ async def everybody(_authorization: str, _peer: str) -> None:
     return None
 
 
+async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_nothing_to_another(session):
+    views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
+    running = [asyncio.create_task(each.run()) for each in views.values()]
+    async with port.open_port(HERE, views, everybody) as where:
+        url = f"http://{where}/api/stream"
+        last = {}
+        for query, source in (("", "a"), ("?view=with", "a"), ("?view=without", "b")):
+            async with session.get(url + query) as response:
+                head = await asyncio.wait_for(response.content.readuntil(b'without"]\n\n'), 10)
+                assert b'event: views\ndata: ["with","without"]' in head
+                ((last[source], _, delta),) = await showing.events(response, 1)
+                assert delta["sections"]["site"]["source"] == source
+        async with session.get(f"{url}?view=without", headers={"Last-Event-ID": last["a"]}) as response:
+            await response.content.readuntil(b'without"]\n\n')
+            ((_, _, delta),) = await showing.events(response, 1)
+            assert delta["full"]
+        for path in ("stream?view=<other>", "why?view=other&gang=a&node=b"):
+            async with session.get(f"http://{where}/api/{path}") as response:
+                assert response.status == 404
+                assert (await response.json())["error"]["reason"] == "no such view; there are: with, without"
+    for each in running:
+        each.cancel()
+
+
 async def test_readers_are_bounded_and_the_next_is_told_so(session):
     source = quiet_feed()
     running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, source, everybody) as where:
+    async with port.open_port(HERE, {"": source}, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
@@ -263,7 +287,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(sessio
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
     running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, source, everybody, times=stream.Times(slow=0.3)) as where:
+    async with port.open_port(HERE, {"": source}, everybody, times=stream.Times(slow=0.3)) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -286,7 +310,7 @@ async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(ses
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with port.open_port(HERE, source, guard, times=stream.Times(renew=0.2, beat=0.05)) as where:
+    async with port.open_port(HERE, {"": source}, guard, times=stream.Times(renew=0.2, beat=0.05)) as where:
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
             assert b"event: again" in await asyncio.wait_for(response.read(), 10)
         async with session.get(f"http://{where}/api/stream", headers=bearer("t")) as response:
@@ -295,7 +319,7 @@ async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(ses
 
 async def test_questions_are_bounded(session):
     source = quiet_feed()
-    async with port.open_port(HERE, source, everybody) as where:
+    async with port.open_port(HERE, {"": source}, everybody) as where:
         seen = set()
         for _ in range(30):
             async with session.get(f"http://{where}/api/why?gang=a&node=b") as response:
@@ -306,7 +330,7 @@ async def test_questions_are_bounded(session):
 async def test_the_end_of_the_server_ends_the_streams(session):
     source = quiet_feed()
     running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, source, everybody) as where:
+    async with port.open_port(HERE, {"": source}, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
     assert b"event: again" in await asyncio.wait_for(response.read(), 10)
     running.cancel()
@@ -315,7 +339,7 @@ async def test_the_end_of_the_server_ends_the_streams(session):
 async def test_headers_that_do_not_end_and_connections_beyond_the_limit_are_closed(monkeypatch, session):
     """The limits of every port of ours, in front of aiohttp's application."""
     monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
-    async with port.open_port(HERE, quiet_feed(), everybody) as where:
+    async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
         reader, writer = await asyncio.open_connection(where.host, where.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HT")
         async with asyncio.timeout(10):
@@ -334,7 +358,7 @@ async def test_a_bug_of_a_handler_is_answered_as_json_with_the_security_headers_
     source = quiet_feed()
     source.builder.explain = None
     async with (
-        port.open_port(HERE, source, everybody) as where,
+        port.open_port(HERE, {"": source}, everybody) as where,
         session.get(f"http://{where}/api/why?gang=a&node=b") as response,
     ):
         assert (response.status, response.headers["X-Content-Type-Options"]) == (500, "nosniff")
