@@ -21,6 +21,7 @@ from railwright.fabric.placement.gangs import (
     gang_capacity,
     gang_memory,
     gang_status,
+    peer_summary,
     plan_cache,
     planner,
     rank_order,
@@ -30,7 +31,6 @@ from railwright.fabric.placement.gangs import (
 from railwright.fabric.placement.nodes import (
     node_classes,
     node_index,
-    node_slots,
     request_view,
     scheduling_signature,
     scoring,
@@ -279,7 +279,7 @@ class PlacementEngine:
         if plan is None:
             memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
             reserved = soft_reservations.sum_reserved_by_others(request.gang, memory, self._cluster, assumed)
-            peers = _summarize_peers(gang, view, bandwidth)
+            peers = peer_summary.summarize_peers(gang, view, bandwidth)
             plan = planner.solve(gang.remaining_slots, capacity, peers)
             plan = soft_reservations.avoid_reserved(plan, reserved, gang.remaining_slots, capacity, peers)
             if is_cacheable:
@@ -298,7 +298,7 @@ class PlacementEngine:
             offered = view.list_offered_leaves()
             nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in offered}
             offered_capacity = msgspec.structs.replace(capacity, nodes=nodes)
-            plan = planner.solve(gang.remaining_slots, offered_capacity, _summarize_peers(gang, view))
+            plan = planner.solve(gang.remaining_slots, offered_capacity, peer_summary.summarize_peers(gang, view))
             target_leaf = next(iter(plan.leaves), None)
         summary = msgspec.structs.replace(
             summary,
@@ -310,25 +310,6 @@ class PlacementEngine:
             else gang_capacity.find_min_fill_priority(capacity, target_leaf, plan),
         )
         return _Planned(plan, summary, memory)
-
-
-def _summarize_peers(
-    gang: gang_status.GangStatus, view: request_view.RequestView, bandwidth: node_slots.Bandwidth = 1.0
-) -> planner.PlacedPeers:
-    """Summarize the placed peers for the planner."""
-    nearest = rank_order.list_nearest_leaves(view.request.rank, gang, view.index.leaf_by_node)
-    classes = {node_class for peer in gang.placed_workers if (node_class := view.get_class(peer.node)) is not None}
-    rails = node_slots.ALL_RAILS
-    for node_class in classes:
-        rails &= node_class.evaluation.available_rails
-    return planner.PlacedPeers(
-        leaves=nearest.leaves,
-        ring=[view.get_leaf(peer.node) for peer in gang.placed_workers],
-        next_leaf=nearest.next_leaf,
-        bandwidth=bandwidth,
-        shapes={node_class.capacity.shape for node_class in classes},
-        rails=rails,
-    )
 
 
 def score_once(

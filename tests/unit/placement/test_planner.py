@@ -4,7 +4,6 @@ import functools
 import itertools
 import operator
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,30 +65,23 @@ def slots(nodes):
 
 @given(NODES, st.integers(1, 5), RATIOS)
 def test_no_choice_of_nodes_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(nodes, remaining, ratios):
-    given_ = supply(nodes, ratios)
-    found = planner.solve(remaining, given_)
-    combinations = list(itertools.combinations(slots(nodes), remaining))
-    if not combinations:
-        assert not found.is_complete
+    capacity = supply(nodes, ratios)
+    plan = planner.solve(remaining, capacity)
+    choices = [
+        (worth(some, ratios, capacity.domain_sizes), -len({leaf for leaf, _, _ in some}))
+        for some in itertools.combinations(slots(nodes), remaining)
+    ]
+    if not choices:
+        assert not plan.is_complete
         return
-    value = max(worth(some, ratios, given_.domain_sizes) for some in combinations)
-    # Fewest among choices with the plan's rails: see the next test for other rails of equal bandwidth.
-    leaves = max(
-        -len({leaf for leaf, _, _ in some})
-        for some in combinations
-        if all(each.rails & found.rails == found.rails for _, each, _ in some)
-        and worth(some, ratios, given_.domain_sizes) > value - 1e-6
-    )
-    assert found.is_complete
-    assert abs(found.bandwidth - value) < 1e-6
-    assert found.is_exact
-    assert len(found.leaves) == -leaves
-    assert sum(found.slots_by_leaf[leaf] for leaf in found.leaves) >= remaining
+    value, leaves = max(choices, key=lambda choice: (round(choice[0], 6), choice[1]))
+    assert plan.is_complete
+    assert abs(plan.bandwidth - value) < 1e-6
+    assert plan.is_exact
+    assert len(plan.leaves) == -leaves
+    assert sum(plan.slots_by_leaf[leaf] for leaf in plan.leaves) >= remaining
 
 
-@pytest.mark.xfail(
-    strict=True, reason="known: the first rail set of the highest bandwidth is used, whatever its leaves"
-)
 def test_of_rail_sets_with_equal_bandwidth_the_one_with_fewer_leaves_is_used():
     near, far, share = ("l0", "s0"), ("l1", "s0"), 1 / 3
     nodes = [
@@ -102,6 +94,20 @@ def test_of_rail_sets_with_equal_bandwidth_the_one_with_fewer_leaves_is_used():
     ]
     plan = planner.solve(4, supply(nodes, ()))
     assert (plan.leaves, plan.rails, round(plan.bandwidth, 6)) == ((near,), 1, 0.21)
+
+
+def test_a_rail_of_the_placed_peers_is_not_given_up_for_a_faster_node():
+    faster, slower = grade((1 / 3, 1 / 3, 0.0)), grade(alignments=(0.4,))
+    capacity = supply([(LEAVES[0], faster), (LEAVES[0], slower)])
+    peers = planner.PlacedPeers(leaves=[LEAVES[0]], rail_shares=[(1 / 6,) * RAILS])
+    plan = planner.solve(1, capacity, peers)
+    assert (plan.rails, round(plan.bandwidth, 6)) == (FULL, 0.4)  # on two rails the peers have a third
+
+
+def test_placed_peers_limit_the_bandwidth_of_the_rails_they_have():
+    peers = planner.PlacedPeers(leaves=[LEAVES[0]], rail_shares=[(1 / 6,) * RAILS, (1 / 3, 1 / 3, 1 / 9)])
+    plan = planner.solve(1, supply([(LEAVES[0], grade())]), peers)
+    assert abs(plan.bandwidth - 0.5) < 1e-6
 
 
 @given(NODES, st.integers(1, 5), RATIOS)

@@ -58,7 +58,7 @@ def build_status(
     devices = {*request.accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
     missing = max(0, size - len(placed) - len(waiting) - 1)
-    placed_workers = _select_device_pods(placed, devices, cluster, assumed)
+    placed_workers = _select_device_pods(placed, devices)
 
     def build(slot_ranks: Sequence[membership.Rank], unplaced: int, planning: resources.FrozenAmounts) -> GangStatus:
         return GangStatus(
@@ -107,23 +107,15 @@ def _assign_slots(
 
 
 def _select_device_pods(
-    placed: Sequence[placed_peers.PlacedPeer],
-    devices: set[str],
-    cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    placed: Sequence[placed_peers.PlacedPeer], devices: set[str]
 ) -> Sequence[placed_peers.PlacedPeer]:
     """Return the placed peers that request devices."""
-    pods = cluster.pods
     uses_devices: dict[resources.FrozenAmounts, bool] = {}  # most pods of a gang have equal requests
     device_pods = []
     for peer in placed:
-        pod = pods.get(peer.uid) or assumed.get(peer.uid)
-        if pod is None:
-            continue
-        requests = resources.freeze(pod.requests)
-        if requests not in uses_devices:
-            uses_devices[requests] = not devices.isdisjoint(requests)
-        if uses_devices[requests]:
+        if peer.requests not in uses_devices:
+            uses_devices[peer.requests] = not devices.isdisjoint(peer.requests)
+        if uses_devices[peer.requests]:
             device_pods.append(peer)
     return device_pods
 

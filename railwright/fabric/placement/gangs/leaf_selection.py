@@ -36,11 +36,27 @@ class LeafProblem(msgspec.Struct, frozen=True):
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
 
+class LeafCost(NamedTuple):
+    """The cost of a choice of leaves, compared in the order of these fields; lower is better."""
+
+    leaves: int = 0
+    spines: int = 0
+    distance: int = 0  # to the previous and next peer in rank order
+    split_pods: int = 0  # pods split over NUMA nodes
+    pods_on_idle_nodes: int = 0
+    slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
+
+    @property
+    def domains(self) -> tuple[int, int, int]:
+        """Return the part that counts domains, not slots. It is comparable for different rails."""
+        return self.leaves, self.spines, self.distance
+
+
 class LeafChoice(msgspec.Struct, frozen=True):
     """The selected leaves, in the order to fill them."""
 
     leaves: tuple[topology.Domain, ...]
-    cost: tuple[int, ...]  # lower is better; comparable for one gang only
+    cost: LeafCost  # comparable for one gang only
     is_exact: bool
 
 
@@ -63,7 +79,7 @@ def choose_leaves(problem: LeafProblem) -> LeafChoice | None:
             if missing > 0:
                 needed.append(leaf)
                 missing -= problem.slots[leaf]
-        return LeafChoice(leaves=tuple(needed), cost=(), is_exact=True)
+        return LeafChoice(leaves=tuple(needed), cost=LeafCost(), is_exact=True)
     best: LeafChoice | None = None
     above = _sum_higher_domains(problem.slots)
     for candidates in _list_candidates(problem):
@@ -137,12 +153,7 @@ def _choose_one(left: int, candidates: Slots, problem: LeafProblem, above: Slots
 
 def _compute_cost(
     chosen: Sequence[topology.Domain], candidates: Slots, problem: LeafProblem, left: int, above: Slots
-) -> tuple[int, ...]:
-    """Return the cost, lower is better.
-
-    Order: leaves, spines, distance to the peers, pods split over NUMA nodes, pods on idle nodes, slots of the leaves,
-    slots of their spines, slots of the domains above.
-    """
+) -> LeafCost:
     split = 0
     if problem.unsplit_slots is not None:
         split = max(0, left - sum(problem.unsplit_slots.get(leaf, 0) for leaf in chosen))
@@ -151,13 +162,13 @@ def _compute_cost(
         if problem.slots_on_used_nodes
         else 0
     )
-    return (
+    return LeafCost(
         len(chosen),
         len({_get_spine(leaf) for leaf in (*chosen, *problem.peer_leaves)}),
         _compute_distance(chosen, problem),
         split,
         pods_on_idle_nodes,
-        *_sum_slots(chosen, candidates, above),
+        _sum_slots(chosen, candidates, above),
     )
 
 

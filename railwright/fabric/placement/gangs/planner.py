@@ -2,14 +2,16 @@
 
 A gang is as fast as its slowest pod, so bandwidth is a threshold. The planner takes the highest threshold at which the
 nodes that reach it, in domains with uplinks that reach it, can hold the gang. At that threshold it prefers, in this
-order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, the tightest leaves. The
-input is the capacity of each leaf (`GangCapacity`); pods, node names and scores do not occur here. The planner is a
-pure function and runs for each pod.
+order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, the most rails, the
+tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is a planning problem of its own;
+the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each leaf
+(`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each pod.
 """
 
 import itertools
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,6 +64,12 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     bandwidth: node_slots.Bandwidth = 1.0  # their bandwidth; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
     rails: int = node_slots.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
+    # their bandwidth by rail, as a share of all requested rails; one item for each different node
+    rail_shares: Collection[tuple[node_slots.Bandwidth, ...]] = ()
+
+    def limit_bandwidth(self, rails: int) -> node_slots.Bandwidth:
+        """Return the bandwidth of the slowest placed peer, if the gang uses these rails only."""
+        return min([self.bandwidth, *(node_slots.sum_shares(shares, rails) for shares in self.rail_shares)])
 
 
 NO_PEERS = PlacedPeers()
@@ -69,35 +77,53 @@ NO_PEERS = PlacedPeers()
 
 def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
     """Return the plan for `remaining` unplaced pods."""
-    best: tuple[node_slots.Bandwidth, int] | None = None
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
-    bandwidth_limit = min(peers.bandwidth, _limit_by_crossings(peer_leaves, capacity))
+    crossing_limit = _limit_by_crossings(peer_leaves, capacity)
     rail_sets, is_exact = _list_rail_sets(capacity, peers.rails)
-    for common in rail_sets:
-        problem = _PlanProblem(remaining, capacity, peer_leaves, common, bandwidth_limit, peers.next_leaf)
-        if best is not None and problem.max_bandwidth <= best[0] + node_slots.TOLERANCE:
-            continue
-        highest = problem.find_highest_bandwidth()
-        if highest is not None and (best is None or highest > best[0] + node_slots.TOLERANCE):
-            best = (highest, common)
-    if best is None:
+    problems = [
+        _PlanProblem(
+            remaining,
+            capacity,
+            peer_leaves,
+            common,
+            min(crossing_limit, peers.limit_bandwidth(common)),
+            peers.next_leaf,
+        )
+        for common in rail_sets
+    ]
+    highest = _find_highest_bandwidth(problems)
+    if highest is None:
         return _build_incomplete_plan(remaining, capacity, peer_leaves)
-    highest_bandwidth, common = best
+    candidates = problems if len(problems) == 1 else [problem for problem in problems if problem.reaches(highest)]
+    choices = [(problem, problem.choose(highest, peers.shapes)) for problem in candidates]
+    problem, chosen = min(
+        choices, key=lambda item: item[1].cost_with_other_rails
+    )  # on ties the first: the one with the most rails
     min_leaves, min_leaves_with_placed = _count_min_leaves(remaining, capacity, peer_leaves)
-    problem = _PlanProblem(remaining, capacity, peer_leaves, common, bandwidth_limit, peers.next_leaf)
-    choice, slots_by_leaf, shape = problem.choose(highest_bandwidth, peers.shapes)
     return Plan(
-        leaves=choice.leaves,
-        slots_by_leaf=slots_by_leaf,
-        bandwidth=highest_bandwidth,
-        upper_bound=highest_bandwidth if is_exact else max(highest_bandwidth, problem.max_bandwidth),
-        is_exact=is_exact and choice.is_exact,
+        leaves=chosen.leaf_choice.leaves,
+        slots_by_leaf=chosen.slots_by_leaf,
+        bandwidth=highest,
+        upper_bound=highest if is_exact else max(highest, problem.max_bandwidth),
+        is_exact=is_exact and chosen.leaf_choice.is_exact,
         is_complete=True,
         min_leaves=min_leaves,
-        rails=common,
+        rails=problem.rails,
         min_leaves_with_placed=min_leaves_with_placed,
-        shape=shape,
+        shape=chosen.shape,
     )
+
+
+def _find_highest_bandwidth(problems: Sequence["_PlanProblem"]) -> node_slots.Bandwidth | None:
+    """Return the highest bandwidth at which the gang fits with any of these rail sets, or None if it does not fit."""
+    highest: node_slots.Bandwidth | None = None
+    for problem in problems:
+        if highest is not None and problem.max_bandwidth <= highest + node_slots.TOLERANCE:
+            continue
+        reached = problem.find_highest_bandwidth()
+        if reached is not None and (highest is None or reached > highest + node_slots.TOLERANCE):
+            highest = reached
+    return highest
 
 
 def _limit_by_crossings(
@@ -217,6 +243,22 @@ def _count_slots_by_rails(capacity: gang_capacity.GangCapacity) -> Mapping[int, 
     return masks
 
 
+class _NodeChoice(NamedTuple):
+    """The chosen leaves, and the node shape to use there."""
+
+    leaf_choice: leaf_selection.LeafChoice
+    slots_by_leaf: Mapping[topology.Domain, int]
+    shape: str | None  # None if all nodes have one shape, or one shape cannot hold the unplaced pods
+
+    @property
+    def cost_with_other_rails(self) -> tuple[bool, tuple[int, int, int]]:
+        """Return the cost, lower is better, to compare choices of equal bandwidth with different rails.
+
+        One shape outweighs fewer leaves. Slots are left out: a node has other slots with other rails.
+        """
+        return self.shape is None, self.leaf_choice.cost.domains
+
+
 class _PlanProblem:
     """The planning problem for one set of common rails."""
 
@@ -233,7 +275,7 @@ class _PlanProblem:
         self._remaining = remaining
         self._capacity = capacity
         self._peer_leaves = peer_leaves
-        self._rails = rails
+        self.rails = rails
         self._oversubscribed = any(ratio > 1 for ratio in capacity.oversubscription)
         self._values = {min(value, bandwidth_limit) for value in _list_bandwidths(capacity, rails)}
         self.max_bandwidth = max(self._values, default=0.0)
@@ -255,10 +297,12 @@ class _PlanProblem:
                 low = middle + 1
         return values[low]
 
-    def choose(
-        self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]
-    ) -> tuple[leaf_selection.LeafChoice, Mapping[topology.Domain, int], str | None]:
-        """Return the leaves, the slots of each, and the node shape if one shape can hold the gang, else None.
+    def reaches(self, min_bandwidth: node_slots.Bandwidth) -> bool:
+        """True if the gang fits on labelled leaves at `min_bandwidth`."""
+        return self.max_bandwidth >= min_bandwidth - node_slots.TOLERANCE and self._fits(min_bandwidth)
+
+    def choose(self, min_bandwidth: node_slots.Bandwidth, peer_shapes: Collection[str]) -> _NodeChoice:
+        """Choose leaves and node shape at a bandwidth at which the gang fits.
 
         `peer_shapes` are the node shapes of the placed peers.
         """
@@ -266,24 +310,22 @@ class _PlanProblem:
         if len(peer_shapes) > 1 or len({*shapes, *peer_shapes}) == 1:
             shapes = []
         choices = [
-            (*choice, shape)
+            choice
             for shape in peer_shapes or shapes
             if shapes and (choice := self._choose_for_shape(min_bandwidth, shape))
         ]
         if choices:
-            return min(choices, key=lambda each: (each[0].cost, each[0].leaves))
+            return min(choices, key=lambda choice: (choice.leaf_choice.cost, choice.leaf_choice.leaves))
         mixed = self._choose_for_shape(min_bandwidth, None)
         assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
-        return *mixed, None
+        return mixed
 
-    def _choose_for_shape(
-        self, min_bandwidth: node_slots.Bandwidth, shape: str | None
-    ) -> tuple[leaf_selection.LeafChoice, Mapping[topology.Domain, int]] | None:
+    def _choose_for_shape(self, min_bandwidth: node_slots.Bandwidth, shape: str | None) -> _NodeChoice | None:
         problem = self._build_leaf_problem(min_bandwidth, shape)
         choice = leaf_selection.choose_leaves(problem)
         if choice is None:
             return None
-        return choice, {leaf: problem.slots[leaf] for leaf in choice.leaves}
+        return _NodeChoice(choice, {leaf: problem.slots[leaf] for leaf in choice.leaves}, shape)
 
     def _fits(self, min_bandwidth: node_slots.Bandwidth) -> bool:
         return leaf_selection.fits(self._build_leaf_problem(min_bandwidth, None, counting_only=True))
@@ -293,7 +335,7 @@ class _PlanProblem:
     ) -> leaf_selection.LeafProblem:
         """Build the leaf problem at `min_bandwidth`. With `counting_only`, leave out what only ranks the choices."""
         slots = {
-            each: node_slots.count(each.capacity, self._rails, min_bandwidth)
+            each: node_slots.count(each.capacity, self.rails, min_bandwidth)
             if shape is None or each.capacity.shape == shape
             else 0
             for each in self._capacity.classes

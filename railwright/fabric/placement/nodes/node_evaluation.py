@@ -232,6 +232,24 @@ def _compute_shares(
     return tuple(shares)
 
 
+def compute_placed_shares(
+    signature: scheduling_signature.SchedulingSignature, evaluation: NodeEvaluation, peer_usage: tuple[int, ...]
+) -> tuple[float, ...]:
+    """Return the bandwidth of each needed rail as a share of all needed rails, for the peers that a node runs.
+
+    `peer_usage` has the devices that these peers use, in the order of the signature's devices. Where on the node they
+    are is not known, so their rails count as aligned.
+    """
+    rail_count = sum(len(pool.need.rails) for pool in evaluation.pools)
+    offset = len(signature.devices) - len(signature.needs)
+    shares: list[float] = []
+    for index, pool in enumerate(evaluation.pools):
+        others = _count_pods_per_nic(pool, peer_usage[offset + index], signature, further_pods=0) - 1
+        use = bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
+        shares.extend([bandwidth.compute_rail_bandwidth(use) / rail_count] * len(pool.need.rails))
+    return tuple(shares)
+
+
 def _count_pods_per_nic(
     pool: PoolAvailability, peer_usage: int, signature: scheduling_signature.SchedulingSignature, further_pods: int
 ) -> int:

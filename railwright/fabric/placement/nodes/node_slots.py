@@ -1,6 +1,6 @@
 """The slots of a node for pods of one gang: how many there are, and the modelled bandwidth of each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -27,12 +27,17 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     def compute_bandwidth(self, rails: int, pods: int = 1) -> Bandwidth:
         """Return the bandwidth of each of `pods` further pods over these rails, if aligned; 1 without rails."""
         shares = self.crowded_shares[pods - 2] if self.crowded_shares and pods > 1 else self.shares
-        return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
+        return sum_shares(shares, rails)
 
     @property
     def fill_priority(self) -> int:
         """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
         return 2 * (self.unsplit_slots <= 0) + self.is_idle
+
+
+def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:
+    """Return the bandwidth over these rails, given the share of each requested rail; 1 without rails."""
+    return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
 
 
 def count(node_capacity: NodeCapacity, rails: int, min_bandwidth: Bandwidth) -> int:

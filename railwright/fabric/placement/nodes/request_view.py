@@ -68,7 +68,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     `placed` are the peers of the requesting pod, which share its NICs. `retried_uids` are the UIDs of assumptions that
     are void, because the scheduler is retrying these pods.
     """
-    peer_requests = _list_peer_requests(index, placed, cluster, assumed)
+    peer_requests = _list_peer_requests(index, placed)
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= {pod.node for pod in (cluster.pods.get(request.uid),) if pod and pod.node}
@@ -102,18 +102,14 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
 
 
 def _list_peer_requests(
-    index: node_index.NodeIndex,
-    placed: Sequence[placed_peers.PlacedPeer],
-    cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.Assumptions,
+    index: node_index.NodeIndex, placed: Sequence[placed_peers.PlacedPeer]
 ) -> Mapping[str, list[resources.Amounts]]:
     """Return the requests of the peers on each node that has a free slot: a full node needs no override."""
     peer_requests: dict[str, list[resources.Amounts]] = {}
     for peer in placed:
         node_class = index.class_of_node.get(peer.node)
         if node_class is not None and node_class.capacity.slot_numa_factors:
-            pod = cluster.pods.get(peer.uid) or assumed.get(peer.uid)
-            peer_requests.setdefault(peer.node, []).append(pod.requests if pod else {})
+            peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from railwright.fabric import resources
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.workloads import membership
 
@@ -13,6 +14,7 @@ class PlacedPeer(NamedTuple):
     rank: membership.Rank
     uid: str
     node: str
+    requests: resources.FrozenAmounts
 
 
 def list_placed(
@@ -28,14 +30,14 @@ def list_placed(
     The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
     placed = {
-        pod.uid: PlacedPeer(pod.rank, pod.uid, pod.node)
+        pod.uid: PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests)
         for pod in cluster.get_gang(gang).values()
         if pod.node and pod.uid != except_uid
     }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
-            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node))
-    return sorted(placed.values())
+            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, resources.freeze(pod.requests)))
+    return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
 def list_unplaced(

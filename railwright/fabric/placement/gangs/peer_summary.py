@@ -1,0 +1,48 @@
+"""Summarizes the placed peers of a gang for the planner: their leaves, node shapes, rails and bandwidth."""
+
+from collections.abc import Collection, Sequence
+
+from railwright.fabric import resources
+from railwright.fabric.placement.gangs import gang_status, planner, rank_order
+from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots, request_view
+from railwright.fabric.placement.state import placed_peers
+
+
+def summarize_peers(
+    gang: gang_status.GangStatus, view: request_view.RequestView, bandwidth: node_slots.Bandwidth = 1.0
+) -> planner.PlacedPeers:
+    """Summarize the placed peers. `bandwidth` is what was planned for them, 1 if that is unknown."""
+    nearest = rank_order.list_nearest_leaves(view.request.rank, gang, view.index.leaf_by_node)
+    classes = {node_class for peer in gang.placed_workers if (node_class := view.get_class(peer.node)) is not None}
+    rails = node_slots.ALL_RAILS
+    for node_class in classes:
+        rails &= node_class.evaluation.available_rails
+    return planner.PlacedPeers(
+        leaves=nearest.leaves,
+        ring=[view.get_leaf(peer.node) for peer in gang.placed_workers],
+        next_leaf=nearest.next_leaf,
+        bandwidth=bandwidth,
+        shapes={node_class.capacity.shape for node_class in classes},
+        rails=rails,
+        rail_shares=_list_rail_shares(gang.placed_workers, view),
+    )
+
+
+def _list_rail_shares(
+    peers: Sequence[placed_peers.PlacedPeer], view: request_view.RequestView
+) -> Collection[tuple[node_slots.Bandwidth, ...]]:
+    """Return the bandwidth of the peers by rail, once for all nodes that are equal and run equal peers."""
+    requests_by_node: dict[str, tuple[resources.FrozenAmounts, ...]] = {}
+    for peer in peers:
+        requests_by_node[peer.node] = (*requests_by_node.get(peer.node, ()), peer.requests)
+    distinct: set[tuple[node_classes.NodeClass, tuple[resources.FrozenAmounts, ...]]] = {
+        (node_class, requests)
+        for node, requests in requests_by_node.items()
+        if (node_class := view.get_class(node)) is not None
+    }
+    return {
+        node_evaluation.compute_placed_shares(
+            view.index.signature, node_class.evaluation, view.index.facts.sum_peer_usage(requests)
+        )
+        for node_class, requests in distinct
+    }
