@@ -35,7 +35,8 @@ class FreeCapacity(msgspec.Struct, frozen=True):
     """The grants that each host would give pods of one demand, at one moment."""
 
     demand: kubelet.Demand
-    grants: Sequence[tuple[kubelet.Grant, ...]]
+    grants: Sequence[tuple[kubelet.Grant, ...]]  # of each host
+    groups: Sequence[int]  # of each host; hosts of one group have equal grants
     total: int  # pods
 
 
@@ -127,28 +128,32 @@ class CapacityIndex:
     def __init__(self, hosts: Sequence[Host], states: Sequence[kubelet.State], demand: kubelet.Demand) -> None:
         self.demand = demand
         self._hosts = hosts
-        self._grants_by_state: dict[tuple[int, kubelet.State], tuple[kubelet.Grant, ...]] = {}
-        self.grants = [self.list_grants(index, state) for index, state in enumerate(states)]
+        self._group_by_state: dict[tuple[int, kubelet.State], int] = {}  # key: hardware class and state
+        self._grants_by_group: list[tuple[kubelet.Grant, ...]] = []
+        self.groups = [self._find_group(index, state) for index, state in enumerate(states)]
+        self.grants = [self._grants_by_group[group] for group in self.groups]
         self.slots = [len(grants) for grants in self.grants]
         self.total = sum(self.slots)
-        self.total_if_empty = sum(len(self.list_grants(index, host.hardware.empty)) for index, host in enumerate(hosts))
+        empty_groups = [self._find_group(index, host.hardware.empty) for index, host in enumerate(hosts)]
+        self.total_if_empty = sum(len(self._grants_by_group[group]) for group in empty_groups)
 
-    def list_grants(self, host: int, state: kubelet.State) -> tuple[kubelet.Grant, ...]:
-        """Return the grants that pods of this demand would get on a host in a state."""
+    def _find_group(self, host: int, state: kubelet.State) -> int:
+        """Return the group of a host in a state: the position of its grants in `_grants_by_group`."""
         key = (self._hosts[host].hardware_class, state)
-        grants = self._grants_by_state.get(key)
-        if grants is None:
-            grants = kubelet.list_grants(self._hosts[host].hardware, state, self.demand)
-            self._grants_by_state[key] = grants
-        return grants
+        group = self._group_by_state.get(key)
+        if group is None:
+            group = self._group_by_state[key] = len(self._grants_by_group)
+            self._grants_by_group.append(kubelet.list_grants(self._hosts[host].hardware, state, self.demand))
+        return group
 
     def snapshot(self) -> FreeCapacity:
         """Return the present capacity as a value."""
-        return FreeCapacity(self.demand, list(self.grants), self.total)
+        return FreeCapacity(self.demand, list(self.grants), list(self.groups), self.total)
 
     def update(self, host: int, state: kubelet.State) -> None:
         """Apply the new state of a host."""
-        self.grants[host] = grants = self.list_grants(host, state)
+        self.groups[host] = group = self._find_group(host, state)
+        self.grants[host] = grants = self._grants_by_group[group]
         self.total += len(grants) - self.slots[host]
         self.slots[host] = len(grants)
 

@@ -1,9 +1,11 @@
 """Finds the best placement of one gang on free resources: the most modelled bandwidth, then the fewest leaves.
 
-The result is exact. It shares no code with the planner, so that it can be the planner's reference. The search tries
-every possible bandwidth, highest first. A bandwidth determines which nodes and which uplinks of domains can provide it;
-because domains form a tree, it is enough to count whether the gang fits below one domain with such uplinks. All pods of
-a gang are equal. Ranks are assigned domain by domain, so that only one ring edge leaves each domain, the minimum.
+The result is exact. It is the reference that the planner (`railwright.fabric.placement.gangs.planner`) is compared
+with, so it is written independently and shares only the constants of the bandwidth model: a defect of the planner must
+not be one of the reference too. The search tries every set of rails and every possible bandwidth, highest first. A
+bandwidth determines which nodes and which uplinks of domains can provide it; because domains form a tree, it is enough
+to count whether the gang fits below one domain with such uplinks. All pods of a gang are equal. Ranks are assigned
+domain by domain, so that only one ring edge leaves each domain, the minimum.
 """
 
 import itertools
@@ -16,6 +18,9 @@ from railwright.simulator import bandwidth_model, cluster, kubelet
 
 Leaf = tuple[int, ...]
 """The full chain of domains of a leaf, closest first."""
+
+
+_TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
 class Optimum(msgspec.Struct, frozen=True):
@@ -45,17 +50,33 @@ def find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: in
 def _find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int) -> Optimum | None:
     if free.total < pods:
         return None
-    best: Optimum | None = None
+    optima = []
+    least = 0.0  # bandwidth of the best one so far
     for rails in _list_rail_sets(free):
-        for minimum in _list_thresholds(sim_cluster, free, rails):
-            if best is not None and minimum <= best.value:
-                break
-            slots = count_slots(sim_cluster, free, minimum, rails)
-            leaves = _choose_fewest_leaves(sim_cluster, free.demand, slots, pods, minimum)
-            if leaves is not None:
-                best = _lay_out(sim_cluster, free, slots, leaves, pods)
-                break
-    return best
+        optimum = _find_best_on_rails(sim_cluster, free, pods, rails, least)
+        if optimum is not None:
+            optima.append(optimum)
+            least = max(least, optimum.value)
+    highest = [optimum for optimum in optima if optimum.value >= least - _TOLERANCE]
+    return min(highest, key=lambda optimum: optimum.leaves, default=None)
+
+
+def _find_best_on_rails(
+    sim_cluster: cluster.Cluster,
+    free: cluster.FreeCapacity,
+    pods: int,
+    rails: frozenset[int] | None,
+    least: float,
+) -> Optimum | None:
+    """Return the optimum of a gang that uses these rails; None if it does not fit with a bandwidth of `least`."""
+    for minimum in _list_thresholds(sim_cluster, free, rails):
+        if minimum < least - _TOLERANCE:
+            return None
+        slots = count_slots(sim_cluster, free, minimum, rails)
+        leaves = _select_in_best_domain(sim_cluster, free.demand, slots, pods, minimum)
+        if leaves is not None:
+            return _lay_out(sim_cluster, free, slots, leaves, pods)
+    return None
 
 
 def count_slots(
@@ -64,13 +85,13 @@ def count_slots(
     """Return the slots for pods with at least this bandwidth."""
     hosts: dict[int, int] = {}
     leaves: dict[Leaf, int] = defaultdict(int)
-    counts: dict[int, int] = {}  # by identity: equal hosts in equal states share their grants
-    for index, grants in enumerate(free.grants):
+    slots_by_group: dict[int, int] = {}
+    for index, (grants, group) in enumerate(zip(free.grants, free.groups, strict=True)):
         if not grants:
             continue
-        slots = counts.get(id(grants))
+        slots = slots_by_group.get(group)
         if slots is None:
-            slots = counts[id(grants)] = _count_grants(grants, free.demand, minimum, rails)
+            slots = slots_by_group[group] = _count_grants(grants, free.demand, minimum, rails)
         if slots:
             hosts[index] = slots
             leaves[sim_cluster.hosts[index].chain] += slots
@@ -101,9 +122,12 @@ def fits_unsplit(
 
 def _without_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
     """Remove, on each host, the grants from the first split one on."""
-    unsplit = {id(grants): tuple(itertools.takewhile(lambda grant: not grant.split, grants)) for grants in free.grants}
-    remaining = [unsplit[id(grants)] for grants in free.grants]
-    return cluster.FreeCapacity(free.demand, remaining, sum(map(len, remaining)))
+    unsplit = {
+        group: tuple(itertools.takewhile(lambda grant: not grant.split, grants))
+        for group, grants in dict(zip(free.groups, free.grants, strict=True)).items()
+    }
+    remaining = [unsplit[group] for group in free.groups]
+    return cluster.FreeCapacity(free.demand, remaining, free.groups, sum(map(len, remaining)))
 
 
 def _count_grants(
@@ -145,21 +169,21 @@ def _list_thresholds(
     return sorted(values, reverse=True)
 
 
-def _choose_fewest_leaves(
+def _select_in_best_domain(
     sim_cluster: cluster.Cluster, demand: kubelet.Demand, slots: Slots, pods: int, minimum: float
 ) -> Sequence[Leaf] | None:
     """Return the fewest leaves below one domain whose uplinks all carry `minimum`; None if there are none."""
     options = []
-    for level, leaves in _list_options(sim_cluster, demand, slots, minimum):
+    for level, leaves in _list_enclosing_domains(sim_cluster, demand, slots, minimum):
         if sum(slots.leaves[leaf] for leaf in leaves) >= pods:
-            options.append((_compute_cost(slots, leaves, pods), level, leaves))
+            options.append((*_count_leaves_and_spare(slots, leaves, pods), level, leaves))
     if not options:
         return None
-    _, _, leaves = min(options)
-    return _choose_tightest_leaves(slots, leaves, pods)
+    *_, leaves = min(options)
+    return _select_leaves(slots, leaves, pods)
 
 
-def _list_options(
+def _list_enclosing_domains(
     sim_cluster: cluster.Cluster, demand: kubelet.Demand, slots: Slots, minimum: float
 ) -> Iterator[tuple[int, Sequence[Leaf]]]:
     """Yield (levels above the leaf, leaves) for every domain the gang may stay in, and for the whole fabric."""
@@ -175,8 +199,8 @@ def _list_options(
             yield level, leaves
 
 
-def _compute_cost(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
-    """Return (number of leaves needed, slots left unused in them), to compare: lower is better."""
+def _count_leaves_and_spare(slots: Slots, leaves: Sequence[Leaf], pods: int) -> tuple[int, int]:
+    """Return (number of leaves needed, slots of the last one that stay unused)."""
     sizes = sorted((slots.leaves[leaf] for leaf in leaves), reverse=True)
     count = _count_leaves(sizes, pods)
     missing = pods - sum(sizes[: count - 1])
@@ -193,7 +217,7 @@ def _count_leaves(sizes: Sequence[int], pods: int) -> int:
     return 0
 
 
-def _choose_tightest_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
+def _select_leaves(slots: Slots, leaves: Sequence[Leaf], pods: int) -> Sequence[Leaf]:
     """Return the fewest leaves with enough slots; the last is the smallest one that suffices."""
     order = sorted(leaves, key=lambda leaf: (-slots.leaves[leaf], leaf))
     count = _count_leaves([slots.leaves[leaf] for leaf in order], pods)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towns import fill, mixed_nodes, town
 
-from railwright.simulator import bandwidth_model, optimum
+from railwright.simulator import bandwidth_model, cluster_specs, optimum, shapes
 
 
 @st.composite
@@ -85,3 +85,12 @@ def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
     on.end_pod(1, grant)
     free = on.capacity(on.demand(4)).snapshot()
     assert all(not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(on, free, 2).hosts))
+
+
+def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_leaves():
+    wide = shapes.Shape({"s": (1, 1)}, 8, cluster_specs.rail_resources(8, mixed=True), "a test", product="8x8")
+    narrow = shapes.Shape({"s": (2,)}, 8, cluster_specs.rail_resources(4, mixed=True), "a test", product="8x4")
+    nodes = [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 2)]
+    on = town({}, (2.0,), mixed=True, nodes=nodes)
+    best = optimum.find_best(on, on.capacity(on.demand(8)).snapshot(), 2)
+    assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

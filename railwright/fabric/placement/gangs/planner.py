@@ -2,10 +2,11 @@
 
 A gang is as fast as its slowest pod, so bandwidth is a threshold. The planner takes the highest threshold at which the
 nodes that reach it, in domains with uplinks that reach it, can hold the gang. At that threshold it prefers, in this
-order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, the most rails, the
-tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is a planning problem of its own;
-the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each leaf
-(`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each pod.
+order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, closest to the peers,
+the most rails, the tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is a planning
+problem of its own; the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each
+leaf (`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each
+pod.
 """
 
 import itertools
