@@ -3,13 +3,14 @@
 Reports the kinds that the user may not list. `railwright.fabric.overview` computes the content.
 """
 
+import argparse
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from extender import state as states
 from extender import watches
-from railwright.cli import kubeconfig, object_files, output, policies, policy_sources, waiting
+from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources, waiting
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
@@ -22,28 +23,35 @@ _REQUIRED = frozenset(
 
 
 class Sources(NamedTuple):
-    """The sources of objects and policy, as given by options; "" and None for options that were not given."""
+    """The sources of objects and policy, as given by options; "" for options that were not given."""
 
-    kubeconfig: str = ""
-    context: str | None = None
+    cluster: options.ClusterOptions = options.ClusterOptions()
     snapshot: str = ""
     policy: str = ""
 
 
-def read(options: Sources) -> overview_types.Overview:
-    """Return the current overview. Raise UnreadableError or ClusterError."""
-    if options.snapshot and not options.policy:
+def get_sources(arguments: argparse.Namespace) -> Sources:
+    """Return the sources that the options of a command name. Raise UnreadableError if they exclude each other."""
+    cluster = options.get_cluster(arguments)
+    if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if options.snapshot and (options.kubeconfig or options.context):
-        raise output.UnreadableError("--snapshot excludes --kubeconfig and --context; remove --snapshot or the others")
+    if arguments.snapshot and cluster.is_given:
+        raise output.UnreadableError(
+            "--snapshot excludes --kubeconfig, --context, --as and --as-group; remove --snapshot or the others"
+        )
+    return Sources(cluster, arguments.snapshot, arguments.policy)
+
+
+def read(given: Sources) -> overview_types.Overview:
+    """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     watch_specs = watches.list_watches(state, pods=known)
-    if options.snapshot:
-        policy, problems = policies.read_file(options.policy), _from_file(options.snapshot, watch_specs)
-        source = f"snapshot {options.snapshot}"
+    if given.snapshot:
+        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, watch_specs)
+        source = f"snapshot {given.snapshot}"
     else:
-        policy, problems = asyncio.run(_from_cluster(options, watch_specs))
-        source = f"kubeconfig {options.kubeconfig}" if options.kubeconfig else "the cluster"
+        policy, problems = asyncio.run(_from_cluster(given, watch_specs))
+        source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with waiting.show_progress("assessing gangs"):
         while True:
@@ -64,12 +72,10 @@ def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[
 
 
 async def _from_cluster(
-    options: Sources, watch_specs: Sequence[sources.WatchSpec]
+    given: Sources, watch_specs: Sequence[sources.WatchSpec]
 ) -> tuple[policy_model.Policy, Sequence[str]]:
-    account = kubeconfig.choose(options.kubeconfig, kubeconfig.SNAPSHOT)
-    client = await clients.connect(account, context=options.context)
-    try:
-        policy = policies.read_file(options.policy) if options.policy else await policy_sources.fetch(client)
+    async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
+        policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
         with waiting.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 
@@ -80,8 +86,6 @@ async def _from_cluster(
                 return problem
 
             return policy, [problem for problem in await asyncio.gather(*map(read_kind, watch_specs)) if problem]
-    finally:
-        await client.close()
 
 
 async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:

@@ -5,14 +5,12 @@ argument is a file, the shell completes its name. Prints the scripts that connec
 """
 
 import argparse
-import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.cli import dispatch, output, parsers
 
-_PRINT_JSON = "railwright.cli.formats:print_json"  # with libraries, which TAB must not wait for
 _FILES = ("FILE", "DIR")  # metavars of arguments that are paths
 
 
@@ -158,9 +156,5 @@ SCRIPTS: Mapping[str, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 def print_script(arguments: argparse.Namespace) -> int:
     """Print the script of a shell and return 0."""
-    script = SCRIPTS[arguments.shell]
-    if arguments.output == "json":
-        pkgutil.resolve_name(_PRINT_JSON)({"shell": arguments.shell, "script": script})
-    else:
-        sys.stdout.write(script)
+    sys.stdout.write(SCRIPTS[arguments.shell])
     return output.OK

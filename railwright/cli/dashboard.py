@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import functools
 import logging
+import pathlib
 import signal
 import sys
 import webbrowser
@@ -14,7 +15,8 @@ from collections.abc import Callable
 
 from extender import state as states
 from extender import watches
-from railwright.cli import kubeconfig, object_files, output
+from railwright.cli import cluster_access, cluster_overview, object_files, output
+from railwright.cluster import client as clients
 from railwright.cluster import pulse, resources, sources
 from railwright.dashboard import feed, port
 from railwright.fabric.overview import admissions, opted_in_pods, overview_builder
@@ -26,17 +28,14 @@ _STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than t
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 when stopped, 2 if the cluster or the port is not available."""
-    if arguments.snapshot and not arguments.policy:
-        raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if arguments.snapshot and arguments.kubeconfig:
-        raise output.UnreadableError("--snapshot and --kubeconfig exclude each other; give one of them")
-    if arguments.policy is not None:
-        output.read_text(str(arguments.policy))
-    if arguments.snapshot is not None:
-        object_files.read_snapshot(str(arguments.snapshot))
+    given = cluster_overview.get_sources(arguments)
+    if given.policy:
+        output.read_text(given.policy)
+    if given.snapshot:
+        object_files.read_snapshot(given.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_serve(arguments, _address(arguments.listen)))
+        return asyncio.run(_connect(given, _address(arguments.listen), browser=arguments.open))
     except listeners.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
@@ -54,20 +53,29 @@ def _address(text: str) -> settings.Address:
     return at
 
 
-async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
+async def _connect(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
+    if given.snapshot:
+        return await _serve(given, at, None, browser=browser)
+    async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
+        return await _serve(given, at, client, browser=browser)
+
+
+async def _serve(
+    given: cluster_overview.Sources, at: settings.Address, client: clients.Client | None, *, browser: bool
+) -> int:
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     watch_specs = watches.list_watches(state, pods=known)
     admission_events = admissions.EventSink(known.admissions)
     watch_specs.append(sources.WatchSpec(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
-    account = None if arguments.snapshot else kubeconfig.choose(arguments.kubeconfig, kubeconfig.SNAPSHOT)
     origin = await sources.connect(
-        kubeconfig=account,
-        snapshot=arguments.snapshot,
-        policy=arguments.policy,
+        kubeconfig=None,
+        snapshot=pathlib.Path(given.snapshot) if given.snapshot else None,
+        policy=pathlib.Path(given.policy) if given.policy else None,
         watches=watch_specs,
         restarted=lambda _kind, _reason: None,
+        client=client,
     )
-    beat = pulse.Pulse(origin.client) if origin.client is not None else None
+    beat = pulse.Pulse(client) if client is not None else None
 
     def away() -> str:
         return origin.away() or (beat.failure if beat is not None else "")
@@ -78,21 +86,17 @@ async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     )
     source = feed.Feed(
         builder,
-        source=f"snapshot {arguments.snapshot.name}" if arguments.snapshot else f"kubeconfig {account}",
+        source=f"snapshot {pathlib.Path(given.snapshot).name}" if client is None else client.host,
         problems=lambda: _problems(origin, away()),
         away=away,
     )
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(each()) for each in (*origin.tasks, *watching, source.run)]
-            async with port.open_port(at, {"": source}, _everybody) as where:
-                _announce(f"http://{where}/", browser=arguments.open)
-                await _wait_for_signal()
-            for each in running:
-                each.cancel()
-    finally:
-        if origin.client is not None:
-            await origin.client.close()
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(task()) for task in (*origin.tasks, *watching, source.run)]
+        async with port.open_port(at, {"": source}, _everybody) as where:
+            _announce(f"http://{where}/", browser=browser)
+            await _wait_for_signal()
+        for task in running:
+            task.cancel()
     return output.OK
 
 

@@ -1,7 +1,7 @@
 """Finds the command that was named, parses its options, and imports only then the module that runs it.
 
-A command is a module of `railwright.cli.commands` with HELP, EXAMPLE and `configure(parser)`. RUN names its function of
-the parsed arguments as MODULE:FUNCTION; a command with subcommands has none, each subcommand names its own.
+A command is a module of `railwright.cli.commands` with HELP and `configure(parser)`. RUN names its function of the
+parsed arguments as MODULE:FUNCTION, and EXAMPLES has command lines. Each subcommand names its own.
 """
 
 import argparse
@@ -9,12 +9,22 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 
 from railwright.cli import commands, output, parsers, programs
 from railwright.cluster import errors
 from railwright.fabric import version
+
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Before you submit a job": ("explain", "lint", "verify"),
+    "Jobs and fabrics of a cluster": ("gangs", "fabric", "dashboard"),
+    "Installation": ("check", "version", "policy", "certs"),
+    "Without a cluster": ("demo", "simulate", "completion"),
+    "Programs that run in the cluster": ("webhook", "extender", "preflight"),
+}
+_PURPOSE = "Gives distributed training pods the right RDMA network, and gangs the right nodes."
+_EPILOG = "`railwright COMMAND --help` has the options of a command and examples."
 
 
 def run(words: Sequence[str]) -> int:
@@ -53,25 +63,31 @@ def build_parser(modules: Mapping[str, ModuleType | None]) -> parsers.Parser:
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
     program = argparse.ArgumentParser(
         prog="kubectl railwright" if is_plugin else "railwright",
-        description="Gives distributed training pods the right RDMA network, and gangs the right nodes.",
+        description="\n".join([_PURPOSE, *_list_groups(modules)]),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
+        allow_abbrev=False,
     )
     root = parsers.Parser(program)
-    root.add_argument("--version", action="version", version=f"railwright {version.VERSION}")
-    root.add_choice("command", "COMMAND")
+    root.set_usage("%(prog)s COMMAND [options]")
+    root.add_argument("--version", action="version", version=f"railwright {version.VERSION}", help="Show the version.")
+    root.add_choice("command", "COMMAND", argparse.SUPPRESS)
     for name, module in modules.items():
         if module is None:
             root.add_command(name, programs.PROGRAMS[name].summary)
             continue
-        command = root.add_command(
-            name, module.HELP, run=getattr(module, "RUN", ""), description=module.HELP, example=module.EXAMPLE
-        )
-        module.configure(command)
-        _add_output_options(command)
+        run_name, examples = getattr(module, "RUN", ""), getattr(module, "EXAMPLES", ())
+        module.configure(root.add_command(name, module.HELP, run=run_name, examples=examples))
     return root
 
 
-def _add_output_options(command: parsers.Parser) -> None:
-    for leaf in command.get_leaves():
-        if not leaf.has_option("-o"):
-            leaf.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+def _list_groups(modules: Mapping[str, ModuleType | None]) -> Iterator[str]:
+    """Yield the lines of the help that list the commands by group."""
+    width = max(map(len, find_names()))
+    for title, names in GROUPS.items():
+        known = [name for name in names if name in modules]
+        yield from [f"\n{title}:"] if known else []
+        for name in known:
+            module = modules[name]
+            yield f"  {name:<{width}}  {programs.PROGRAMS[name].summary if module is None else module.HELP}"

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import output
-
-DOCUMENTS = ("json", "yaml")  # output formats of documents; the others are for people
+from railwright.cli import jsonpath, options, output
 
 
 def print_json(value: Any) -> None:
@@ -23,12 +21,24 @@ def print_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
-def print_document(value: Any, form: str) -> None:
-    """Print a value on stdout as one of DOCUMENTS."""
-    if form == "json":
+def is_document(form: str) -> bool:
+    """True for the output formats of `print_document`; the others are for people."""
+    return form in (options.JSON, options.YAML, options.NAME) or form.startswith(options.JSONPATH)
+
+
+def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
+    """Print a value on stdout in a format for programs. `names` are the lines of `-o name`, as KIND/NAME."""
+    if form == options.JSON:
         print_json(value)
+        return
+    if form == options.NAME:
+        sys.stdout.writelines(f"{name}\n" for name in names)
+        return
+    tree = msgspec.json.decode(msgspec.json.encode(value))
+    if form == options.YAML:
+        sys.stdout.write(format_yaml(tree))
     else:
-        sys.stdout.write(format_yaml(msgspec.to_builtins(value)))
+        sys.stdout.write(jsonpath.compile_template(form.removeprefix(options.JSONPATH))(tree))
 
 
 def format_yaml(tree: Any, *, width: int = 110) -> str:
@@ -80,12 +90,19 @@ class Column(NamedTuple):
 
 
 def print_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = (), wide: bool = False
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    styles: Sequence[str] = (),
+    wide: bool = False,
+    headers: bool = True,
 ) -> None:
     """Print a table on stdout. `styles` holds rich styles, one per row. `wide` prints all columns in full."""
     plain = [[output.visible(cell) for cell in row] for row in rows]
-    for at, line in enumerate(format_table(columns, plain, None if wide else get_terminal_width())):
-        style = "bold" if at == 0 else styles[at - 1] if styles else ""
+    header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
+    if headers:
+        output.print_styled((header, "bold"))
+    for line, style in zip(lines, styles or [""] * len(lines), strict=True):
         output.print_styled((line, style))
 
 

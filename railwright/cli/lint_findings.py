@@ -71,7 +71,7 @@ def check_file(path: str, text: str, context: Context) -> Report:
 
 def join(reports: Sequence[Report]) -> Report:
     """Return several reports as one, without duplicates."""
-    located = dict.fromkeys(each for report in reports for each in report.located)
+    located = dict.fromkeys(item for report in reports for item in report.located)
     notes = dict.fromkeys(each for report in reports for each in report.notes)
     return Report(
         tuple(located),
@@ -79,6 +79,12 @@ def join(reports: Sequence[Report]) -> Report:
         tuple(notes),
         sum(report.templates for report in reports),
     )
+
+
+def sort(report: Report) -> Report:
+    """Return the report with its findings by file and line, in every output format."""
+    located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
+    return msgspec.structs.replace(report, located=tuple(located))
 
 
 def _has_settings(text: str) -> bool:

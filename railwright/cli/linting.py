@@ -3,11 +3,12 @@
 import argparse
 import collections
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, lint_findings, output, policies
+from railwright.cli import formats, lint_findings, options, output, policies
+from railwright.cli.commands import lint
 from railwright.fabric import names, version
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import catalogue
@@ -20,19 +21,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Return 0 without errors and warnings, 1 with some, 2 for wrong usage or an unreadable file."""
     if arguments.rules:
         return _print_rules(arguments.output)
-    if not arguments.files:
-        raise output.UnreadableError("lint: give a FILE, - for standard input, or --rules")
+    paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
     policy = policies.read_file(arguments.policy) if arguments.policy else None
     context = lint_findings.Context(policy, _parse_release(arguments.nccl_version))
-    reports = [lint_findings.check_file(path, output.read_text(path), context) for path in arguments.files]
-    report = lint_findings.join(reports)
+    reports = [lint_findings.check_file(path, output.read_text(path), context) for path in paths]
+    report = lint_findings.sort(lint_findings.join(reports))
     if not report.templates:
         raise output.UnreadableError(
-            f"lint: no pod, pod template or nccl.conf in {', '.join(arguments.files)}; nothing was checked"
+            f"lint: no pod, pod template or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
     for note in report.notes:
         print(f"railwright: {output.visible(note)}", file=sys.stderr)
-    _FORMS[arguments.output](report)
+    if arguments.output == lint.SARIF:
+        formats.print_json(build_log(report.located, version.VERSION))
+    elif formats.is_document(arguments.output):
+        formats.print_document(_build_rows(report), arguments.output)
+    else:
+        _print_text(report)
     return output.FINDINGS if any(item.finding.severity in _FAILING for item in report.located) else output.OK
 
 
@@ -44,7 +49,7 @@ def _parse_release(text: str | None) -> tuple[int, ...] | None:
 
 
 def _print_text(report: lint_findings.Report) -> None:
-    for item in sorted(report.located, key=lambda item: (item.file, item.line or 0)):
+    for item in report.located:
         finding = item.finding
         location = item.file if item.line is None else f"{item.file}:{item.line}"
         output.print_styled(
@@ -62,37 +67,24 @@ def _print_text(report: lint_findings.Report) -> None:
     output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
 
 
-def _print_json(report: lint_findings.Report) -> None:
-    formats.print_json(
-        [
-            {
-                "file": item.file,
-                "line": item.line,
-                "object": item.title,
-                "code": item.finding.code,
-                "severity": item.finding.severity,
-                "name": item.finding.name,
-                "where": item.finding.where,
-                "message": item.finding.message,
-            }
-            for item in report.located
-        ]
-    )
-
-
-def _print_sarif(report: lint_findings.Report) -> None:
-    formats.print_json(build_log(report.located, version.VERSION))
-
-
-_FORMS: Mapping[str, Callable[[lint_findings.Report], None]] = {
-    "text": _print_text,
-    "json": _print_json,
-    "sarif": _print_sarif,
-}
+def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "file": item.file,
+            "line": item.line,
+            "object": item.title,
+            "code": item.finding.code,
+            "severity": item.finding.severity,
+            "name": item.finding.name,
+            "where": item.finding.where,
+            "message": item.finding.message,
+        }
+        for item in report.located
+    ]
 
 
 def _print_rules(form: str) -> int:
-    if form == "sarif":
+    if form == lint.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [
@@ -106,8 +98,8 @@ def _print_rules(form: str) -> int:
         }
         for rule in engine.list_rules()
     ]
-    if form == "json":
-        formats.print_json(rows)
+    if formats.is_document(form):
+        formats.print_document(rows, form)
         return output.OK
     for row in rows:
         style = _STYLES[row["severity"]]

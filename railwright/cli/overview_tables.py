@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from railwright.cli import cluster_overview, formats, output
+from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric.overview import overview_types
 
 _STYLES = {"placed": "", "starting": "yellow", "waiting": "yellow", "unplaceable": "bold red"}
@@ -15,16 +15,15 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file or such a fabric."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    sources = cluster_overview.Sources(arguments.kubeconfig, arguments.context, arguments.snapshot, arguments.policy)
-    overview = cluster_overview.read(sources)
+    overview = cluster_overview.read(cluster_overview.get_sources(arguments))
     for problem in overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
     _require_fabric(arguments.fabric, overview)
     gangs = [gang for gang in overview.gangs if _matches(gang, arguments)]
-    if arguments.output in formats.DOCUMENTS:
-        formats.print_document(gangs, arguments.output)
+    if formats.is_document(arguments.output):
+        formats.print_document(gangs, arguments.output, names=[f"gang/{gang.name}" for gang in gangs])
     else:
-        _print_gangs(gangs, overview, arguments, wide=arguments.output == "wide")
+        _print_gangs(gangs, overview, arguments, wide=arguments.output == options.WIDE)
     return output.FINDINGS if any(gang.state == "unplaceable" for gang in gangs) else output.OK
 
 
@@ -81,6 +80,7 @@ def _print_gangs(
         [_format_gang(gang, wide=wide) for gang in gangs],
         styles=[_STYLES[gang.state] for gang in gangs],
         wide=wide,
+        headers=not arguments.no_headers,
     )
 
 
@@ -114,8 +114,7 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric."""
     if arguments.nodes and arguments.leaves:
         raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
-    sources = cluster_overview.Sources(arguments.kubeconfig, arguments.context, arguments.snapshot, arguments.policy)
-    overview = cluster_overview.read(sources)
+    overview = cluster_overview.read(cluster_overview.get_sources(arguments))
     for problem in overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
     fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
@@ -123,8 +122,9 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
         defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
         raise output.UnreadableError(f"fabric {arguments.name}: not defined in the policy (defined: {defined})")
     leaves = {key: overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
-    if arguments.output in formats.DOCUMENTS:
-        formats.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output)
+    if formats.is_document(arguments.output):
+        names = [f"fabric/{fabric.name}" for fabric in fabrics]
+        formats.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output, names=names)
     else:
         for fabric in fabrics:
             _print_fabric(fabric, [leaves[key] for key in fabric.leaves], arguments)
@@ -156,7 +156,9 @@ def _print_fabric(
     for row, style in _list_rows(leaves, each_node=each_node, dead_only=arguments.dead):
         rows.append(row)
         styles.append(style)
-    formats.print_table(columns, rows, styles=styles, wide=arguments.output == "wide")
+    formats.print_table(
+        columns, rows, styles=styles, wide=arguments.output == options.WIDE, headers=not arguments.no_headers
+    )
     if each_node and any(node.rails for leaf in leaves for node in leaf.nodes):
         output.print_styled((_LEGEND, "dim"))
 

@@ -1,11 +1,14 @@
-"""Builds argument parsers that know their options and subcommands.
+"""Builds argument parsers that know their options and subcommands, and that suggest the word that was meant.
 
-argparse has no public way to list them, and completion needs the list.
+argparse has no public way to list options, and completion and the generated pages need the list.
 """
 
 import argparse
-from collections.abc import Sequence
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
+
+_FIND_CLOSE = "difflib:get_close_matches"  # imported for wrong usage only
 
 
 class Options(Protocol):
@@ -21,41 +24,67 @@ class Parser:
     `run` names the function that runs the command, as MODULE:FUNCTION; "" for a command with subcommands.
     """
 
-    def __init__(self, parser: argparse.ArgumentParser, run: str = "") -> None:
+    def __init__(self, parser: argparse.ArgumentParser, run: str = "", examples: Sequence[str] = ()) -> None:
         """Take an empty `parser` that was created with add_help=False."""
         self.run = run
+        self.examples = examples
         self.arguments: list[argparse.Action] = []
+        self.groups: dict[str, list[argparse.Action]] = {}  # the arguments by title; "" for those without a group
+        self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
         self.children: dict[str, Parser] = {}
         self.summaries: dict[str, str] = {}  # help text of each subcommand
         self._parser = parser
         self._subparsers: Any = None
         self._choice = ""
-        self.add_argument("-h", "--help", action="help", help="show this help message and exit")
+        self.add_argument("-h", "--help", action="help", help="Show this help.")
+
+    @property
+    def name(self) -> str:
+        """The words that start this command, such as `railwright verify log`."""
+        return self._parser.prog
 
     def add_argument(self, *names: str, **settings: Any) -> None:
         """Add an argument, as `argparse.ArgumentParser.add_argument` does."""
-        self.arguments.append(self._parser.add_argument(*names, **settings))
+        self._add("", self._parser, names, settings)
 
     def add_group(self, title: str) -> Options:
         """Return a group whose arguments are listed under `title` in the help."""
-        return _Group(self, self._parser.add_argument_group(title))
+        return _Group(self, title, self._parser.add_argument_group(title))
+
+    def _add(self, title: str, parser: Any, names: Sequence[str], settings: Mapping[str, Any]) -> None:
+        argument = parser.add_argument(*names, **settings)
+        self.arguments.append(argument)
+        self.groups.setdefault(title, []).append(argument)
 
     def set_usage(self, usage: str) -> None:
         """Replace the usage line that argparse would write."""
         self._parser.usage = usage
 
-    def add_choice(self, name: str, metavar: str) -> None:
+    def get_usage(self) -> str:
+        """Return the usage, without the word `usage:`."""
+        return self._parser.format_usage().removeprefix("usage: ").rstrip()
+
+    def add_choice(self, name: str, metavar: str, text: str | None = None) -> None:
         """Require a subcommand; its name becomes the attribute `name` of the arguments."""
         self._choice = name
-        self._subparsers = self._parser.add_subparsers(dest=name, metavar=metavar, required=True)
+        self._subparsers = self._parser.add_subparsers(
+            prog=self._parser.prog, dest=name, metavar=metavar, required=True, help=text
+        )
 
     def add_command(
-        self, name: str, summary: str, *, run: str = "", description: str | None = None, example: str = ""
+        self, name: str, summary: str, *, run: str = "", description: str | None = None, examples: Sequence[str] = ()
     ) -> "Parser":
         """Add a subcommand after `add_choice`."""
-        epilog = f"example: {example}" if example else None
-        parser = self._subparsers.add_parser(name, help=summary, description=description, epilog=epilog, add_help=False)
-        child = Parser(parser, run)
+        parser = self._subparsers.add_parser(
+            name,
+            help=summary,
+            description=description or summary,
+            epilog=_format_examples(examples),
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter,
+        )
+        child = Parser(parser, run, examples)
         self.children[name], self.summaries[name] = child, summary
         return child
 
@@ -75,47 +104,43 @@ class Parser:
         Raises SystemExit after --help and for wrong usage, which it prints with the usage of that subcommand.
         """
         if not self.children:
-            return self, self._parser.parse_intermixed_args(words)
-        if not words or words[0] not in self.children:
-            self._parser.parse_args(words)  # prints help, a version or the wrong usage, and exits
-            self._parser.error(f"options before the name of a command are not supported: {words[0]}")
-        leaf, arguments = self.children[words[0]].parse(words[1:])
-        setattr(arguments, self._choice, words[0])
-        return leaf, arguments
+            return self, self._parse_options(words)
+        if words and words[0] in self.children:
+            leaf, arguments = self.children[words[0]].parse(words[1:])
+            setattr(arguments, self._choice, words[0])
+            return leaf, arguments
+        if words and not words[0].startswith("-"):
+            fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
+            self._parser.error(f"unknown command {words[0]}{fix}")
+        self._parser.parse_args(words)  # prints help, a version or the wrong usage, and exits
+        return self._parser.error(f"options before the name of a command are not supported: {words[0]}")
+
+    def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
+        arguments, unknown = self._parser.parse_known_intermixed_args(words)
+        if unknown:
+            word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+            options = [name for argument in self.arguments for name in argument.option_strings]
+            kind = "unknown option" if word.startswith("-") else "unexpected argument"
+            self._parser.error(f"{kind} {word}{suggest(word, options) if word.startswith('--') else ''}")
+        for find_problem in self.requirements:
+            if problem := find_problem(arguments):
+                self._parser.error(problem)
+        return arguments
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean X?` with the closest known word, "" if none is close."""
+    matches = pkgutil.resolve_name(_FIND_CLOSE)(word, list(known), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _format_examples(examples: Sequence[str]) -> str | None:
+    return "\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else None
 
 
 class _Group:
-    def __init__(self, owner: Parser, group: Any) -> None:
-        self._owner, self._group = owner, group
+    def __init__(self, owner: Parser, title: str, group: Any) -> None:
+        self._owner, self._title, self._group = owner, title, group
 
     def add_argument(self, *names: str, **settings: Any) -> None:
-        self._owner.arguments.append(self._group.add_argument(*names, **settings))
-
-
-def add_kubeconfig(parser: Options) -> None:
-    """Add --kubeconfig."""
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", default="", help="kubeconfig of the cluster (default: as for kubectl)"
-    )
-
-
-def add_context(parser: Options) -> None:
-    """Add --context."""
-    parser.add_argument("--context", metavar="NAME", default=None, help="context of the kubeconfig")
-
-
-def add_cluster_view(parser: Options) -> None:
-    """Add the options of commands that show a cluster, or files instead of it."""
-    add_kubeconfig(parser)
-    add_context(parser)
-    parser.add_argument("--snapshot", metavar="FILE", default="", help="read objects from a file instead of a cluster")
-    parser.add_argument(
-        "--policy", metavar="FILE", default="", help="read the policy from a file (default: from the cluster)"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "wide", "json", "yaml"),
-        default="text",
-        help="output format; wide shows all columns",
-    )
+        self._owner._add(self._title, self._group, names, settings)  # noqa: SLF001 - a part of the parser

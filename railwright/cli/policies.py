@@ -5,8 +5,9 @@ Imports the client of the API server only for a command that reads the policy in
 
 import argparse
 import pkgutil
+from collections.abc import Mapping
 
-from railwright.cli import formats, output
+from railwright.cli import formats, options, output
 from railwright.cluster import manifests
 from railwright.cluster import policies as policy_reader
 from railwright.fabric.policy import model, schema
@@ -21,14 +22,14 @@ def read_file(path: str) -> model.Policy:
     )
 
 
-def read(path: str | None, kubeconfig: str, context: str | None) -> model.Policy:
+def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
     """Return the policy in the file `path` if there is one, otherwise the policy in the cluster.
 
     Raises UnreadableError or ClusterError.
     """
     if path:
         return read_file(path)
-    policy: model.Policy = pkgutil.resolve_name(_READ_CLUSTER)(kubeconfig, context)
+    policy: model.Policy = pkgutil.resolve_name(_READ_CLUSTER)(cluster)
     return policy
 
 
@@ -54,31 +55,38 @@ def require_valid(result: model.Policy | policy_reader.Rejected, source: str, fi
 
 def print_schema(_: argparse.Namespace) -> int:
     """Print the schema and return 0."""
-    formats.print_json(schema.build())  # always JSON, whatever -o is
+    formats.print_json(schema.build())
     return output.OK
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Return 0 for a valid policy, 1 for an invalid one. Raise UnreadableError for an unreadable file."""
-    text = output.read_text(arguments.file)
-    result = manifests.read(text)
-    errors = result.errors if isinstance(result, policy_reader.Rejected) else ()
-    if arguments.output == "json":
-        formats.print_json(
-            [
-                {"file": arguments.file, "line": error.line, "path": error.path, "message": error.message}
-                for error in errors
-            ]
-        )
-        return output.FINDINGS if errors else output.OK
-    for error in errors:
-        place = arguments.file if error.line is None else f"{arguments.file}:{error.line}"
+    """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file."""
+    results = [(file, manifests.read(output.read_text(file))) for file in options.find_files(arguments)]
+    if formats.is_document(arguments.output):
+        formats.print_document([_build_document(*result) for result in results], arguments.output)
+    else:
+        for file, result in results:
+            _print_result(file, result)
+    is_rejected = any(isinstance(result, policy_reader.Rejected) for _, result in results)
+    return output.FINDINGS if is_rejected else output.OK
+
+
+def _build_document(file: str, result: model.Policy | policy_reader.Rejected) -> Mapping[str, object]:
+    if isinstance(result, policy_reader.Rejected):
+        errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
+        return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors}
+    fabrics = list(result.document.fabrics)
+    return {"file": file, "valid": True, "digest": result.digest, "fabrics": fabrics, "errors": []}
+
+
+def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> None:
+    if not isinstance(result, policy_reader.Rejected):
+        fabrics = ", ".join(result.document.fabrics)
+        output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
+        return
+    for error in result.errors:
+        place = file if error.line is None else f"{file}:{error.line}"
         path = [(": ", ""), (error.path, "cyan")] if error.path else []
         output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
-    if isinstance(result, policy_reader.Rejected):
-        count = len(errors)
-        output.print_styled((f"{count} error{'' if count == 1 else 's'}: this policy would be rejected", "bold red"))
-        return output.FINDINGS
-    fabrics = ", ".join(result.document.fabrics)
-    output.print_styled((f"{arguments.file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
-    return output.OK
+    count = len(result.errors)
+    output.print_styled((f"{count} error{'' if count == 1 else 's'}: this policy would be rejected", "bold red"))

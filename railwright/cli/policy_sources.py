@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from railwright.cli import kubeconfig, output, policies
+from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, resources, watch_wire
 from railwright.cluster import policies as policy_reader
@@ -12,16 +12,12 @@ from railwright.fabric import names
 from railwright.fabric.policy import model
 
 
-def read_cluster(kubeconfig_path: str, context: str | None) -> model.Policy:
+def read_cluster(cluster: options.ClusterOptions) -> model.Policy:
     """Return the policy in the cluster. Raise UnreadableError or ClusterError."""
-    chosen = kubeconfig.choose(kubeconfig_path, "read the policy from a file: --policy FILE")
 
     async def fetch_once() -> model.Policy:
-        client = await clients.connect(chosen, context=context)
-        try:
+        async with cluster_access.connect(cluster, "read the policy from a file: --policy FILE") as client:
             return await fetch(client)
-        finally:
-            await client.close()
 
     return asyncio.run(fetch_once())
 

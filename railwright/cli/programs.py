@@ -12,9 +12,9 @@ class Program(NamedTuple):
 
 
 PROGRAMS: Mapping[str, Program] = {
-    "extender": Program("the scheduler extender server", "extender.__main__:main"),
+    "extender": Program("Run the scheduler extender.", "extender.__main__:main"),
     "preflight": Program(
-        "check that the rails of this container are ready for NCCL", "railwright.preflight.__main__:main"
+        "Check that the rails of this container are ready for NCCL.", "railwright.preflight.__main__:main"
     ),
-    "webhook": Program("the admission webhook server", "webhook.__main__:main"),
+    "webhook": Program("Run the admission webhook.", "webhook.__main__:main"),
 }

@@ -35,13 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = experiments.draw_jobs(experiment)
     if not any(not job.is_initial for job in jobs):
         raise output.UnreadableError("simulate: no job arrives within --days; raise --days or --load")
-    with _show_progress(len(jobs), len(policy_names), quiet=arguments.output == "json") as follow:
+    with _show_progress(len(jobs), len(policy_names), quiet=formats.is_document(arguments.output)) as follow:
         results = [
             experiments.run(experiment, policy, jobs, follow(number, policy))
             for number, policy in enumerate(policy_names)
         ]
-    if arguments.output == "json":
-        formats.print_json(build_document(experiment, results))
+    if formats.is_document(arguments.output):
+        formats.print_document(build_document(experiment, results), arguments.output)
     else:
         print_comparison(experiment, results)
     if draw is not None:
@@ -167,8 +167,8 @@ def _show_progress(jobs: int, runs: int, *, quiet: bool) -> Iterator[Callable[[i
 
 def _print_parameters(form: str) -> int:
     rows = parameters.table()
-    if form == "json":
-        formats.print_json(rows)
+    if formats.is_document(form):
+        formats.print_document(rows, form)
     else:
         print_rows(("parameter", "value", "source"), [(row.name, row.value, row.source) for row in rows])
     return output.OK
@@ -178,8 +178,9 @@ def _print_shapes(form: str) -> int:
     rows = [
         (name, sum(part.size for part in entry.parts), entry.source) for name, entry in cluster_specs.CATALOGUE.items()
     ]
-    if form == "json":
-        formats.print_json([{"name": name, "nodes": nodes, "source": source} for name, nodes, source in rows])
+    if formats.is_document(form):
+        documents = [{"name": name, "nodes": nodes, "source": source} for name, nodes, source in rows]
+        formats.print_document(documents, form)
     else:
         print_rows(("shape", "nodes", "source"), [(name, str(nodes), source) for name, nodes, source in rows])
     return output.OK

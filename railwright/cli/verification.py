@@ -6,12 +6,12 @@ The job and the report come from `railwright.fabric.verification`. Creates nothi
 import argparse
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import formats, output, policies, waiting
+from railwright.cli import formats, options, output, policies, waiting
 from railwright.fabric.verification import expectations, jobs, log_types, report
 
 # --- the job ----------------------------------------------------------------------------------------------
@@ -21,9 +21,9 @@ def print_manifest(arguments: argparse.Namespace) -> int:
     """Print the job and return 0. Raise UnreadableError for wrong options or an unreadable policy, or ClusterError."""
     if arguments.nodes < 1:
         raise output.UnreadableError(f"--nodes {arguments.nodes}: must be 1 or more")
-    policy = policies.read(arguments.policy, arguments.kubeconfig, arguments.context)
+    policy = policies.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
-    options = jobs.JobOptions(
+    job_options = jobs.JobOptions(
         fabric=fabric,
         nodes=arguments.nodes,
         kind=arguments.kind,
@@ -31,20 +31,21 @@ def print_manifest(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
         name=arguments.name,
     )
-    trees = jobs.build(policy.document, options)
-    if arguments.output == "json":
-        formats.print_json({"apiVersion": "v1", "kind": "List", "items": trees})
+    trees = jobs.build(policy.document, job_options)
+    if formats.is_document(arguments.output):
+        formats.print_document({"apiVersion": "v1", "kind": "List", "items": trees}, arguments.output)
         return output.OK
     if policy.document.fabrics[fabric].gpus_per_node is None:
         print(f"railwright: fabric {fabric} has no gpusPerNode: the job requests 8 GPUs of each node", file=sys.stderr)
-    sys.stdout.write(_format_jobs(trees, options))
+    sys.stdout.write(_format_jobs(trees, job_options))
     return output.OK
 
 
-def _format_jobs(trees: list[jobs.Tree], options: jobs.JobOptions) -> str:
+def _format_jobs(trees: list[jobs.Tree], job_options: jobs.JobOptions) -> str:
+    fabric = job_options.fabric
     return (
-        f"# An all-reduce over fabric {options.fabric}, {options.nodes} whole nodes. When it has run:\n"
-        f"#   {jobs.build_logs_command(options)} \\\n#     | railwright verify log - --fabric {options.fabric}\n"
+        f"# An all-reduce over fabric {fabric}, {job_options.nodes} whole nodes. When it has run:\n"
+        f"#   {jobs.build_logs_command(job_options)} \\\n#     | railwright verify log - --fabric {fabric}\n"
         f"{formats.format_documents(trees)}"
     )
 
@@ -57,13 +58,19 @@ def report_log(arguments: argparse.Namespace) -> int:
 
     Raises UnreadableError and ClusterError.
     """
-    if arguments.files.count("-") > 1:
+    paths = [*arguments.words, *arguments.filename]
+    if paths.count("-") > 1:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
     expected = _build_expectation(arguments)
-    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in arguments.files]
+    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
     with waiting.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
-    _FORMS[arguments.output](assessment)
+    if formats.is_document(arguments.output):
+        formats.print_document(assessment, arguments.output)
+    elif arguments.output == options.WIDE:
+        _print_pods(assessment, headers=not arguments.no_headers)
+    else:
+        _print_line(assessment)
     codes = {log_types.RDMA: output.OK, log_types.UNKNOWN: output.UNUSABLE}
     return codes.get(assessment.state, output.FINDINGS)
 
@@ -92,10 +99,10 @@ def _read_lines(file: BinaryIO) -> Iterator[str]:
 def _build_expectation(arguments: argparse.Namespace) -> log_types.Expected:
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
-    has_source = arguments.policy or arguments.kubeconfig or arguments.context
+    has_source = arguments.policy or options.get_cluster(arguments).is_given
     if not has_source and not (arguments.fabric and arguments.rails is None):
         return log_types.Expected(rails=arguments.rails)
-    policy = policies.read(arguments.policy, arguments.kubeconfig, arguments.context)
+    policy = policies.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
@@ -107,7 +114,7 @@ def _print_line(assessment: log_types.Report) -> None:
     output.print_styled((assessment.line, _STYLES[assessment.state]))
 
 
-def _print_pods(assessment: log_types.Report) -> None:
+def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
     _print_line(assessment)
     columns = (
         formats.Column("POD"),
@@ -130,12 +137,7 @@ def _print_pods(assessment: log_types.Report) -> None:
         )
         for pod in assessment.pods
     ]
-    formats.print_table(columns, rows)
+    formats.print_table(columns, rows, headers=headers)
 
 
-_FORMS: Mapping[str, Callable[[log_types.Report], None]] = {
-    "text": _print_line,
-    "wide": _print_pods,
-    "json": formats.print_json,
-}
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from railwright.cli import formats, kubeconfig, output
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, policies, resources, watch_wire
 from railwright.fabric import names, version
@@ -58,15 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
     versions = Versions(version.VERSION)
     try:
         if not arguments.client:
-            versions = asyncio.run(_read(arguments.kubeconfig, arguments.context))
+            versions = asyncio.run(_read(options.get_cluster(arguments)))
     finally:
         _show(versions, arguments.output)
     return output.OK
 
 
 def _show(versions: Versions, form: str) -> None:
-    if form == "json":
-        formats.print_json(versions)
+    if formats.is_document(form):
+        formats.print_document(versions, form)
         return
     for name in versions.__struct_fields__:
         value = getattr(versions, name)
@@ -74,14 +74,11 @@ def _show(versions: Versions, form: str) -> None:
             print(f"{name:<10}{output.visible(value or _NOT_INSTALLED)}")
 
 
-async def _read(path: str, context: str | None) -> Versions:
-    client = await clients.connect(kubeconfig.choose(path, _NO_CLUSTER), context=context)
-    try:
+async def _read(cluster: options.ClusterOptions) -> Versions:
+    async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
         webhook, extender, policy = await asyncio.gather(
             _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
         )
-    finally:
-        await client.close()
     return Versions(version.VERSION, webhook, extender, policy)
 
 

@@ -127,7 +127,7 @@ class Client:
                 account.host + path,
                 params=query,
                 data=body,
-                headers=headers,
+                headers=[*headers.items(), *account.impersonation.list_headers()],
                 timeout=timeout,
                 ssl=account.tls,
                 server_hostname=account.server_name,
@@ -168,9 +168,18 @@ class Client:
             raise
 
 
-async def connect(kubeconfig: str | None, *, context: str | None = None, call_seconds: float | None = None) -> Client:
-    """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError."""
-    return Client(await credentials.read(kubeconfig, context), call_seconds=call_seconds)
+async def connect(
+    kubeconfig: str | None,
+    *,
+    context: str | None = None,
+    call_seconds: float | None = None,
+    impersonation: credentials.Impersonation = credentials.NOBODY_ELSE,
+) -> Client:
+    """Return a client for the cluster of a kubeconfig, or of the pod this runs in. Raises ConfigurationError.
+
+    `call_seconds` limits each request: None for CALL_SECONDS, 0 for no limit.
+    """
+    return Client(await credentials.read(kubeconfig, context, impersonation), call_seconds=call_seconds)
 
 
 def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:

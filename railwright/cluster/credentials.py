@@ -9,7 +9,8 @@ import asyncio
 import os
 import pathlib
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from railwright.cluster import errors, kubernetes_library, tls
 
@@ -19,13 +20,33 @@ if TYPE_CHECKING:
 READ_SECONDS = 60.0  # for exec plugins: one that waits for input would block a server forever
 
 
+class Impersonation(NamedTuple):
+    """The user and groups to act as, with the right `impersonate`; "" and () for one's own account."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+
+    def list_headers(self) -> Sequence[tuple[str, str]]:
+        """Return the headers by which the API server impersonates; that of groups may occur several times."""
+        users = [("Impersonate-User", self.user)] if self.user else []
+        return [*users, *(("Impersonate-Group", group) for group in self.groups)]
+
+
+NOBODY_ELSE = Impersonation()
+
+
 class Account:
     """Address and credentials from a kubeconfig, or from the service account of this pod (`kubeconfig` None)."""
 
     def __init__(
-        self, kubeconfig: str | None, settings: "configuration.Configuration", context: str | None = None
+        self,
+        kubeconfig: str | None,
+        settings: "configuration.Configuration",
+        context: str | None = None,
+        impersonation: Impersonation = NOBODY_ELSE,
     ) -> None:
         self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
+        self.impersonation = impersonation  # its headers are not among `headers`, because one may repeat
         self.host = str(settings.host or "").rstrip("/")
         self.tls = _tls(settings)
         self.server_name: str | None = settings.tls_server_name  # set if the certificate has another name than the host
@@ -49,10 +70,12 @@ class Account:
 
     async def renew(self) -> "Account":
         """Return the reloaded account. Raises ConfigurationError."""
-        return await read(self._kubeconfig, self._context)
+        return await read(self._kubeconfig, self._context, self.impersonation)
 
 
-async def read(kubeconfig: str | None, context: str | None = None) -> Account:
+async def read(
+    kubeconfig: str | None, context: str | None = None, impersonation: Impersonation = NOBODY_ELSE
+) -> Account:
     """Read the account of a kubeconfig in its current or the given context, or of the pod this runs in.
 
     Raises ConfigurationError.
@@ -74,7 +97,7 @@ async def read(kubeconfig: str | None, context: str | None = None) -> Account:
             async with asyncio.timeout(READ_SECONDS):
                 await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
             kubeconfig_faults.check(kubeconfig, context)
-        return Account(kubeconfig, settings, context)
+        return Account(kubeconfig, settings, context, impersonation)
     except errors.ConfigurationError:
         raise
     except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions

@@ -125,10 +125,15 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     watches: Sequence[WatchSpec],
     restarted: Restarted,
     skipped: Skipped = lambda _: None,
+    client: clients.Client | None = None,
 ) -> Sources:
-    """Return the sources for these options. Nothing runs until the caller runs `tasks`. Raises ClusterError."""
+    """Return the sources for these options. Nothing runs until the caller runs `tasks`. Raises ClusterError.
+
+    `client` is used in place of a new one for `kubeconfig`.
+    """
     offline = snapshot is not None
-    client = None if offline else await clients.connect(kubeconfig)
+    if client is None and not offline:
+        client = await clients.connect(kubeconfig)
     sources = Sources(policies.PolicyStore(), client)
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)

@@ -109,7 +109,7 @@ def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys):
     [
         (("--context", "elsewhere"), "elsewhere"),
         (("--wait", "soon"), "give seconds"),
-        (("-o", "yaml"), "invalid choice"),
+        (("-o", "table"), "invalid choice"),
     ],
 )
 def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, options, words):

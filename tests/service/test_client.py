@@ -11,7 +11,7 @@ from bare_certificates import key_pem, make, pem
 from cryptography import x509
 
 from certs import issue
-from railwright.cli import output
+from railwright.cli import options, output
 from railwright.cli.explanation import extender_client
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -129,6 +129,8 @@ async def test_the_file_of_a_users_option_ca_is_believed_likewise(tmp_path):
     leaf, key = make("extender", AUTHORITY)
     (tmp_path / "ca.crt").write_bytes(pem(AUTHORITY[0]))
     async with serving_pem(tmp_path, pem(leaf) + key_pem(key)) as port:
-        way = extender_client.Target(f"https://127.0.0.1:{port}", "", "", str(tmp_path / "ca.crt"), "")
+        way = extender_client.Target(
+            f"https://127.0.0.1:{port}", "", "", str(tmp_path / "ca.crt"), options.ClusterOptions()
+        )
         with pytest.raises(output.UnreadableError, match="status 404"):
             await asyncio.to_thread(extender_client.fetch_explanation, "prod", "worker-0", way)

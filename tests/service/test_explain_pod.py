@@ -172,8 +172,8 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "NAMESPACE/NAME"),
-        (("a/b/c",), "NAMESPACE/NAME"),
+        ((), "pod/NAME -n NAMESPACE"),
+        (("a/b/c",), "pod/NAME -n NAMESPACE"),
         (("a/b", "-n", "c"), "another namespace"),
         (("a/b", "--policy", "p"), "--policy: only for `explain FILE`"),
         (("--extender", "http://192.0.2.1:1", "--token", "t", "a/b"), "unencrypted"),

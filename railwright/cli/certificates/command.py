@@ -12,7 +12,7 @@ from typing import Any
 
 from certs import admission, bundle, files, installation, inventory, rotation, rotator, schedules, trust
 from certs import issue as issuance
-from railwright.cli import formats, kubeconfig, output
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
 
@@ -53,11 +53,8 @@ def _run(action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arg
 
 async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     """Write the files that have changed into --out. Raises ValueError where the cluster has no such certificates."""
-    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
-    try:
+    async with cluster_access.connect(options.get_cluster(arguments)) as client:
         state = await installation.read_state(client, arguments.namespace, (inventory.CA, *inventory.CLIENTS), ())
-    finally:
-        await client.close()
     pairs = {name: pair for name, pair in state.pairs.items() if name in inventory.CLIENTS}
     if missing := [inventory.SECRETS[name] for name in inventory.CLIENTS if name not in pairs]:
         raise ValueError(
@@ -80,8 +77,8 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
         if not path.exists() or path.read_text() != text:
             files.replace(path, text.encode(), files.CERTIFICATE_MODE)
             changed.append(name)
-    if arguments.output == "json":
-        formats.print_json({"out": str(out), "changed": changed, "users": users})
+    if formats.is_document(arguments.output):
+        formats.print_document({"out": str(out), "changed": changed, "users": users}, arguments.output)
     else:
         print(f"{out}: {', '.join(changed) if changed else 'nothing'} changed")
     return output.OK
@@ -114,8 +111,7 @@ async def rotate_once(arguments: argparse.Namespace) -> int:
 
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
-    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
-    try:
+    async with cluster_access.connect(options.get_cluster(arguments)) as client:
         active_rotator = build_rotator(arguments, client)
         steps: list[rotation.Step] = []
         renew_ca, conflicts = arguments.renew_ca, 0
@@ -135,8 +131,6 @@ async def rotate_once(arguments: argparse.Namespace) -> int:
                 await asyncio.sleep(_POLL_SECONDS)
             else:
                 return _report_rotation(arguments, steps, result, active_rotator.state)
-    finally:
-        await client.close()
 
 
 def _report_rotation(
@@ -147,10 +141,11 @@ def _report_rotation(
 ) -> int:
     configurations = state.configurations if state else {}
     missing = [kind for kind, document in configurations.items() if document is None]
-    if arguments.output == "json":
+    if formats.is_document(arguments.output):
         rows = [{"step": step.action.value, "reason": step.reason, "certificates": step.names} for step in steps]
         next_step = {"at": wait.until.isoformat(), "reason": wait.reason}
-        formats.print_json({"namespace": arguments.namespace, "steps": rows, "next": next_step, "missing": missing})
+        document = {"namespace": arguments.namespace, "steps": rows, "next": next_step, "missing": missing}
+        formats.print_document(document, arguments.output)
     else:
         print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
     print_missing(missing)
@@ -158,7 +153,7 @@ def _report_rotation(
 
 
 def _print_step(arguments: argparse.Namespace, step: rotation.Step) -> None:
-    if arguments.output != "json":
+    if not formats.is_document(arguments.output):
         print(f"{step.action}: {step.reason}", flush=True)
 
 
@@ -174,14 +169,11 @@ async def issue_missing(arguments: argparse.Namespace) -> int:
         _write_files(arguments.out, issued)
         return _report(arguments, issued, ())
     hosts = inventory.list_hosts("webhook", arguments.namespace, arguments.host)
-    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
-    try:
+    async with cluster_access.connect(options.get_cluster(arguments)) as client:
         state = await installation.read_state(client, arguments.namespace, _SECRETS, hosts)
         issued = _assemble(_merge(on_disk, state.pairs, arguments.out), arguments)
         pem = await installation.write_pairs(client, state, {name: item.pair for name, item in issued.items()})
         updates = await installation.fill_bundles(client, state, pem)
-    finally:
-        await client.close()
     if arguments.out:
         _write_files(arguments.out, issued)
     return _report(arguments, issued, updates)
@@ -240,8 +232,8 @@ def _report(
     updates: Sequence[installation.BundleUpdate],
 ) -> int:
     missing = [update.kind for update in updates if not update.exists]
-    if arguments.output == "json":
-        formats.print_json(_build_document(arguments, issued, updates))
+    if formats.is_document(arguments.output):
+        formats.print_document(_build_document(arguments, issued, updates), arguments.output)
     else:
         for name, item in issued.items():
             print(f"{name:9} {'kept' if item.reused else 'issued':7} until {item.not_after:%Y-%m-%d}")

@@ -17,7 +17,7 @@ from cryptography import x509
 from prometheus_client import exposition, registry
 
 from certs import installation, rotation, rotator
-from railwright.cli import kubeconfig, output
+from railwright.cli import cluster_access, options, output
 from railwright.cli.certificates import command
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
@@ -89,12 +89,9 @@ async def watch(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
-    client = await clients.connect(kubeconfig.choose(arguments.kubeconfig))
-    try:
+    async with cluster_access.connect(options.get_cluster(arguments)) as client:
         watcher = Watcher(arguments, client, command.build_rotator(arguments, client))
         return await watcher.run(listen)
-    finally:
-        await client.close()
 
 
 def compute_pause(every: float, failures: int) -> float:

@@ -14,7 +14,7 @@ from rich import console, live
 from rich.console import Group
 from rich.text import Text
 
-from railwright.cli import formats, kubeconfig, output
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cli.checking import (
     admission,
     certificates,
@@ -57,10 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _check(arguments: argparse.Namespace) -> int:
-    client = await clients.connect(
-        kubeconfig.choose(arguments.kubeconfig), context=arguments.context, call_seconds=_CALL_SECONDS
-    )
-    try:
+    cluster = options.get_cluster(arguments)
+    async with cluster_access.connect(cluster, call_seconds=_CALL_SECONDS) as client:
 
         async def run_checks() -> tuple[check_rows.Result, ...]:
             snapshot = await reader.read_cluster(
@@ -73,8 +71,6 @@ async def _check(arguments: argparse.Namespace) -> int:
             return check_rows.run_checks(GROUPS, snapshot, before=arguments.pre)
 
         results = await _run_until_passed(run_checks, arguments)
-    finally:
-        await client.close()
     code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     _print_results(arguments, results, client, good=code == output.OK)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
@@ -123,15 +119,15 @@ async def _run_until_passed(
 def _print_results(
     arguments: argparse.Namespace, results: Sequence[check_rows.Result], client: clients.Client, *, good: bool
 ) -> None:
-    if arguments.output == "json":
-        formats.print_json(
-            build_document(
-                results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=good
-            )
+    is_document = formats.is_document(arguments.output)
+    if is_document:
+        document = build_document(
+            results, server=client.host, namespace=arguments.namespace, version=version.VERSION, good=good
         )
-    if arguments.output == "json" and not arguments.svg:
+        formats.print_document(document, arguments.output)
+    if is_document and not arguments.svg:
         return
-    file = io.StringIO() if arguments.output == "json" else None  # only the SVG is needed
+    file = io.StringIO() if is_document else None  # only the SVG is needed
     screen = console.Console(record=bool(arguments.svg), highlight=False, file=file)
     if arguments.svg or not screen.is_terminal:
         screen.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH

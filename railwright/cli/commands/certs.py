@@ -5,18 +5,17 @@ import datetime as dt
 import pathlib
 
 from certs import schedules
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 from railwright.fabric import names
 
-HELP = "issue and rotate the certificates of the servers and their clients"
-EXAMPLE = "railwright certs issue --secrets"
+HELP = "Issue and rotate the certificates of the servers and their clients."
 SCHEDULE_OPTIONS = {
-    "ca": ("--ca-lifetime", "validity of a CA; the next one is created when a third is left"),
-    "serving": ("--serving-lifetime", "validity of the servers' certificates; renewed when a third is left"),
-    "client": ("--client-lifetime", "validity of client certificates"),
-    "overlap": ("--overlap", "time for which both CAs are trusted before the new one is used, and again after"),
-    "settle": ("--settle", "time from a change of a caBundle until every API server has read it"),
-    "propagation": ("--propagation", "time from a change of a Secret until every server presents it"),
+    "ca": ("--ca-lifetime", "Validity of a CA; the next one is created when a third is left"),
+    "serving": ("--serving-lifetime", "Validity of the servers' certificates; renewed when a third is left"),
+    "client": ("--client-lifetime", "Validity of client certificates"),
+    "overlap": ("--overlap", "Time for which both CAs are trusted before the new one is used, and again after"),
+    "settle": ("--settle", "Time from a change of a caBundle until every API server has read it"),
+    "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
 }
 _DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
 _DAYS_SERVING = 365
@@ -30,55 +29,62 @@ def configure(parser: parsers.Parser) -> None:
     _configure_issue(
         parser.add_command(
             "issue",
-            "issue missing and expiring certificates; keep valid ones",
+            "Issue missing and expiring certificates; keep valid ones.",
             run="railwright.cli.certificates.command:issue",
+            examples=("railwright certs issue --out certs", "railwright certs issue --secrets"),
         )
     )
     _configure_rotate(
         parser.add_command(
             "rotate",
-            "renew the CA and the certificates in the cluster",
+            "Renew the CA and the certificates in the cluster.",
             run="railwright.cli.certificates.command:rotate",
+            examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
         )
     )
     _configure_clients(
         parser.add_command(
             "admission-config",
-            "write the files by which the API server and kube-scheduler authenticate",
+            "Write the files by which the API server and kube-scheduler authenticate.",
             run="railwright.cli.certificates.command:write_admission_configuration",
+            examples=(
+                "railwright certs admission-config --out admission",
+                "railwright certs admission-config --out admission --directory /etc/kubernetes/admission",
+            ),
         )
     )
 
 
 def _configure_issue(parser: parsers.Parser) -> None:
     parser.add_argument(
-        "--out", type=pathlib.Path, metavar="DIR", help="write the files of CA, webhook, extender and client"
+        "--out", type=pathlib.Path, metavar="DIR", help="Write the files of CA, webhook, extender and client."
     )
-    parser.add_argument("--secrets", action="store_true", help="write Secrets and caBundle in the cluster")
+    parser.add_argument("--secrets", action="store_true", help="Write Secrets and caBundle in the cluster.")
     _configure_cluster(parser)
     parser.add_argument(
-        "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
+        "--host", action="append", default=[], metavar="H", help="Additional DNS name or IP address of the servers."
     )
     parser.add_argument(
         "--days",
         type=_parse_days,
+        metavar="N",
         default=_DAYS_SERVING,
-        help="serving certificate lifetime in days (default %(default)s)",
+        help="Serving certificate lifetime in days (default: %(default)s).",
     )
     parser.add_argument(
-        "--ca-days", type=_parse_days, default=_DAYS_CA, help="CA lifetime in days (default %(default)s)"
+        "--ca-days", type=_parse_days, metavar="N", default=_DAYS_CA, help="CA lifetime in days (default: %(default)s)."
     )
 
 
 def _configure_rotate(parser: parsers.Parser) -> None:
-    parser.add_argument("--watch", action="store_true", help="repeat until stopped; of several replicas one is active")
+    parser.add_argument("--watch", action="store_true", help="Repeat until stopped; of several replicas one is active.")
     parser.add_argument(
-        "--clients", action="store_true", help="also issue client certificates for the API server and kube-scheduler"
+        "--clients", action="store_true", help="Also issue client certificates for the API server and kube-scheduler."
     )
-    parser.add_argument("--renew-ca", action="store_true", help="start replacing the CA now")
+    parser.add_argument("--renew-ca", action="store_true", help="Start replacing the CA now.")
     _configure_cluster(parser)
     parser.add_argument(
-        "--host", action="append", default=[], metavar="H", help="additional DNS name or IP address of the servers"
+        "--host", action="append", default=[], metavar="H", help="Additional DNS name or IP address of the servers."
     )
     for name, (flag, text) in SCHEDULE_OPTIONS.items():
         default = getattr(schedules.Schedule(), name)
@@ -88,52 +94,51 @@ def _configure_rotate(parser: parsers.Parser) -> None:
             type=parse_duration,
             default=default,
             metavar="TIME",
-            help=f"{text} (default {format_duration(default)})",
+            help=f"{text} (default: {format_duration(default)}).",
         )
     parser.add_argument(
         "--every",
         type=parse_duration,
         default=dt.timedelta(seconds=3),
         metavar="TIME",
-        help="time between checks (default 3s)",
+        help="Time between checks (default: 3s).",
     )
     parser.add_argument(
-        "--lease", default="railwright-certs", metavar="NAME", help="name of the Lease (default %(default)s)"
+        "--lease", default="railwright-certs", metavar="NAME", help="Name of the Lease (default: %(default)s)."
     )
     parser.add_argument(
-        "--identity", metavar="NAME", help="identity of this replica in the Lease (default: the host name)"
+        "--identity", metavar="NAME", help="Identity of this replica in the Lease (default: the host name)."
     )
     parser.add_argument(
         "--ops-listen",
         default=":8080",
         metavar="HOST:PORT",
-        help="address of probes and metrics (default :8080)",
+        help="Address of probes and metrics (default: :8080).",
     )
 
 
 def _configure_clients(parser: parsers.Parser) -> None:
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="directory to write to")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="Directory to write to.")
     parser.add_argument(
         "--directory",
         default="/etc/kubernetes/railwright",
         metavar="DIR",
-        help="directory of these files on the API server's host (default %(default)s)",
+        help="Directory of these files on the API server's host (default: %(default)s).",
     )
     parser.add_argument(
         "--user",
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="host and port of a webhook that is registered by URL; repeatable",
+        help="Host and port of a webhook that is registered by URL; repeatable.",
     )
     _configure_cluster(parser)
 
 
 def _configure_cluster(parser: parsers.Parser) -> None:
-    parser.add_argument(
-        "--namespace", default=names.NAMESPACE, help="namespace of Services and Secrets (default %(default)s)"
-    )
-    parsers.add_kubeconfig(parser)
+    options.add_namespace(parser, "Namespace of Services and Secrets (default: %(default)s).", names.NAMESPACE)
+    options.add_output(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))
 
 
 def _parse_days(text: str) -> int:

@@ -3,11 +3,11 @@
 import argparse
 import pathlib
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 from railwright.fabric import names
 
-HELP = "verify an installation: certificates, webhook configurations, policy, networks, nodes; each failure has a fix"
-EXAMPLE = "kubectl railwright check --wait"
+HELP = "Verify an installation, and show a fix for each failed check."
+EXAMPLES = ("railwright check", "railwright check --pre")
 RUN = "railwright.cli.checking.command:run"
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _MAX_WAIT = 86400.0  # seconds: a day
@@ -15,23 +15,19 @@ _MAX_WAIT = 86400.0  # seconds: a day
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    parsers.add_kubeconfig(parser)
-    parsers.add_context(parser)
-    parser.add_argument(
-        "-n", "--namespace", default=names.NAMESPACE, help="namespace of the installation (default: %(default)s)"
-    )
+    options.add_namespace(parser, "Namespace of the installation (default: %(default)s).", names.NAMESPACE)
     parser.add_argument(
         "--namespace-for-probe",
         metavar="NAME",
         default="",
-        help="namespace of the dry-run pod (default: the first namespace that may use the fabric)",
+        help="Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
     )
-    parser.add_argument("--pre", action="store_true", help="before installing: check the prerequisites")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
+    parser.add_argument("--pre", action="store_true", help="Check the prerequisites, before installing.")
+    parser.add_argument("--strict", action="store_true", help="Exit with 1 for warnings too.")
     parser.add_argument(
         "--allow-unread",
         action="store_true",
-        help="do not exit with 2 if checks were skipped because you may not read their objects",
+        help="Do not exit with 2 if checks were skipped because you may not read their objects.",
     )
     parser.add_argument(
         "--wait",
@@ -40,10 +36,11 @@ def configure(parser: parsers.Parser) -> None:
         nargs="?",
         const=_DEFAULT_WAIT,
         default=0.0,
-        help=f"repeat until no check fails, for at most this long (default {_DEFAULT_WAIT:g})",
+        help=f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
     )
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="also write the output as SVG")
-    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="output format")
+    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="Also write the output as SVG.")
+    options.add_output(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))
 
 
 def _parse_seconds(text: str) -> float:

@@ -2,11 +2,14 @@
 
 from railwright.cli import parsers
 
-HELP = "print the script for TAB completion in bash, zsh or fish"
-EXAMPLE = "source <(railwright completion bash)"
+HELP = "Print the script for TAB completion in bash, zsh or fish."
+EXAMPLES = (
+    "source <(railwright completion bash)",
+    "railwright completion fish > ~/.config/fish/completions/railwright.fish",
+)
 RUN = "railwright.cli.completion:print_script"
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Shell to print the script for.")

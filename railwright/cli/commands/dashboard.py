@@ -1,11 +1,9 @@
 """`railwright dashboard`: serves a page on this machine with the fabrics, gangs and recent admissions."""
 
-import pathlib
+from railwright.cli import options, parsers
 
-from railwright.cli import parsers
-
-HELP = "serve a live page with the fabrics, gangs and recent admissions on this machine"
-EXAMPLE = "railwright dashboard --open"
+HELP = "Serve a live page with the fabrics, gangs and recent admissions on this machine."
+EXAMPLES = ("railwright dashboard --open", "railwright dashboard --snapshot snapshot.yaml --policy policy.yaml")
 RUN = "railwright.cli.dashboard:run"
 
 
@@ -15,13 +13,9 @@ def configure(parser: parsers.Parser) -> None:
         "--listen",
         metavar="HOST:PORT",
         default="127.0.0.1:0",
-        help="address to listen on, loopback only (default: %(default)s)",
+        help="Address to listen on, loopback only (default: %(default)s).",
     )
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parsers.add_kubeconfig(parser)
-    parser.add_argument(
-        "--snapshot", metavar="FILE", type=pathlib.Path, help="read objects from a file; reload it when it changes"
-    )
-    parser.add_argument(
-        "--policy", metavar="FILE", type=pathlib.Path, help="read the policy from a file; reload it when it changes"
-    )
+    parser.add_argument("--open", action="store_true", help="Open the page in a browser.")
+    options.add_snapshot(parser)
+    options.add_policy(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))

@@ -1,20 +1,24 @@
 """`railwright fabric`: shows the spines, leaves and nodes of each fabric with their free, busy and dead rails."""
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 
-HELP = "show spines, leaves and nodes of each fabric, with their free, busy and dead rails"
-EXAMPLE = "kubectl railwright fabric --dead"
+HELP = "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails."
+EXAMPLES = ("railwright fabric", "railwright fabric --dead -o wide")
 RUN = "railwright.cli.overview_tables:show_fabrics"
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="fabric to show (default: all)")
+    parser.add_argument("name", metavar="FABRIC", nargs="?", default="", help="Fabric to show (default: all).")
     parser.add_argument(
-        "--nodes", action="store_true", help="show a row for each node, even of fabrics with more than 64"
+        "--nodes", action="store_true", help="Show a row for each node, even of fabrics with more than 64."
     )
-    parser.add_argument("--leaves", action="store_true", help="show no rows for nodes")
+    parser.add_argument("--leaves", action="store_true", help="Show no rows for nodes.")
     parser.add_argument(
-        "--dead", action="store_true", help="show only nodes that are not ready or have a dead or degraded rail"
+        "--dead", action="store_true", help="Show only nodes that are not ready or have a dead or degraded rail."
     )
-    parsers.add_cluster_view(parser)
+    options.add_output(parser, options.WIDE, options.NAME)
+    options.add_no_headers(parser)
+    options.add_snapshot(parser)
+    options.add_policy(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))

@@ -1,20 +1,22 @@
 """`railwright gangs`: shows for each gang how many pods are placed, how good the placement is, and why it waits."""
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 
-HELP = "show gangs: size, placed pods, leaves, bandwidth compared with the best possible, and why they wait"
-EXAMPLE = "kubectl railwright gangs -n prod -o wide"
+HELP = "List gangs: placed pods, leaves, bandwidth compared with the best possible, and why they wait."
+EXAMPLES = ("railwright gangs -n prod -o wide", "railwright gangs --waiting")
 RUN = "railwright.cli.overview_tables:show_gangs"
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
+    options.add_namespace(parser, "Show gangs of one namespace (default: all namespaces).")
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", default="", help="show gangs of one namespace (default: all)"
+        "-A", "--all-namespaces", action="store_true", help="Show gangs of all namespaces (the default)."
     )
-    parser.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="show gangs of all namespaces (the default)"
-    )
-    parser.add_argument("--fabric", metavar="NAME", default="", help="show gangs of one fabric")
-    parser.add_argument("--waiting", action="store_true", help="show only gangs that are not fully placed")
-    parsers.add_cluster_view(parser)
+    parser.add_argument("--fabric", metavar="NAME", default="", help="Show gangs of one fabric.")
+    parser.add_argument("--waiting", action="store_true", help="Show only gangs that are not fully placed.")
+    options.add_output(parser, options.WIDE, options.NAME)
+    options.add_no_headers(parser)
+    options.add_snapshot(parser)
+    options.add_policy(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))

@@ -1,20 +1,19 @@
-"""`railwright lint FILE...`: checks NCCL settings in manifests and nccl.conf files; prints text, JSON or SARIF."""
+"""`railwright lint FILE...`: checks NCCL settings in manifests and nccl.conf files; prints documents or SARIF."""
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 
-HELP = "check NCCL settings in manifests and nccl.conf files"
-EXAMPLE = "railwright lint job.yaml --policy policy.yaml"
+HELP = "Check NCCL settings in manifests and nccl.conf files."
+EXAMPLES = ("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o sarif")
 RUN = "railwright.cli.linting:run"
+SARIF = "sarif"
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
+    options.add_files(parser, "Manifest of any workload, or nccl.conf file.", instead="--rules")
     parser.add_argument(
-        "files", metavar="FILE", nargs="*", help="manifest of any workload, or nccl.conf file; - for standard input"
+        "--policy", metavar="FILE", help="Policy or its ConfigMap; enables the rules that need the fabric."
     )
-    parser.add_argument(
-        "--policy", metavar="FILE", help="policy or its ConfigMap; enables the rules that need the fabric"
-    )
-    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5")
-    parser.add_argument("--rules", action="store_true", help="list the rules and exit")
-    parser.add_argument("-o", "--output", choices=["text", "json", "sarif"], default="text", help="output format")
+    parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5.")
+    parser.add_argument("--rules", action="store_true", help="List the rules.")
+    options.add_output(parser, SARIF)

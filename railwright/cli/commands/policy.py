@@ -1,9 +1,8 @@
 """`railwright policy validate|schema`: validates a policy, or prints its JSON Schema for editors."""
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 
-HELP = "validate a policy, or print its JSON Schema"
-EXAMPLE = "railwright policy validate policy.yaml"
+HELP = "Validate a policy, or print its JSON Schema."
 
 
 def configure(parser: parsers.Parser) -> None:
@@ -11,14 +10,15 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_choice("action", "ACTION")
     validate = parser.add_command(
         "validate",
-        "print all errors of a policy or its ConfigMap, with line numbers",
+        "Print all errors of a policy or its ConfigMap, with line numbers.",
         run="railwright.cli.policies:validate",
+        examples=("railwright policy validate policy.yaml", "railwright policy validate -o json -f policy.yaml"),
     )
-    validate.add_argument(
-        "file", metavar="FILE", help="policy, or the ConfigMap that contains it; - for standard input"
-    )
+    options.add_files(validate, "Policy, or the ConfigMap that contains it.")
+    options.add_output(validate)
     parser.add_command(
         "schema",
-        "print the JSON Schema of the policy, for editors",
+        "Print the JSON Schema of the policy, for editors.",
         run="railwright.cli.policies:print_schema",
+        examples=("railwright policy schema", "railwright policy schema > policy.schema.json"),
     )

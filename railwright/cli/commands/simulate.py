@@ -2,10 +2,10 @@
 
 import pathlib
 
-from railwright.cli import parsers
+from railwright.cli import options, parsers
 
-HELP = "place a job stream on a cluster with and without railwright, and compare the modelled bandwidth"
-EXAMPLE = "railwright simulate --shape coreweave --jobs 500"
+HELP = "Place a job stream on a cluster with and without railwright, and compare the modelled bandwidth."
+EXAMPLES = ("railwright simulate --shapes", "railwright simulate --shape lingjun --jobs 60 --policies none,railwright")
 RUN = "railwright.cli.simulation:run"
 DEFAULT_JOBS = 5000
 OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equal bandwidth
@@ -13,53 +13,54 @@ OVERSUBSCRIPTION = 7.0  # of published clusters: at 1:1 all placements have equa
 
 def configure(parser: parsers.Parser) -> None:
     """Add the options."""
-    parser.add_argument("--shape", default="coreweave", help="published cluster, see --shapes (default: %(default)s)")
-    parser.add_argument("--shapes", action="store_true", help="list the published clusters with their sources and exit")
+    parser.add_argument("--shape", default="coreweave", help="Published cluster, see --shapes (default: %(default)s).")
+    parser.add_argument("--shapes", action="store_true", help="List the published clusters with their sources.")
     parser.add_argument(
-        "--parameters", action="store_true", help="list the parameters of the model with their sources and exit"
+        "--parameters", action="store_true", help="List the parameters of the model with their sources."
     )
     parser.add_argument(
-        "--nodes", metavar="FILE", help="nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy"
+        "--nodes", metavar="FILE", help="Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy."
     )
-    parser.add_argument("--policy", metavar="FILE", help="policy for --nodes, or its ConfigMap")
+    parser.add_argument("--policy", metavar="FILE", help="Policy for --nodes, or its ConfigMap.")
     parser.add_argument(
-        "--stream", default="seren", help="job trace: seren, kalos, helios or philly (default: %(default)s)"
+        "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
     )
     parser.add_argument(
         "--load",
         default="0.9",
-        help="requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate",
+        help="Requested GPU time as a fraction of the cluster's, or `published` for the published arrival rate.",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help=f"stop after N jobs (default: {DEFAULT_JOBS})")
-    parser.add_argument("--days", type=float, metavar="DAYS", help="stop after this many simulated days")
+    parser.add_argument("--jobs", type=int, metavar="N", help=f"Stop after N jobs (default: {DEFAULT_JOBS}).")
+    parser.add_argument("--days", type=float, metavar="DAYS", help="Stop after this many simulated days.")
     parser.add_argument(
         "--oversubscription",
         metavar="RATIO[,RATIO]",
-        help="oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
-        f"(default: {OVERSUBSCRIPTION:g}; with --nodes: the policy's)",
+        help="Oversubscription of the uplinks of each domain level, leaf first; at 1 all placements are equal "
+        f"(default: {OVERSUBSCRIPTION:g}; with --nodes: the policy's).",
     )
     parser.add_argument(
         "--scheduler",
         choices=["volcano", "kube"],
         default="volcano",
-        help="scheduler to simulate (default: %(default)s)",
+        help="Scheduler to simulate (default: %(default)s).",
     )
     parser.add_argument(
         "--sample",
         choices=["all", "default"],
         default="all",
-        help="nodes the scheduler scores: all, or its default sample",
+        help="Nodes the scheduler scores: all, or its default sample.",
     )
     parser.add_argument(
-        "--policies", metavar="NAME[,NAME]", default="", help="placement policies to compare (default: all)"
+        "--policies", metavar="NAME[,NAME]", default="", help="Placement policies to compare (default: all)."
     )
     parser.add_argument(
-        "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)"
+        "--pod-gpus", type=int, choices=[1, 2, 4, 8], default=8, help="GPUs per pod of a gang (default: %(default)s)."
     )
     parser.add_argument(
         "--no-reports",
         action="store_true",
-        help="simulate without NodeResourceTopology objects: NUMA nodes come from node shapes",
+        help="Simulate without NodeResourceTopology objects: NUMA nodes come from node shapes.",
     )
-    parser.add_argument("--seed", type=int, default=1, help="random seed of the jobs (default: %(default)s)")
-    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="also write plots as PNG and SVG files to DIR")
+    parser.add_argument("--seed", type=int, default=1, help="Random seed of the jobs (default: %(default)s).")
+    parser.add_argument("--plot", metavar="DIR", type=pathlib.Path, help="Also write plots as PNG and SVG to DIR.")
+    options.add_output(parser)

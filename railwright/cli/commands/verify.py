@@ -1,9 +1,10 @@
 """`railwright verify`: prints a small job for a fabric, and reports from its log whether RDMA ran on every rail."""
 
-from railwright.cli import parsers
+import argparse
 
-HELP = "print a job that tests a fabric, and read from its log whether RDMA ran on every rail"
-EXAMPLE = "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -"
+from railwright.cli import options, parsers
+
+HELP = "Print a job that tests a fabric, and read from its log whether RDMA ran on every rail."
 _KINDS = ("mpijob", "pytorchjob", "volcano", "job")
 _DEFAULT_NODES = 2  # one node never uses its rails
 
@@ -14,17 +15,23 @@ def configure(parser: parsers.Parser) -> None:
     _configure_manifest(
         parser.add_command(
             "manifest",
-            "print the job; nothing is created",
+            "Print the job; create nothing.",
             run="railwright.cli.verification:print_manifest",
-            example="railwright verify manifest --fabric roce --policy policy.yaml | kubectl create -f -",
+            examples=(
+                "railwright verify manifest --fabric roce | kubectl create -f -",
+                "railwright verify manifest --fabric roce --policy policy.yaml --kind job -n prod",
+            ),
         )
     )
     _configure_log(
         parser.add_command(
             "log",
-            "report in one line what a log of NCCL shows",
+            "Report in one line what a log of NCCL shows.",
             run="railwright.cli.verification:report_log",
-            example=EXAMPLE,
+            examples=(
+                "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -",
+                "railwright verify log nccl.log -o wide",
+            ),
         )
     )
 
@@ -32,36 +39,44 @@ def configure(parser: parsers.Parser) -> None:
 def _configure_manifest(parser: parsers.Parser) -> None:
     _add_policy_options(parser)
     parser.add_argument(
-        "--nodes", type=int, default=_DEFAULT_NODES, metavar="N", help="pods, one on each node (default: 2)"
+        "--nodes", type=int, default=_DEFAULT_NODES, metavar="N", help="Pods, one on each node (default: 2)."
     )
-    parser.add_argument("--kind", choices=_KINDS, default=_KINDS[0], help="kind of the job (default: %(default)s)")
-    parser.add_argument("--image", default="", help="image with NCCL and the test (default: a published one)")
-    parser.add_argument("-n", "--namespace", default="default", help="namespace of the job (default: %(default)s)")
-    parser.add_argument("--name", default="railwright-verify", help="name of the job (default: %(default)s)")
+    parser.add_argument("--kind", choices=_KINDS, default=_KINDS[0], help="Kind of the job (default: %(default)s).")
+    parser.add_argument("--image", default="", help="Image with NCCL and the test (default: a published one).")
+    options.add_namespace(parser, "Namespace of the job (default: %(default)s).", "default")
+    parser.add_argument("--name", default="railwright-verify", help="Name of the job (default: %(default)s).")
+    options.add_output(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))
 
 
 def _configure_log(parser: parsers.Parser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="logs of all pods, in one or many; - = standard input")
+    parser.add_argument(
+        "words", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
+    )
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", action="append", default=[], help="The same as FILE; repeatable."
+    )
+    parser.requirements.append(_find_problem)
     _add_policy_options(parser)
     parser.add_argument(
         "--rails",
         type=int,
         metavar="N",
-        help="rails that each pod should use (default: those of the policy, otherwise the most that a pod opened)",
+        help="Rails that each pod should use (default: those of the policy, otherwise the most that a pod opened).",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["text", "wide", "json"],
-        default="text",
-        help="output format; wide has a row for each pod",
+    options.add_output(parser, options.WIDE)
+    options.add_no_headers(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))
+
+
+def _find_problem(arguments: argparse.Namespace) -> str:
+    return (
+        ""
+        if arguments.words or arguments.filename
+        else "the following arguments are required: FILE, or - for standard input"
     )
 
 
-def _add_policy_options(parser: parsers.Parser) -> None:
-    parser.add_argument("--fabric", metavar="NAME", default="", help="fabric (default: the policy's defaultFabric)")
-    parser.add_argument("--policy", metavar="FILE", help="file with the policy or its ConfigMap")
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", default="", help="cluster to read the policy from, without --policy"
-    )
-    parsers.add_context(parser)
+def _add_policy_options(parser: parsers.Options) -> None:
+    parser.add_argument("--fabric", metavar="NAME", default="", help="Fabric (default: the policy's defaultFabric).")
+    options.add_policy(parser)

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import difflib
 import io
-import json
 import pathlib
 import signal
 import sys
@@ -23,7 +22,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import object_files, output
+from railwright.cli import formats, object_files, output
 from railwright.cli.demo import fixture, scenario
 from railwright.cli.demo import fixture as fixtures
 
@@ -48,8 +47,9 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         screen = console.Console(record=True)
         if arguments.svg or not screen.is_terminal:
             screen.width = WIDTH
-        if arguments.output == "json":
-            print(json.dumps({"fine": fine, "min_leaves": min_leaves} | msgspec.to_builtins(outcome), indent=1))
+        if formats.is_document(arguments.output):
+            document = {"fine": fine, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)
+            formats.print_document(document, arguments.output)
         else:
             screen.print(render(running, outcome))
         if arguments.svg:

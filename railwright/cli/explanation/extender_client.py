@@ -6,14 +6,14 @@ A token is sent only to the host that the user named, and never unencrypted over
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib import parse
 
 import aiohttp
 import msgspec
 
-from railwright.cli import kubeconfig, output
+from railwright.cli import cluster_access, options, output
 from railwright.cluster import credentials, errors, failures, tls
 from railwright.fabric import names
 from railwright.serving import settings
@@ -39,7 +39,16 @@ class Target(NamedTuple):
     token: str
     token_file: str
     ca: str
-    kubeconfig: str
+    cluster: options.ClusterOptions
+
+
+class _Connection(NamedTuple):
+    """How a server is reached; `seconds` limits an answer, None for SECONDS."""
+
+    trust: ssl.SSLContext | bool
+    seconds: float | None
+    server_name: str | None = None
+    proxy: str | None = None
 
 
 class _ErrorDetail(msgspec.Struct):
@@ -65,26 +74,32 @@ async def _fetch_directly(path: str, target: Target) -> bytes:
     if address.scheme not in ("http", "https") or not address.hostname:
         raise output.UnreadableError(f"--extender {target.extender}: give a URL such as https://localhost:8713")
     token = _read_token(target)
-    if not token and target.kubeconfig:
-        token = _parse_bearer(await (await credentials.read(target.kubeconfig)).headers())
+    if not token and target.cluster.is_given:
+        token = _parse_bearer(await (await cluster_access.read_account(target.cluster)).headers())
     if token and address.scheme == "http" and not settings.Address(address.hostname, 0).is_loopback:
         raise output.UnreadableError(f"--extender {target.extender}: the token would go there unencrypted; use https")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    status, body = await _get(target.extender.rstrip("/") + path, headers, trust=_build_trust(target.ca))
+    headers = [("Authorization", f"Bearer {token}")] if token else []
+    connection = _Connection(_build_trust(target.ca), target.cluster.timeout)
+    status, body = await _get(target.extender.rstrip("/") + path, headers, connection)
     return _read_answer(status, body, target.extender)
 
 
 async def _fetch_through_proxy(path: str, target: Target) -> bytes:
-    cluster = await credentials.read(_choose_kubeconfig(target.kubeconfig))
+    cluster = await _read_account(target.cluster)
     own_headers = await cluster.headers()
     token = _read_token(target) or _parse_bearer(own_headers)
     if not token:
         raise output.UnreadableError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
-    headers = {**own_headers, names.PROXIED_AUTHORIZATION: f"Bearer {token}"}
+    headers = [
+        *own_headers.items(),
+        *cluster.impersonation.list_headers(),
+        (names.PROXIED_AUTHORIZATION, f"Bearer {token}"),
+    ]
+    connection = _Connection(cluster.tls, target.cluster.timeout, cluster.server_name, cluster.proxy)
     status, body = 0, b""
     for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
         url = f"{cluster.host}{_SERVICES}/{scheme}:{names.EXTENDER_SERVICE}:{names.EXTENDER_PORT}/proxy{path}"
-        status, body = await _get(url, headers, trust=cluster.tls, server_name=cluster.server_name, proxy=cluster.proxy)
+        status, body = await _get(url, headers, connection)
         if status not in _BAD_GATEWAY:
             break
     return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
@@ -115,20 +130,18 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 
-async def _get(
-    url: str,
-    headers: Mapping[str, str],
-    *,
-    trust: ssl.SSLContext | bool,
-    server_name: str | None = None,
-    proxy: str | None = None,
-) -> tuple[int, bytes]:
-    timeout = aiohttp.ClientTimeout(total=SECONDS)
+async def _get(url: str, headers: Sequence[tuple[str, str]], connection: _Connection) -> tuple[int, bytes]:
+    timeout = aiohttp.ClientTimeout(total=SECONDS if connection.seconds is None else connection.seconds)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
             session.get(
-                url, headers=headers, ssl=trust, server_hostname=server_name, proxy=proxy, allow_redirects=False
+                url,
+                headers=headers,
+                ssl=connection.trust,
+                server_hostname=connection.server_name,
+                proxy=connection.proxy,
+                allow_redirects=False,
             ) as answer,
         ):
             return answer.status, await answer.read()
@@ -137,10 +150,10 @@ async def _get(
         raise output.UnreadableError(f"{reason}; {fix}. To reach the extender: {_FORWARD}") from None
 
 
-def _choose_kubeconfig(given: str) -> str:
-    if chosen := given or kubeconfig.find_default():
-        return chosen
-    raise output.UnreadableError(f"no kubeconfig, so give the extender's URL: {_FORWARD}")
+async def _read_account(cluster: options.ClusterOptions) -> credentials.Account:
+    if not (cluster.kubeconfig or cluster_access.find_kubeconfig()):
+        raise output.UnreadableError(f"no kubeconfig, so give the extender's URL: {_FORWARD}")
+    return await cluster_access.read_account(cluster)
 
 
 def _read_token(target: Target) -> str:

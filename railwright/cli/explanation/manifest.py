@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, object_files, output, policies
+from railwright.cli import formats, object_files, options, output, policies
 from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from webhook import answer
@@ -32,7 +32,8 @@ def explain(arguments: argparse.Namespace) -> int:
     policy = policies.read_file(arguments.policy)
     caches = previews.load_caches(arguments.snapshot)
     pod_templates: list[templates.Template] = []
-    for tree in object_files.read_manifest(output.read_text(arguments.file), arguments.file):
+    paths = options.find_files(arguments)
+    for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
         tree_templates = templates.expand(tree, arguments.namespace or templates.DEFAULT_NAMESPACE)
         if tree_templates is None:
             print(
@@ -42,7 +43,7 @@ def explain(arguments: argparse.Namespace) -> int:
         pod_templates += tree_templates or ()
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
-        raise output.UnreadableError(f"{arguments.file}: contains no pod and no pod template (supported: {kinds})")
+        raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template (supported: {kinds})")
     results = [previews.preview_admission(template, policy, caches) for template in pod_templates]
     _print_previews(arguments, results)
     if arguments.snapshot is None:
@@ -51,16 +52,17 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
-    if arguments.output == "json":
-        formats.print_json([_build_document(preview) for preview in results])
-    console = Console(record=True, highlight=False, file=io.StringIO() if arguments.output == "json" else None)
+    is_document = formats.is_document(arguments.output)
+    if is_document:
+        formats.print_document([_build_document(preview) for preview in results], arguments.output)
+    console = Console(record=True, highlight=False, file=io.StringIO() if is_document else None)
     if arguments.svg or not console.is_terminal:
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     for preview in results:
         console.print(render(preview, full=arguments.full))
     console.print(build_summary(results))
     if arguments.svg:
-        svg = console.export_svg(title=f"railwright explain {arguments.file}")
+        svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
         arguments.svg.write_text(output.offline(svg), encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, output
+from railwright.cli import formats, options, output
 from railwright.cli.explanation import extender_client
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
@@ -138,8 +138,8 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     if not listed:
         return []
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, options in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
-        table.add_column(title, header_style="dim", **options)
+    for title, settings in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
+        table.add_column(title, header_style="dim", **settings)
     for node in listed:
         score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
         table.add_row(
@@ -176,14 +176,14 @@ _PIPED_WIDTH = 160  # columns without a terminal
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
-    namespace, name = _parse_pod(arguments.pod or "", arguments.namespace)
+    namespace, name = _parse_pod(arguments.pod, arguments.namespace)
     target = extender_client.Target(
-        arguments.extender, arguments.token, arguments.token_file, arguments.ca, arguments.kubeconfig
+        arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
     body = extender_client.fetch_explanation(namespace, name, target)
     explanation = read(body)
-    if arguments.output == "json":
-        formats.print_json(msgspec.Raw(body))
+    if formats.is_document(arguments.output):
+        formats.print_document(msgspec.Raw(body), arguments.output)
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
@@ -196,9 +196,7 @@ def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:
     """Return (namespace, name). Raise UnreadableError."""
     first, slash, rest = pod.partition("/")
     if not pod or (slash and (not first or not rest or "/" in rest)):
-        raise output.UnreadableError(
-            f"explain pod {pod or '(no pod)'}: give NAMESPACE/NAME, or NAME -n NAMESPACE (for a file: ./pod)"
-        )
+        raise output.UnreadableError(f"explain pod {pod or '(no pod)'}: give pod/NAME -n NAMESPACE (for a file: ./pod)")
     if slash and namespace not in ("", first):
         raise output.UnreadableError(f"explain pod {pod}: -n {namespace} is another namespace; give one of them")
     return (first, rest) if slash else (namespace or "default", pod)

@@ -1,5 +1,6 @@
 """TAB: what the engine offers, and that a real bash gets it from the script as shipped."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -28,10 +29,10 @@ def test_the_first_word_is_a_command():
     ("words", "found"),
     [
         (("gangs", "--wa"), ["--waiting"]),
-        (("gangs", "-o", ""), ["text", "wide", "json", "yaml"]),
-        (("gangs", "-n", "prod", "--output=j"), ["json"]),
-        (("gangs", "--output", "=", "j"), ["json"]),
-        (("gangs", "--output", "="), ["text", "wide", "json", "yaml"]),
+        (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
+        (("gangs", "-n", "prod", "--output=js"), ["json", "jsonpath="]),
+        (("gangs", "--output", "=", "y"), ["yaml"]),
+        (("gangs", "--output", "="), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
         (("verify", ""), ["manifest", "log"]),
         (("verify", "manifest", "--kind", "p"), ["pytorchjob"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
@@ -63,13 +64,16 @@ def test_no_line_breaks_it(words):
     assert directive in {":0", ":4"}
 
 
-def test_every_command_has_an_example_of_itself_that_its_own_parser_takes():
-    examples = {name: module.EXAMPLE for name, module in dispatch.find_modules().items() if module is not None}
-    assert set(examples) == set(dispatch.find_names()) - set(programs.PROGRAMS)
-    for name, line in examples.items():
-        words = line.replace("<(", "| ").rstrip(")").split("|")[-1].removeprefix("kubectl ").split()
-        assert words[:2] == ["railwright", name]
-        assert PARSER.parse(words[1:])[1].command == name
+def test_every_command_has_two_examples_of_itself_that_its_own_parser_takes():
+    leaves = [leaf for leaf in PARSER.get_leaves() if leaf.run]
+    assert {leaf.name.split()[1] for leaf in leaves} == set(dispatch.find_names()) - set(programs.PROGRAMS)
+    for leaf in leaves:
+        assert len(leaf.examples) == 2, leaf.name
+        for line in leaf.examples:
+            parts = re.split(r"\||>", line.replace("<(", "| ").rstrip(")"))
+            words = next(part.split() for part in parts if part.split()[0] == "railwright")
+            assert " ".join(words).startswith(leaf.name)
+            assert PARSER.parse(words[1:])[0] is leaf
 
 
 def test_the_page_of_commands_has_every_command():
@@ -79,7 +83,7 @@ def test_the_page_of_commands_has_every_command():
 
 def test_the_example_stands_in_the_help(capsys):
     assert command_line.main(["gangs", "--help"]) == 0
-    assert "example: kubectl railwright gangs" in capsys.readouterr().out
+    assert "\n  railwright gangs -n prod -o wide\n" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -107,7 +111,12 @@ try railwright verify log -o w
         ["bash", "--norc", "-c", script], capture_output=True, text=True, check=True,
         env={"PATH": f"{program.parent}:/usr/bin:/bin"}, cwd=tmp_path,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["complete -F _railwright railwright", "gangs", "text wide json yaml", "wide"]
+    assert done.stdout.splitlines() == [
+        "complete -F _railwright railwright",
+        "gangs",
+        "text wide name json yaml jsonpath=",
+        "wide",
+    ]
 
 
 @pytest.mark.parametrize(("shell", "check"), [("zsh", "-n"), ("fish", "--no-execute")])

@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import re
 
 import pytest
 
@@ -77,8 +78,9 @@ def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, te
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_folder_is_told_to_be_one(files, capsys, command):
-    assert main(written(command, files, str(files))) == 2
-    assert "irectory" in capsys.readouterr().err
+    (files / "folder").mkdir()
+    assert main(written(command, files, str(files / "folder"))) == 2
+    assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("text", ["", "# later\n"])

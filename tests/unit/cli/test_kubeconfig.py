@@ -6,7 +6,7 @@ import re
 import pytest
 
 from railwright.cli import __main__ as railwright
-from railwright.cli import kubeconfig, output
+from railwright.cli import cluster_access, output
 
 COMMANDS = (
     ("gangs",),
@@ -43,15 +43,15 @@ def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as
     home = tmp_path / ".kube" / "config"
     home.parent.mkdir()
     home.touch()
-    assert kubeconfig.choose(None) == str(home)
+    assert cluster_access.choose_kubeconfig("") == str(home)
     files = [tmp_path / "a", tmp_path / "b"]
     for each in files:
         each.touch()
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, [files[0], tmp_path / "gone", files[1]])))
-    assert kubeconfig.choose("") == os.pathsep.join(map(str, files))
-    assert kubeconfig.choose("given") == "given"
+    assert cluster_access.choose_kubeconfig("") == os.pathsep.join(map(str, files))
+    assert cluster_access.choose_kubeconfig("given") == "given"
 
 
 def test_in_a_pod_without_a_kubeconfig_the_pods_own_account_serves(nowhere, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert kubeconfig.choose(None) is None
+    assert cluster_access.choose_kubeconfig("") is None

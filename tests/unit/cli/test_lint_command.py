@@ -176,7 +176,7 @@ def test_a_release_makes_version_rules_speak(lint):
 @pytest.mark.parametrize(
     ("arguments", "files", "reason"),
     [
-        ([], {}, "give a FILE"),
+        ([], {}, "arguments are required: FILE, or - for standard input, or --rules"),
         (["no/such/file"], {}, "No such file"),
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),

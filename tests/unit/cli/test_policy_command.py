@@ -3,7 +3,6 @@ import pathlib
 import pkgutil
 import subprocess
 import sys
-import types
 
 import pytest
 
@@ -29,14 +28,19 @@ def test_errors_stand_one_a_line_with_file_line_and_path_and_exit_1(tmp_path, ca
     assert lines[2] == "2 errors: this policy would be rejected"
 
 
-def test_json_is_a_list_of_errors(tmp_path, capsys):
+def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(BAD)
     assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 1
-    (error,) = json.loads(capsys.readouterr().out)
-    assert (error["file"], error["line"], error["path"]) == (str(file), 4, "fabrics.f.transport")
+    (result,) = json.loads(capsys.readouterr().out)
+    (error,) = result["errors"]
+    assert (result["file"], result["valid"], result["digest"], result["fabrics"]) == (str(file), False, None, [])
+    assert (error["line"], error["path"]) == (4, "fabrics.f.transport")
     assert command_line.main(["policy", "validate", str(DATA / "contract.yaml"), "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    (result,) = json.loads(capsys.readouterr().out)
+    assert (result["valid"], result["errors"]) == (True, [])
+    assert result["digest"].startswith("sha256:")
+    assert result["fabrics"], "the fabrics that the text names"
 
 
 def test_the_schema_is_printed_as_json(capsys):
@@ -55,7 +59,9 @@ def test_wrong_usage_exits_2(argv, capsys):
 def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
-    for path, reason in ((tmp_path / "no", "No such file"), (tmp_path, "Is a directory"), (binary, "not UTF-8")):
+    (tmp_path / "folder").mkdir()
+    empty = "this folder contains no file named *.yaml, *.yml or *.json"
+    for path, reason in ((tmp_path / "no", "No such file"), (tmp_path / "folder", empty), (binary, "not UTF-8")):
         assert command_line.main(["policy", "validate", str(path)]) == 2
         assert reason in capsys.readouterr().err
 
@@ -84,16 +90,15 @@ def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
     assert all(any(line.split()[:1] == [name] for line in shown.splitlines()) for name in known)
 
 
-def test_output_is_added_to_leaves_that_lack_it_and_left_alone_elsewhere():
-    def configure(parser):
-        parser.add_choice("action", "ACTION")
-        parser.add_command("plain", "one without")
-        parser.add_command("own", "one with its own").add_argument("-o", choices=["sarif"])
-
-    module = types.SimpleNamespace(HELP="help", EXAMPLE="", configure=configure)
-    parser = dispatch.build_parser({"command": module})
-    assert parser.parse(["command", "plain"])[1].output == "text"
-    assert parser.parse(["command", "own", "-o", "sarif"])[1].o == "sarif"
+def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the_default():
+    leaves = {leaf.name: leaf for leaf in dispatch.build_parser(dispatch.find_modules()).get_leaves() if leaf.run}
+    without = {name for name, leaf in leaves.items() if not leaf.has_option("-o")}
+    assert without == {"railwright completion", "railwright dashboard", "railwright policy schema"}
+    for name in leaves.keys() - without:
+        (option,) = [argument for argument in leaves[name].arguments if "-o" in argument.option_strings]
+        assert option.default == "text"
+        assert option.choices[0] == "text"
+        assert option.choices[-3:] == ("json", "yaml", "jsonpath=")
 
 
 def run(*arguments: str, program: str = "railwright", **options) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,68 @@
+"""Connects a command to the cluster that its options select: kubeconfig, context, impersonation, time for a request.
+
+Every command that uses a cluster gets its client here. Selecting a kubeconfig reads no file.
+"""
+
+import os
+import pathlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from railwright.cli import output
+from railwright.cli.options import ClusterOptions
+from railwright.cluster import client as clients
+from railwright.cluster import credentials
+
+SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
+
+
+@asynccontextmanager
+async def connect(
+    cluster: ClusterOptions, instead: str = "", *, call_seconds: float | None = None
+) -> AsyncIterator[clients.Client]:
+    """Yield a client for the cluster, closed afterwards. Raise UnreadableError or ClusterError.
+
+    `instead` names an alternative for the message that there is no kubeconfig. `call_seconds` limits a request unless
+    the user has given a limit.
+    """
+    client = await clients.connect(
+        choose_kubeconfig(cluster.kubeconfig, instead),
+        context=cluster.context,
+        call_seconds=call_seconds if cluster.timeout is None else cluster.timeout,
+        impersonation=credentials.Impersonation(cluster.user, cluster.groups),
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def read_account(cluster: ClusterOptions, instead: str = "") -> credentials.Account:
+    """Return the account of the cluster. Raise UnreadableError or ClusterError."""
+    impersonation = credentials.Impersonation(cluster.user, cluster.groups)
+    return await credentials.read(choose_kubeconfig(cluster.kubeconfig, instead), cluster.context, impersonation)
+
+
+def find_kubeconfig() -> str | None:
+    """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
+    paths = [path for path in (pathlib.Path(name).expanduser() for name in _list_names()) if path.exists()]
+    return os.pathsep.join(map(str, paths)) or None
+
+
+def choose_kubeconfig(given: str, instead: str = "") -> str | None:
+    """Return `given`, or else what kubectl would use; None in a pod, which uses its ServiceAccount.
+
+    Raises UnreadableError without any of these. `instead` names an alternative for its message.
+    """
+    kubeconfig = given or find_kubeconfig()
+    if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return kubeconfig
+    other = f", or {instead}" if instead else ""
+    raise output.UnreadableError(
+        f"no kubeconfig ({' and '.join(_list_names())} does not exist); give --kubeconfig FILE{other}"
+    )
+
+
+def _list_names() -> list[str]:
+    names = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    return names or ["~/.kube/config"]

@@ -1,0 +1,227 @@
+"""Defines the options that several commands share, with the same names, values and help as kubectl's.
+
+Imports the standard library only, because completion and --help must not wait for libraries.
+"""
+
+import argparse
+import os
+import pkgutil
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from railwright.cli import output
+from railwright.cli.parsers import Options, Parser
+
+TEXT, WIDE, NAME, JSON, YAML, JSONPATH = "text", "wide", "name", "json", "yaml", "jsonpath="
+DOCUMENTS = (JSON, YAML, JSONPATH)  # formats of every command that prints a result
+_COMPILE = "railwright.cli.jsonpath:compile_template"
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 86400.0  # seconds of a day
+MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
+_STDIN = "-"
+
+
+class ClusterOptions(NamedTuple):
+    """The cluster and the account of a command; "", None and () for options that were not given."""
+
+    kubeconfig: str = ""
+    context: str | None = None
+    user: str = ""  # to impersonate
+    groups: tuple[str, ...] = ()
+    timeout: float | None = None  # seconds for one request; 0 for no limit
+
+    @property
+    def is_given(self) -> bool:
+        """True if any option selects a cluster or an account."""
+        return bool(self.kubeconfig or self.context or self.user or self.groups)
+
+
+# --- which cluster, which objects -------------------------------------------------------------------------
+
+
+def add_cluster(parser: Options) -> None:
+    """Add the options of a connection to a cluster; `get_cluster` returns their values."""
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl)."
+    )
+    parser.add_argument("--context", metavar="NAME", default=None, help="Context of the kubeconfig.")
+    parser.add_argument(
+        "--as", metavar="USER", dest="as_user", default="", help="Act as this user, with the right to impersonate."
+    )
+    parser.add_argument(
+        "--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable."
+    )
+    parser.add_argument(
+        "--request-timeout",
+        metavar="TIME",
+        type=_parse_timeout,
+        default=None,
+        help="Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
+    )
+
+
+def get_cluster(arguments: argparse.Namespace) -> ClusterOptions:
+    """Return the values of the options of `add_cluster`."""
+    return ClusterOptions(
+        arguments.kubeconfig,
+        arguments.context,
+        arguments.as_user,
+        tuple(arguments.as_group),
+        arguments.request_timeout,
+    )
+
+
+def add_namespace(parser: Options, text: str, default: str = "") -> None:
+    """Add -n, with its help text."""
+    parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
+
+
+def add_selector(parser: Options) -> None:
+    """Add -l."""
+    parser.add_argument(
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        default="",
+        help="Label selector, as for kubectl: key=value, key!=value, key in (a,b), key, !key.",
+    )
+
+
+def add_policy(parser: Options) -> None:
+    """Add --policy."""
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        default="",
+        help="Policy or its ConfigMap, from a file (default: the policy of the cluster).",
+    )
+
+
+def add_snapshot(parser: Options) -> None:
+    """Add --snapshot."""
+    parser.add_argument(
+        "--snapshot", metavar="FILE", default="", help="Read objects from a file instead of a cluster; needs --policy."
+    )
+
+
+def add_files(parser: Parser, text: str, *, instead: str = "") -> None:
+    """Add FILE, -f and -R, at least one file. `find_files` returns the files that they name.
+
+    `instead` is the option with which a command needs no file.
+    """
+    parser.add_argument("files", metavar="FILE", nargs="*", help=f"{text} A folder, or - for standard input.")
+    add_filenames(parser)
+    other = f", or {instead}" if instead else ""
+
+    def find_problem(arguments: argparse.Namespace) -> str:
+        is_enough = arguments.files or arguments.filename or getattr(arguments, instead.strip("-"), False)
+        return "" if is_enough else f"the following arguments are required: FILE, or - for standard input{other}"
+
+    parser.requirements.append(find_problem)
+
+
+def add_filenames(parser: Options) -> None:
+    """Add -f and -R, for a command that has other words too."""
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", action="append", default=[], help="The same as FILE; repeatable."
+    )
+    parser.add_argument("-R", "--recursive", action="store_true", help="Search the folders in a folder too.")
+
+
+def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
+    """Return the files that FILE and -f name; of a folder those with these endings, sorted. `-` is standard input.
+
+    Raises UnreadableError for a folder without any, and if standard input is named twice.
+    """
+    names = [*arguments.files, *arguments.filename]
+    if names.count(_STDIN) > 1:
+        raise output.UnreadableError("- (standard input) can be read only once")
+    files = [
+        path
+        for name in names
+        for path in (_search(name, endings, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
+    ]
+    return list(dict.fromkeys(files))
+
+
+def _search(folder: str, endings: Sequence[str], *, is_recursive: bool) -> list[str]:
+    files: list[str] = []
+    for place, folders, names in os.walk(folder):
+        files += [os.path.join(place, name) for name in sorted(names) if name.endswith(tuple(endings))]  # noqa: PTH118 - see above
+        if not is_recursive:
+            break
+        folders.sort()
+    if not files:
+        deeper = "" if is_recursive else "; -R searches the folders in it too"
+        raise output.UnreadableError(f"{folder}: this folder contains no file named {_join(endings)}{deeper}")
+    return files
+
+
+def _join(endings: Sequence[str]) -> str:
+    *first, last = [f"*{ending}" for ending in endings]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+# --- what is printed --------------------------------------------------------------------------------------
+
+
+class _Forms(tuple[str, ...]):
+    """Output formats. `jsonpath=` stands for any template after it."""
+
+    __slots__ = ()
+
+    def __contains__(self, form: object) -> bool:
+        return super().__contains__(form) or (
+            isinstance(form, str) and form.startswith(JSONPATH) and JSONPATH in tuple(self)
+        )
+
+
+def add_output(parser: Options, *more: str, documents: tuple[str, ...] = DOCUMENTS) -> None:
+    """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
+    texts = {
+        WIDE: "wide has all columns",
+        NAME: "name has only names",
+        JSONPATH: "jsonpath=TEMPLATE takes a template as for kubectl",
+    }
+    forms = (TEXT, *more, *documents)
+    notes = [texts[form] for form in forms if form in texts]
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=_check_form,
+        choices=_Forms(forms),
+        default=TEXT,
+        help=f"Output format{': ' if notes else ''}{'; '.join(notes)} (default: text).",
+    )
+
+
+def add_no_headers(parser: Options) -> None:
+    """Add --no-headers, for a command with a table."""
+    parser.add_argument("--no-headers", action="store_true", help="Print tables without their headers.")
+
+
+def add_watch(parser: Options) -> None:
+    """Add -w."""
+    parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
+
+
+def _check_form(text: str) -> str:
+    """Return the name of a format. Raise ArgumentTypeError for a template that cannot be read."""
+    if text.startswith(JSONPATH):
+        try:
+            pkgutil.resolve_name(_COMPILE)(text.removeprefix(JSONPATH))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _parse_timeout(text: str) -> float:
+    """Return the seconds of a time such as 500ms, 5s, 2m, 1h or 5. Raise ArgumentTypeError."""
+    number = text.rstrip("mhs")
+    unit = text.removeprefix(number) or "s"
+    if not (number.isascii() and number.isdecimal() and len(number) < 7) or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 5s, 2m, 1h or 0")
+    seconds = int(number) * _UNITS[unit]
+    if seconds > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is longer than a day")
+    return seconds
