@@ -40,6 +40,11 @@ def print_styled(*parts: tuple[str, str]) -> None:
     sys.stdout.write("".join([_paint(visible(text), style, codes) for text, style in parts]) + "\n")
 
 
+def is_animated() -> bool:
+    """Return True if stdout is a terminal whose last line can be rewritten."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")
+
+
 def _get_codes() -> Mapping[str, str]:
     """Return the SGR code of each word that may be used, by https://no-color.org and https://force-color.org."""
     is_terminal = sys.stdout.isatty() if (force := os.environ.get("FORCE_COLOR")) is None else bool(force)

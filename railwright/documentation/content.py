@@ -4,9 +4,20 @@ import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from railwright.documentation import blocks, examples, placement, policy, reason_codes, refusals, rules
+from railwright.cli.checking import explanation
+from railwright.documentation import (
+    blocks,
+    examples,
+    placement,
+    policy,
+    reason_codes,
+    refusals,
+    rules,
+    tested_versions,
+)
 
 DOCS = examples.ROOT / "docs"
+_ROWS = examples.ROOT / "railwright" / "cli" / "checking" / explanation.FILE
 
 MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.reference,
@@ -19,17 +30,20 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "common-refusals": refusals.common,
     "placement-scene": placement.scene,
     "placement-study": placement.study,
+    "tested-versions": tested_versions.format_table,
+    "check-rows": lambda: explanation.strip_comments(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
 }
 
 
 def files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in (_ROWS, *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         if (filled := blocks.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
     for name, svg in placement.pictures().items():
         yield DOCS / name, svg
+    yield tested_versions.DATA, tested_versions.format_data()
 
 
 @functools.cache

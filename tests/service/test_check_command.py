@@ -8,9 +8,13 @@ import pytest
 from aiohttp import web
 
 from railwright.cli.__main__ import main
-from railwright.cli.checking import reader
+from railwright.cli.checking import reader, snapshots
 from railwright.cluster import client as clients
 
+EVERYTHING = (
+    *(source.name for source in snapshots.SOURCES),
+    *(snapshots.DRY_RUNS, snapshots.NAMESPACED_PODS, snapshots.PERMISSIONS),
+)
 NODES = [{"metadata": {"name": f"n{index}"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}} for index in range(5)]
 
 
@@ -57,7 +61,8 @@ async def kubeconfig(tmp_path):
 async def look(kubeconfig, **options):
     client = await clients.connect(kubeconfig)
     try:
-        return await reader.read_cluster(client, server=client.host, namespace="railwright-system", **options)
+        cluster = reader.ClusterReader(client, server=client.host, namespace="railwright-system", **options)
+        return await cluster.read(EVERYTHING)
     finally:
         await client.close()
 

@@ -94,6 +94,13 @@ def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gp
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
 
 
+def install_by_helm(trees: Trees) -> None:
+    """Mark the Deployments as those of the Helm release fabric-team."""
+    for deployment in trees["deployments"]:
+        deployment["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
+        deployment["metadata"].setdefault("annotations", {})["meta.helm.sh/release-name"] = "fabric-team"
+
+
 def pair(
     *hosts: str, days: float = 365, left: float = 300, authority: issue.Pair | None = None
 ) -> tuple[issue.Pair, issue.Pair]:

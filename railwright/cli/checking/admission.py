@@ -25,6 +25,7 @@ _BY_NAMESPACE = "railwright-injected-by-namespace"  # manifests/base/admission-p
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
 _FIRST = "default"  # exists in every cluster
+PLAN_SOURCES = ("policy", "namespaces")  # of the dry runs
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -87,7 +88,9 @@ def _check_dry_runs(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.
 def _check_dry_run(dry_run: snapshots.DryRun) -> check_rows.Assessment:
     subject, location = dry_run.fabric, f"in namespace {dry_run.namespace}"
     if dry_run.forbidden:
-        return skip(f"you may not create pods {location}; give --namespace-for-probe", subject=subject)
+        return skip(
+            f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe", subject=subject, unread=True
+        )
     if dry_run.refusal:
         return fail(f"{location}: {dry_run.refusal}", subject=subject)
     annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
@@ -214,8 +217,9 @@ def list_rows() -> Iterator[Row]:
         anchor="admission-policy",
         name="pods that bypass the webhook are rejected",
         assess=_check_policies,
-        hint="kubectl apply -k manifests/base (it has the ValidatingAdmissionPolicy and its binding)",
+        hint=f"apply the ValidatingAdmissionPolicy and its binding again: {check_rows.APPLY}",
         reads=("admission-policies", "admission-bindings"),
+        uses=("policy",),
         depends_on=("namespace",),
     )
     yield Row(
@@ -224,6 +228,8 @@ def list_rows() -> Iterator[Row]:
         assess=_check_dry_runs,
         hint="the detail is the API server's error; the webhook's log has its side: "
         f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        reads=PLAN_SOURCES,
+        uses=(snapshots.DRY_RUNS,),
         depends_on=tuple(depends_on),
     )
     yield Row(
@@ -232,6 +238,8 @@ def list_rows() -> Iterator[Row]:
         assess=_check_in_force,
         hint="a new policy takes effect within a second; if this persists, read the webhook's log: "
         f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        reads=PLAN_SOURCES,
+        uses=(snapshots.DRY_RUNS,),
         depends_on=(*depends_on, "dry-run"),
     )
 
@@ -256,6 +264,8 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     opted_in += len(missing)
     if missing:
         return fail(f"{len(missing)} of {opted_in}: {snapshots.join_limited(missing)}")
+    if snapshots.NAMESPACED_PODS in snapshot.unread:
+        return skip(snapshot.unread[snapshots.NAMESPACED_PODS], unread=True)
     return ok(snapshots.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
@@ -289,7 +299,8 @@ def list_pod_rows() -> Iterator[Row]:
         assess=_check_uninjected,
         hint="these pods were created while the webhook was not called, and use TCP; delete them so that their "
         "controller recreates them: kubectl -n NAMESPACE delete pod NAME",
-        reads=("pods",),
+        reads=("pods", "namespaces"),
+        uses=(snapshots.NAMESPACED_PODS, "policy", "mutating", "validating"),
         depends_on=("api-reachable",),
     )
     yield Row(

@@ -130,8 +130,9 @@ def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     ]
     if problems:
         return fail(snapshots.join_limited(problems, 3))
-    count = snapshots.format_count(len(snapshot.hooks), "entry")
-    return ok(count if chain else f"{count}; the webhook's own certificate was not readable")
+    if chain is None:
+        return skip(_format_unread_secret(snapshot), unread=True)
+    return ok(snapshots.format_count(len(snapshot.hooks), "entry"))
 
 
 def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -140,13 +141,14 @@ def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     for hook in snapshot.hooks:
         ca_bundle = parse_bundle(hook)
         signer = find_signer(chain, ca_bundle) if chain else None
-        ends.append(
-            signer.not_valid_after_utc if signer else max(certificate.not_valid_after_utc for certificate in ca_bundle)
-        )
+        # without the webhook's chain, any certificate of the bundle may be the one that counts
+        ends += [certificate.not_valid_after_utc for certificate in ([signer] if signer else ca_bundle)]
     if not ends:
         return skip("there is no webhook configuration of railwright")
     end = min(ends)
     left = end - snapshot.now
+    if chain is None and left < _CA_NOTICE:
+        return skip(_format_unread_secret(snapshot), unread=True)
     if left <= dt.timedelta():
         return fail(f"the CA expired {end:%Y-%m-%d %H:%M} UTC")
     if left < _CA_NOTICE:
@@ -161,7 +163,9 @@ def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     deployment = snapshot.find("deployments", snapshots.CERTS)
     if deployment is None and f"{snapshots.WEBHOOK}-secret" in snapshot.unread:
         return skip(
-            f"Deployment {snapshots.CERTS} does not exist, and the Secret that would show cert-manager is not readable"
+            f"Deployment {snapshots.CERTS} does not exist; {_format_unread_secret(snapshot)}, which would show "
+            "cert-manager",
+            unread=True,
         )
     if deployment is None:
         return warn(
@@ -190,6 +194,11 @@ def _find_bundle_problem(hook: Mapping[str, Any], chain: Chain | None) -> str:
     if chain is not None and find_signer(chain, ca_bundle) is None:
         return "its caBundle does not verify the webhook's certificate"
     return ""
+
+
+def _format_unread_secret(snapshot: snapshots.ClusterSnapshot) -> str:
+    source = f"{snapshots.WEBHOOK}-secret"
+    return snapshot.unread.get(source, f"Secret {snapshots.SECRETS[snapshots.WEBHOOK]} does not exist")
 
 
 def _get_webhook_chain(snapshot: snapshots.ClusterSnapshot) -> Chain | None:
@@ -239,8 +248,8 @@ def _covers(certificate: x509.Certificate, host: str) -> bool:
 def _parse_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
-    except ValueError as error:
-        raise ValueError(f"is not a certificate: {error}") from None
+    except ValueError:
+        raise ValueError("is not a certificate in PEM format") from None
 
 
 def _get_data(secret: Any, key: str) -> bytes:
@@ -271,12 +280,14 @@ def list_rows() -> Iterator[Row]:
         ("extender", snapshots.EXTENDER, _list_extender_hosts),
     ):
         reads, depends_on = (f"{server}-secret",), (f"{word}-secret",)
+        uses = ("deployments",)  # the extender may serve plain HTTP
         yield Row(
             anchor=f"{word}-secret",
             name=f"{word} certificate exists",
             assess=_check_secret(server),
             hint=f"{_ROTATE} (cert-manager: kubectl -n railwright-system describe certificates)",
             reads=reads,
+            uses=uses,
             depends_on=("namespace",),
         )
         yield Row(
@@ -285,6 +296,7 @@ def list_rows() -> Iterator[Row]:
             assess=_require_chain(server, _check_key),
             hint=f"kubectl -n railwright-system delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
             reads=reads,
+            uses=uses,
             depends_on=depends_on,
         )
         yield Row(
@@ -293,6 +305,7 @@ def list_rows() -> Iterator[Row]:
             assess=_require_chain(server, _check_names(hosts)),
             hint=f"{_ROTATE} with the --namespace and --host by which callers reach the {word}",
             reads=(*reads, "mutating") if word == "webhook" else reads,
+            uses=(*uses, "validating"),
             depends_on=depends_on,
         )
         yield Row(
@@ -302,6 +315,7 @@ def list_rows() -> Iterator[Row]:
             hint=f"{_ROTATE}; the log says why rotation failed: kubectl -n railwright-system logs "
             f"deployment/{snapshots.CERTS}",
             reads=reads,
+            uses=uses,
             depends_on=depends_on,
         )
     yield Row(
@@ -310,6 +324,7 @@ def list_rows() -> Iterator[Row]:
         assess=_check_bundles,
         hint=f"{_ROTATE} (it fills caBundle; with cert-manager, cainjector does)",
         reads=("mutating", "validating"),
+        uses=(f"{snapshots.WEBHOOK}-secret",),
         depends_on=("webhook-secret", "webhook-pair"),
     )
     yield Row(
@@ -318,13 +333,15 @@ def list_rows() -> Iterator[Row]:
         assess=_check_ca,
         hint=f"{_ROTATE} (it replaces the CA in two steps)",
         reads=("mutating", "validating"),
+        uses=(f"{snapshots.WEBHOOK}-secret",),
         depends_on=("ca-bundle",),
     )
     yield Row(
         anchor="certs-rotation",
         name="certificate rotation is active",
         assess=_check_rotation,
-        hint="kubectl apply -k manifests/base (it installs the Deployment), or use cert-manager",
+        hint=f"install the Deployment again: {check_rows.APPLY}, or use cert-manager",
         reads=("deployments",),
+        uses=(f"{snapshots.WEBHOOK}-secret", "own-pods", "leases", "policy"),
         depends_on=("webhook-secret",),
     )

@@ -1,17 +1,18 @@
-"""Defines checks (rows) as data, runs them in order and collects their results.
+"""Defines checks (rows) as data, assesses them in order and collects their results.
 
-A failed row skips the rows that depend on it. Rows are pure functions of a snapshot of the cluster.
+A failed row skips the rows that depend on it, a failed fatal row all later ones. Rows are pure functions of a snapshot
+of the cluster, which holds the sources that the row names.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from railwright.cli.checking import snapshots
 from railwright.fabric import names
 
-PAGE = "check"  # of the documentation; it has an anchor for each row
+APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
 
 
 class State(enum.StrEnum):
@@ -42,18 +43,29 @@ class Assessment(msgspec.Struct, frozen=True):
 
 
 Assess = Callable[[snapshots.ClusterSnapshot], Assessment | Iterable[Assessment]]
+Read = Callable[[Sequence[str]], Awaitable[snapshots.ClusterSnapshot]]
+"""Returns a snapshot with the named sources."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One check. `anchor` is its permanent identifier, in JSON and in the documentation."""
+    """One check. `anchor` is its permanent identifier, in JSON and in the documentation.
+
+    A failed `fatal` row ends the run, because nothing that follows would be informative.
+    """
 
     anchor: str
     name: str  # states the healthy condition
     assess: Assess
-    hint: str  # how to fix a failure, with the command
+    hint: str  # how to fix a failure, with the command; may contain APPLY
     reads: tuple[str, ...] = ()  # sources that must be readable, else the row is skipped
+    uses: tuple[str, ...] = ()  # further sources; the row also works without them
     depends_on: tuple[str, ...] = ()  # rows whose failure skips this one
     when: Phase = Phase.INSTALLED
+    fatal: bool = False
+
+    def list_sources(self) -> tuple[str, ...]:
+        """Return the sources that the assessment and the hint need."""
+        return (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -64,7 +76,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Result of a row as `-o json` prints it. `hint` and `link` are "" unless the state is WARN or FAIL."""
+    """Result of a row as `-o json` prints it. `hint` is "" unless the state is WARN or FAIL."""
 
     group: str
     check: str  # the row's anchor
@@ -73,8 +85,8 @@ class Result(msgspec.Struct, frozen=True):
     state: State
     detail: str
     hint: str
-    link: str
     unread: bool = False
+    waits_for: str = ""  # anchor of the failed row that skipped this one
 
 
 def ok(detail: str = "", *, subject: str = "") -> Assessment:
@@ -97,27 +109,30 @@ def skip(detail: str, *, subject: str = "", unread: bool = False) -> Assessment:
     return Assessment(State.SKIP, detail, subject=subject, unread=unread)
 
 
-def format_link(anchor: str) -> str:
-    """Return the URL of the row's documentation."""
-    return f"{names.DOCS}/{PAGE}/#{anchor}"
-
-
 def run_checks(
     groups: Sequence[Group], snapshot: snapshots.ClusterSnapshot, *, before: bool = False
 ) -> tuple[Result, ...]:
-    """Run the rows of this phase in order. Each row has at least one result."""
+    """Assess the rows of this phase on one snapshot, in order. Each row has at least one result."""
+    run = _Run()
+    return tuple(
+        result for group, row in list_rows(groups, before=before) for result in run.assess(group, row, snapshot)
+    )
+
+
+async def stream_checks(groups: Sequence[Group], read: Read, *, before: bool = False) -> AsyncIterator[Result]:
+    """Yield the results of the rows of this phase in order, each as soon as its sources have been read."""
+    run = _Run()
+    for group, row in list_rows(groups, before=before):
+        snapshot = await read(() if run.find_blocker(row) else row.list_sources())
+        for result in run.assess(group, row, snapshot):
+            yield result
+
+
+def list_rows(groups: Iterable[Group], *, before: bool = False) -> Iterator[tuple[Group, Row]]:
+    """Yield the rows of this phase, each with its group."""
     phases = {Phase.ALWAYS, Phase.BEFORE if before else Phase.INSTALLED}
-    failed_rows: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the failed row to fix first
-    results: list[Result] = []
     for group in groups:
-        for row in group.rows:
-            if row.when not in phases:
-                continue
-            assessments = _assess_row(row, snapshot, failed_rows)
-            if any(assessment.state is State.FAIL for assessment in assessments):
-                failed_rows.setdefault(row.anchor, row.anchor)
-            results += _build_results(group, row, assessments, snapshot.namespace)
-    return tuple(results)
+        yield from ((group, row) for row in group.rows if row.when in phases)
 
 
 def has_failures(results: Iterable[Result], *, strict: bool = False) -> bool:
@@ -136,11 +151,31 @@ def is_unreachable(results: Iterable[Result]) -> bool:
     return any(result.unread and result.state is State.FAIL for result in results)
 
 
-def _assess_row(row: Row, snapshot: snapshots.ClusterSnapshot, failed_rows: dict[str, str]) -> tuple[Assessment, ...]:
-    failed_dependency = next((failed_rows[anchor] for anchor in row.depends_on if anchor in failed_rows), None)
-    if failed_dependency is not None:
-        failed_rows[row.anchor] = failed_dependency
-        return (skip(f"fix {failed_dependency} first"),)
+class _Run:
+    """One pass over the rows. Remembers which rows failed."""
+
+    def __init__(self) -> None:
+        self._blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
+        self._fatal = ""
+
+    def find_blocker(self, row: Row) -> str:
+        """Return the anchor of the failed row that skips this one, "" if it can be assessed."""
+        dependencies = (self._blocked_by[anchor] for anchor in row.depends_on if anchor in self._blocked_by)
+        return self._fatal or next(dependencies, "")
+
+    def assess(self, group: Group, row: Row, snapshot: snapshots.ClusterSnapshot) -> tuple[Result, ...]:
+        """Return the results of the next row."""
+        blocker = self.find_blocker(row)
+        assessments = (skip(f"fix {blocker} first"),) if blocker else _assess_row(row, snapshot)
+        if any(assessment.state is State.FAIL for assessment in assessments):
+            self._blocked_by[row.anchor] = row.anchor
+            self._fatal = row.anchor if row.fatal else ""
+        elif blocker:
+            self._blocked_by[row.anchor] = blocker
+        return tuple(_build_result(group, row, assessment, snapshot, blocker) for assessment in assessments)
+
+
+def _assess_row(row: Row, snapshot: snapshots.ClusterSnapshot) -> tuple[Assessment, ...]:
     unread = next((snapshot.unread[source] for source in row.reads if source in snapshot.unread), None)
     if unread is not None:
         return (skip(unread, unread=True),)
@@ -148,18 +183,21 @@ def _assess_row(row: Row, snapshot: snapshots.ClusterSnapshot, failed_rows: dict
     return (outcome,) if isinstance(outcome, Assessment) else tuple(outcome) or (skip("nothing to check"),)
 
 
-def _build_results(group: Group, row: Row, assessments: Iterable[Assessment], namespace: str) -> Iterator[Result]:
-    for assessment in assessments:
-        hint = (assessment.hint or row.hint).replace(f"-n {names.NAMESPACE}", f"-n {namespace}")
-        has_problem = assessment.state in (State.FAIL, State.WARN)
-        yield Result(
-            group=group.name,
-            check=row.anchor,
-            name=row.name,
-            subject=assessment.subject,
-            state=assessment.state,
-            detail=assessment.detail,
-            hint=hint if has_problem else "",
-            link=format_link(row.anchor) if has_problem else "",
-            unread=assessment.unread,
-        )
+def _build_result(
+    group: Group, row: Row, assessment: Assessment, snapshot: snapshots.ClusterSnapshot, blocker: str
+) -> Result:
+    has_problem = assessment.state in (State.FAIL, State.WARN)
+    hint = (assessment.hint or row.hint) if has_problem else ""
+    if APPLY in hint:
+        hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
+    return Result(
+        group=group.name,
+        check=row.anchor,
+        name=row.name,
+        subject=assessment.subject,
+        state=assessment.state,
+        detail=assessment.detail,
+        hint=hint.replace(f"-n {names.NAMESPACE}", f"-n {snapshot.namespace}"),
+        unread=assessment.unread,
+        waits_for=blocker,
+    )

@@ -1,6 +1,5 @@
 """Checks of the installed objects: namespace, Deployments, Services, PodDisruptionBudgets, images."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -8,12 +7,14 @@ from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import names, version
 
-_INSTALL = "kubectl apply -k manifests/base"
+_INSTALL = (
+    f"helm install railwright CHART -n {names.NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with your "
+    "kustomization.yaml); if it is in another namespace: railwright check -n NAMESPACE"
+)
 CREATE_POLICY = (
-    "describe your rails in policy.yaml (manifests/base/policy.yaml has every key), then: "
+    "describe your rails in policy.yaml (railwright policy schema has every key), then: "
     f"kubectl -n {names.NAMESPACE} create configmap {names.POLICY_CONFIGMAP} --from-file={names.POLICY_KEY}"
 )
-_TAG = re.compile(r":v?(\d+\.\d+\.\d+\S*)$")
 
 
 def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> tuple[str, ...]:
@@ -31,11 +32,12 @@ def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> t
 def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     manifest = snapshot.find("namespaces", snapshot.namespace)
     if manifest is None:
-        return fail(
-            f"namespace {snapshot.namespace} does not exist: railwright is not installed, or it is in another namespace"
-        )
+        return fail(f"railwright is not installed: namespace {snapshot.namespace} does not exist")
     if snapshots.get_path(manifest, "metadata", "deletionTimestamp"):
-        return fail(f"namespace {snapshot.namespace} is being deleted")
+        return fail(
+            f"namespace {snapshot.namespace} is being deleted",
+            f"wait until it is gone (kubectl get namespace {snapshot.namespace}), then install again: {_INSTALL}",
+        )
     return ok(snapshot.namespace)
 
 
@@ -45,6 +47,9 @@ def _check_deployment(server: str, *, optional: bool = False) -> check_rows.Asse
             return ok()
         if optional:
             return skip(f"Deployment {server} is not installed: gangs are placed without railwright")
+        if all(snapshot.find("deployments", name) is None for name in (snapshots.EXTENDER, snapshots.CERTS)):
+            problem = f"railwright is not installed: namespace {snapshot.namespace} has none of its Deployments"
+            return fail(problem, _INSTALL)
         return fail(f"Deployment {server} does not exist in namespace {snapshot.namespace}")
 
     return assess
@@ -96,6 +101,8 @@ def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping
             f"add a node that fits them, then: kubectl -n {snapshot.namespace} rollout restart deployment "
             + _get_name(deployment),
         )
+    if len(nodes) < 2:
+        return skip("no node is known for the replicas' pods")
     return ok(f"{desired or 1} replicas on {len(nodes)} nodes")
 
 
@@ -117,7 +124,7 @@ def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, 
         settings = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
         return warn(
             f"PodDisruptionBudget {_get_name(budget)} ({settings}) allows no eviction: a node drain never finishes",
-            "use the PodDisruptionBudget of manifests/base (maxUnavailable 1), or run more replicas than it requires: "
+            "use the PodDisruptionBudget of this release (maxUnavailable 1), or run more replicas than it requires: "
             f"kubectl -n {snapshot.namespace} edit poddisruptionbudget {_get_name(budget)}",
         )
     return ok(_get_name(budget))
@@ -125,21 +132,18 @@ def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, 
 
 def _check_images(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     images = {
-        name: container["image"]
+        name: image
         for name in (snapshots.WEBHOOK, snapshots.EXTENDER, snapshots.CERTS)
-        for container in snapshots.get_path(
-            snapshot.find("deployments", name), "spec", "template", "spec", "containers"
-        )
-        or ()
-        if container.get("image")
+        for image in snapshots.list_images(snapshot.find("deployments", name))
+        if image
     }
     if len(set(images.values())) > 1:
         return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
     image = next(iter(images.values()), "")
-    tag = _TAG.search(image)
-    if tag is None:
-        return ok(f"{image}; its tag does not name a version")
-    if tag[1] != version.VERSION:
+    image_version = snapshots.get_image_version(image)
+    if not image_version:
+        return skip(f"{image or 'the image'} names no version, so it is not known which release runs")
+    if image_version != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 
@@ -153,7 +157,8 @@ def _check_endpoints(service: str) -> check_rows.Assess:
                 and all(snapshots.get_path(h, "clientConfig", "url") for h in snapshot.hooks)
             ):
                 return skip("the API server calls the webhook by URL, so it needs no Service")
-            return fail(f"Service {service} does not exist in namespace {snapshot.namespace}", _INSTALL)
+            problem = f"Service {service} does not exist in namespace {snapshot.namespace}"
+            return fail(problem, f"apply it again: {check_rows.APPLY}")
         addresses = list_ready_addresses(snapshot, service)
         if not addresses:
             return fail(f"no EndpointSlice of Service {service} has a ready address")
@@ -205,9 +210,10 @@ def list_rows() -> Iterator[Row]:
         anchor="namespace",
         name="namespace exists",
         assess=_check_namespace,
-        hint=f"{_INSTALL}, or give -n NAMESPACE",
+        hint=_INSTALL,
         reads=("namespaces",),
         depends_on=("api-reachable",),
+        fatal=True,
     )
     yield from _list_server_rows("webhook", snapshots.WEBHOOK)
     yield Row(
@@ -222,7 +228,7 @@ def list_rows() -> Iterator[Row]:
         anchor="webhook-budget",
         name="a PodDisruptionBudget protects the webhook and allows drains",
         assess=require_deployment(snapshots.WEBHOOK, _check_budget),
-        hint=f"{_INSTALL} (its webhook.yaml has the PodDisruptionBudget)",
+        hint=f"apply the PodDisruptionBudget again: {check_rows.APPLY}",
         reads=("deployments", "budgets"),
         depends_on=("webhook-deployment", "webhook-replicas"),
     )
@@ -234,13 +240,14 @@ def list_rows() -> Iterator[Row]:
         f"{snapshots.WEBHOOK}; "
         "kubectl -n railwright-system get pods --show-labels",
         reads=("services", "slices"),
+        uses=("deployments", "mutating", "validating"),
         depends_on=("webhook-deployment", "webhook-replicas"),
     )
     yield Row(
         anchor="images",
         name="CLI and server versions match",
         assess=_check_images,
-        hint="install the CLI of the cluster's release, or upgrade the cluster: " + _INSTALL,
+        hint=f"install the CLI of the cluster's release, or upgrade the cluster: {check_rows.APPLY}",
         reads=("deployments",),
         depends_on=("namespace",),
     )
@@ -265,9 +272,10 @@ def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iter
         anchor=f"{word}-deployment",
         name=f"{word} is installed",
         assess=_check_deployment(server, optional=optional),
-        hint=_INSTALL,
+        hint=f"apply the Deployment again: {check_rows.APPLY}",
         reads=("deployments",),
         depends_on=("namespace",),
+        fatal=not optional,
     )
     yield Row(
         anchor=f"{word}-replicas",
@@ -275,5 +283,6 @@ def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iter
         assess=require_deployment(server, check_replicas),
         hint=f"kubectl -n railwright-system logs deployment/{server}",
         reads=("deployments",),
+        uses=("own-pods", "policy"),
         depends_on=(f"{word}-deployment",),
     )

@@ -1,7 +1,10 @@
 """Checks of the prerequisites: API server, permissions, Multus, accelerators, device pools, Volcano."""
 
+import importlib.resources
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Phase, Row, fail, ok, skip, warn
@@ -50,12 +53,42 @@ def _check_version(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     return ok(str(git_version))
 
 
+def read_tested_versions() -> Mapping[str, str]:
+    """Return the version of each part of a cluster with which this release was tested."""
+    text = importlib.resources.files("railwright.cli.checking").joinpath("tested_versions.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, str])
+
+
+def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    """Compare minor versions with the tested ones. Another version is not a failure, but it is not known to work."""
+    if "volcano-deployment" in snapshot.unread:
+        return skip(snapshot.unread["volcano-deployment"], unread=True)
+    running = {"Kubernetes": str(snapshots.get_path(snapshot.one("version"), "gitVersion"))}
+    scheduler = snapshot.one("volcano-deployment")
+    if scheduler is not None:
+        running["Volcano"] = next(filter(None, map(snapshots.get_image_version, snapshots.list_images(scheduler))), "")
+    tested = read_tested_versions()
+    untested = [
+        f"{name} {version or 'of unknown version'} is not tested (tested: {tested[name]})"
+        for name, version in running.items()
+        if _get_minor(version) != _get_minor(tested[name])
+    ]
+    if untested:
+        return skip("; ".join(untested))
+    return ok(", ".join(f"{name} {version}" for name, version in running.items()))
+
+
+def _get_minor(version: str) -> str:
+    match = re.match(r"v?(\d+\.\d+)", version)
+    return match[1] if match else ""
+
+
 def _check_permissions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if snapshot.forbidden:
         return warn(
-            f"you may not {snapshots.join_limited(snapshot.forbidden, 3)}; checks that need it are skipped",
-            "ask for the permission, or run as a user who has it; to verify: kubectl auth can-i "
-            f"{snapshot.forbidden[0]}",
+            f"you may not {', '.join(snapshot.forbidden)}; checks that need it are skipped",
+            "ask a cluster administrator for these permissions (the ClusterRole view has most of them); to verify: "
+            f"kubectl auth can-i {snapshot.forbidden[0]}",
         )
     return ok()
 
@@ -120,7 +153,9 @@ def list_rows() -> Iterator[Row]:
         name="API server answers",
         assess=_check_reachable,
         hint="give --kubeconfig or --context of a reachable cluster; to verify: kubectl version",
+        uses=("version",),
         when=Phase.ALWAYS,
+        fatal=True,
     )
     yield Row(
         anchor="api-version",
@@ -132,10 +167,12 @@ def list_rows() -> Iterator[Row]:
         when=Phase.ALWAYS,
     )
     yield Row(
-        anchor="caller-permissions",
-        name="you have permission to read all checked objects",
-        assess=_check_permissions,
-        hint="run as a user who has the permission, or ask for it",
+        anchor="versions",
+        name="running versions are tested ones",
+        assess=_check_tested_versions,
+        hint="the tested versions: railwright check --explain versions",
+        reads=("version",),
+        uses=("volcano-deployment",),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )
@@ -148,6 +185,7 @@ def list_pre_rows() -> Iterator[Row]:
         name="you have permission to install",
         assess=_check_install_permissions,
         hint="install as a cluster administrator: kubectl auth can-i create clusterroles",
+        uses=(snapshots.PERMISSIONS,),
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
     )
@@ -157,6 +195,7 @@ def list_pre_rows() -> Iterator[Row]:
         assess=_check_pools,
         hint="install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
         reads=("nodes",),
+        uses=("policy",),
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
     )
@@ -177,8 +216,9 @@ def list_dependency_rows() -> Iterator[Row]:
         anchor="multus",
         name="Multus is installed (kind NetworkAttachmentDefinition)",
         assess=_check_multus,
-        hint="install Multus (https://github.com/k8snetworkplumbingwg/multus-cni), or remove `network` from the rails",
+        hint="install Multus (multus-cni) and its kind, or remove `network` from the rails",
         reads=("networks",),
+        uses=("policy",),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )
@@ -188,6 +228,20 @@ def list_dependency_rows() -> Iterator[Row]:
         assess=_check_accelerators,
         hint="check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
         reads=("nodes",),
+        uses=("policy",),
+        depends_on=("api-reachable",),
+        when=Phase.ALWAYS,
+    )
+
+
+def list_permission_rows() -> Iterator[Row]:
+    """Yield the check of what the caller may read. It comes last, because it needs the answers to all requests."""
+    yield Row(
+        anchor="caller-permissions",
+        name="you have permission to read all checked objects",
+        assess=_check_permissions,
+        hint="run as a user who has the permission, or ask for it",
+        uses=(*(source.name for source in snapshots.SOURCES), snapshots.NAMESPACED_PODS),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )

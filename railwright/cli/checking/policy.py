@@ -1,14 +1,23 @@
-"""Checks of the policy: it exists, is valid, and opted-in namespaces name its fabrics."""
+"""Checks of the policy: it is valid, namespaces name its fabrics, and the networks of its rails exist.
 
-from collections.abc import Iterator
+Rows about rails run once per fabric; the subject of the assessment is the fabric.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cli.checking.installation import CREATE_POLICY
 from railwright.cluster import policies
 from railwright.fabric import intent, names
+from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
 
+Fabric = documents.Fabric
 _CONFIGMAP = f"ConfigMap {names.POLICY_CONFIGMAP}"
 _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
 _MOST = 20  # errors printed; a user with more fixes these first
@@ -103,4 +112,123 @@ def list_rows() -> Iterator[Row]:
         hint=f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite",
         reads=("policy", "namespaces"),
         depends_on=("policy-valid",),
+    )
+
+
+def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    networks = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
+    if not networks:
+        return skip("no rail has a network")
+    missing = [f"{rail}: {network}" for rail, network in networks if _find_network(snapshot, network) is None]
+    if missing:
+        return fail(
+            f"there is no NetworkAttachmentDefinition for {snapshots.join_limited(missing, 4)}: pods are rejected"
+        )
+    return ok(snapshots.format_count(len(networks), "network"))
+
+
+def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    if not any(rail.network for rail in fabric.rails):
+        return skip("no rail has a network")
+    problems = []
+    for rail in fabric.rails:
+        network = rail.network and _find_network(snapshot, rail.network)
+        problem = _find_configuration_problem(snapshots.get_path(network, "spec", "config")) if network else ""
+        if problem:
+            problems.append(f"{rail.network}: {problem}")
+    return fail(snapshots.join_limited(problems, 4)) if problems else ok()
+
+
+def _find_configuration_problem(text: Any) -> str:
+    """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
+    if not text:
+        return ""
+    try:
+        tree = json.loads(text)
+    except (ValueError, TypeError) as error:
+        return f"spec.config is not JSON: {error}"
+    if not isinstance(tree, dict):
+        return "spec.config is not a JSON object"
+    plugins = tree.get("plugins") if isinstance(tree.get("plugins"), list) else [tree]
+    if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
+        return "spec.config names no plugin (`type`)"
+    return ""
+
+
+def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    problems, unbound = [], []
+    for rail in fabric.rails:
+        network = rail.network and _find_network(snapshot, rail.network)
+        annotated = (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+        if annotated and rail.resource and annotated != rail.resource:
+            problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
+        elif not annotated and not rail.resource:
+            unbound.append(rail.name)
+    if problems:
+        return fail(snapshots.join_limited(problems, 4))
+    if unbound and fabric.transport is not documents.Transport.PVRDMA and not fabric.mounts.dev_infiniband:
+        return warn(f"{snapshots.join_limited(unbound)} have no device pool, and /dev/infiniband is not mounted")
+    return ok()
+
+
+def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> str | None:
+    """Return a rail's device pool, from the policy or else from its network's annotation."""
+    if rail.resource or not rail.network:
+        return rail.resource
+    network = _find_network(snapshot, rail.network)
+    return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+
+
+def for_each_fabric(
+    assess: Callable[[snapshots.ClusterSnapshot, Fabric], check_rows.Assessment], *, needs_pools: bool = True
+) -> check_rows.Assess:
+    """Return a check that runs `assess` for each fabric with rails.
+
+    With `needs_pools` it is skipped if the device pool of a rail is not known, because its network cannot be read.
+    """
+
+    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
+        document = snapshot.policy
+        for name, fabric in (document.fabrics if document else {}).items():
+            if fabric.transport is not documents.Transport.TCP and fabric.rails:
+                is_hidden = needs_pools and _has_unread_pools(snapshot, fabric)
+                assessment = skip(snapshot.unread["networks"], unread=True) if is_hidden else assess(snapshot, fabric)
+                yield msgspec.structs.replace(assessment, subject=name)
+
+    return assess_fabrics
+
+
+def _has_unread_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> bool:
+    return "networks" in snapshot.unread and any(rail.network and not rail.resource for rail in fabric.rails)
+
+
+def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) -> Any | None:
+    return next((network for network in snapshot.all("networks") if snapshots.get_name(network) == qualified), None)
+
+
+def list_network_rows() -> Iterator[Row]:
+    """Yield the checks of the rails' networks in the group `nodes and rails`."""
+    yield Row(
+        anchor="rail-networks",
+        name="each rail's network exists",
+        assess=for_each_fabric(_check_networks, needs_pools=False),
+        hint=f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "multus"),
+    )
+    yield Row(
+        anchor="rail-configurations",
+        name="each rail network's configuration is valid",
+        assess=for_each_fabric(_check_configurations, needs_pools=False),
+        hint="kubectl -n NAMESPACE edit net-attach-def NAME",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "rail-networks"),
+    )
+    yield Row(
+        anchor="rail-pools",
+        name="networks and policy name the same device pools",
+        assess=for_each_fabric(_check_pools, needs_pools=False),
+        hint=f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network",
+        reads=("policy", "networks"),
+        depends_on=("policy-valid", "rail-networks"),
     )

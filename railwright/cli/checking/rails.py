@@ -3,99 +3,23 @@
 Most rows run once per fabric; the subject of the assessment is the fabric.
 """
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import hypernodes, names, topology, views
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
 _EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
+_NO_NODES = "no node has accelerators and rails of this fabric"
 Fabric = documents.Fabric
-
-
-def _for_each_fabric(assess: Callable[[snapshots.ClusterSnapshot, Fabric], check_rows.Assessment]) -> check_rows.Assess:
-    """Return a check that runs `assess` for each fabric with rails."""
-
-    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
-        document = snapshot.policy
-        for name, fabric in (document.fabrics if document else {}).items():
-            if fabric.transport is not documents.Transport.TCP and fabric.rails:
-                assessment = assess(snapshot, fabric)
-                yield check_rows.Assessment(assessment.state, assessment.detail, assessment.hint, name)
-
-    return assess_fabrics
-
-
-def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
-    networks = [(rail.name, rail.network) for rail in fabric.rails if rail.network]
-    if not networks:
-        return ok("no rail has a network")
-    missing = [f"{rail}: {network}" for rail, network in networks if _find_network(snapshot, network) is None]
-    if missing:
-        return fail(
-            f"there is no NetworkAttachmentDefinition for {snapshots.join_limited(missing, 4)}: pods are rejected"
-        )
-    return ok(snapshots.format_count(len(networks), "network"))
-
-
-def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
-    problems = []
-    for rail in fabric.rails:
-        network = rail.network and _find_network(snapshot, rail.network)
-        problem = _find_configuration_problem(snapshots.get_path(network, "spec", "config")) if network else ""
-        if problem:
-            problems.append(f"{rail.network}: {problem}")
-    return fail(snapshots.join_limited(problems, 4)) if problems else ok()
-
-
-def _find_configuration_problem(text: Any) -> str:
-    """Return what is wrong with spec.config, or "". Empty is valid: Multus then reads the CNI file on the node."""
-    if not text:
-        return ""
-    try:
-        tree = json.loads(text)
-    except (ValueError, TypeError) as error:
-        return f"spec.config is not JSON: {error}"
-    if not isinstance(tree, dict):
-        return "spec.config is not a JSON object"
-    plugins = tree.get("plugins") if isinstance(tree.get("plugins"), list) else [tree]
-    if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
-        return "spec.config names no plugin (`type`)"
-    return ""
-
-
-def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
-    problems, unbound = [], []
-    for rail in fabric.rails:
-        network = rail.network and _find_network(snapshot, rail.network)
-        annotated = (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
-        if annotated and rail.resource and annotated != rail.resource:
-            problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
-        elif not annotated and not rail.resource:
-            unbound.append(rail.name)
-    if problems:
-        return fail(snapshots.join_limited(problems, 4))
-    if unbound and fabric.transport is not documents.Transport.PVRDMA and not fabric.mounts.dev_infiniband:
-        return warn(f"{snapshots.join_limited(unbound)} have no device pool, and /dev/infiniband is not mounted")
-    return ok()
-
-
-def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> str | None:
-    """Return a rail's device pool, from the policy or else from its network's annotation."""
-    if rail.resource or not rail.network:
-        return rail.resource
-    network = _find_network(snapshot, rail.network)
-    return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
 
 
 def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     pools = _list_resources(snapshot, fabric)
     if not pools:
-        return ok("no rail has a device pool")
+        return skip("no rail has a device pool")
     counts = {
         name: sum(snapshots.count_allocatable(node, name) > 0 for node in snapshot.all("nodes")) for name in pools
     }
@@ -120,7 +44,7 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     pools = _list_resources(snapshot, fabric)
     accelerated = snapshots.list_accelerated(snapshot)
     if not pools or not accelerated:
-        return ok("nothing to compare")
+        return skip("no rail has a device pool" if not pools else "no node has accelerators")
     missing_pools = {
         node.metadata.name: [name for name in pools if not snapshots.count_capacity(node, name)]
         for node in accelerated
@@ -146,8 +70,11 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
 def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
+    with_rails = _list_nodes_with_rails(snapshot, fabric)
+    if not with_rails:
+        return skip(_NO_NODES)
     unknown: dict[str, list[str]] = {}
-    for node in _list_nodes_with_rails(snapshot, fabric):
+    for node in with_rails:
         shape = selectors.shape_of(document, node.metadata.labels)
         shape_devices = shape.devices if shape else {}
         for rail in fabric.rails:
@@ -167,6 +94,8 @@ def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
         return skip("the fabric's topology domains are HyperNodes")
     rails = tuple(rail.name for rail in fabric.rails)
     with_rails = _list_nodes_with_rails(snapshot, fabric)
+    if not with_rails:
+        return skip(_NO_NODES)
     unlabelled = [node.metadata.name for node in with_rails if not _has_labels(node, keys[0], rails)]
     if not unlabelled:
         return ok(f"{len(with_rails)} nodes have {keys[0]}")
@@ -210,8 +139,11 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
     reported = {report.metadata.name for report in snapshot.all("topologies")}
+    with_rails = _list_nodes_with_rails(snapshot, fabric)
+    if not with_rails:
+        return skip(_NO_NODES)
     unknown = []
-    for node in _list_nodes_with_rails(snapshot, fabric):
+    for node in with_rails:
         shape = selectors.shape_of(document, node.metadata.labels)
         if node.metadata.name not in reported and not (shape and shape.numa):
             unknown.append(node.metadata.name)
@@ -255,12 +187,8 @@ def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) 
 
 
 def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list[str]:
-    resources = (get_resource(snapshot, rail) for rail in fabric.rails)
+    resources = (policy.get_resource(snapshot, rail) for rail in fabric.rails)
     return list(dict.fromkeys(resource for resource in resources if resource))
-
-
-def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) -> Any | None:
-    return next((network for network in snapshot.all("networks") if snapshots.get_name(network) == qualified), None)
 
 
 def list_rows() -> Iterator[Row]:
@@ -270,51 +198,30 @@ def list_rows() -> Iterator[Row]:
 
 _ROWS: tuple[Row, ...] = (
     Row(
-        anchor="rail-networks",
-        name="each rail's network exists",
-        assess=_for_each_fabric(_check_networks),
-        hint=f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "multus"),
-    ),
-    Row(
-        anchor="rail-configurations",
-        name="each rail network's configuration is valid",
-        assess=_for_each_fabric(_check_configurations),
-        hint="kubectl -n NAMESPACE edit net-attach-def NAME",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    ),
-    Row(
-        anchor="rail-pools",
-        name="networks and policy name the same device pools",
-        assess=_for_each_fabric(_check_pools),
-        hint=f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    ),
-    Row(
         anchor="rail-offered",
         name="nodes offer each rail's device pool",
-        assess=_for_each_fabric(_check_offered),
+        assess=policy.for_each_fabric(_check_offered),
         hint="check the device plugin's pods and configuration: kubectl describe node NODE",
         reads=("policy", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid",),
     ),
     Row(
         anchor="rail-dead",
         name="no node has lost all devices of a rail",
-        assess=_for_each_fabric(_check_dead),
+        assess=policy.for_each_fabric(_check_dead),
         hint="check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
         reads=("policy", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid", "rail-offered"),
     ),
     Row(
         anchor="rail-missing",
         name="each node with accelerators has all rails",
-        assess=_for_each_fabric(_check_missing),
+        assess=policy.for_each_fabric(_check_missing),
         hint="install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         reads=("policy", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid", "rail-offered"),
     ),
     Row(
@@ -328,33 +235,37 @@ _ROWS: tuple[Row, ...] = (
     Row(
         anchor="rail-devices",
         name="each rail's RDMA device name is known on each node",
-        assess=_for_each_fabric(_check_devices),
+        assess=policy.for_each_fabric(_check_devices),
         hint=f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}",
         reads=("policy", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid",),
     ),
     Row(
         anchor="domain-labels",
         name="nodes are labelled with their leaf",
-        assess=_for_each_fabric(_check_domains),
+        assess=policy.for_each_fabric(_check_domains),
         hint="label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
         reads=("policy", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid",),
     ),
     Row(
         anchor="hypernodes",
         name="HyperNodes cover the nodes",
-        assess=_for_each_fabric(_check_hypernodes),
+        assess=policy.for_each_fabric(_check_hypernodes),
         hint="Volcano's topology discovery creates them; to list: kubectl get hypernodes",
         reads=("policy", "hypernodes", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid",),
     ),
     Row(
         anchor="numa-topologies",
         name="NUMA nodes of rails and accelerators are known",
-        assess=_for_each_fabric(_check_numa),
+        assess=policy.for_each_fabric(_check_numa),
         hint="deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT,
         reads=("policy", "topologies", "nodes"),
+        uses=("networks",),
         depends_on=("policy-valid",),
     ),
 )

@@ -1,11 +1,11 @@
-"""Reads a snapshot of a cluster: all sources concurrently, the caller's permissions, and the dry runs.
+"""Reads a cluster: all sources concurrently, the caller's permissions, and the dry runs.
 
 Failed calls become reasons in the snapshot, never exceptions.
 """
 
 import asyncio
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from urllib import parse
 
@@ -14,7 +14,7 @@ import msgspec
 from railwright.cli.checking import admission, kubernetes, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, watch_wire
-from railwright.fabric import names, views
+from railwright.fabric import names
 
 _AT_ONCE = 8  # sources read concurrently
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -31,43 +31,75 @@ class _Reading(msgspec.Struct, frozen=True):
     unknown: bool = False
 
 
-async def read_cluster(
-    client: clients.Client, *, server: str, namespace: str, probing: str = "", before: bool = False
-) -> snapshots.ClusterSnapshot:
-    """Read a snapshot. Sources that cannot be read are in `unread`; no error of the cluster is raised.
+class ClusterReader:
+    """Reads the sources of a cluster concurrently, and gives each caller those that it names once they are read."""
 
-    `probing` is the namespace for dry runs ("" for the first that may use the fabric). `before` (--pre) replaces the
-    dry runs by the caller's permissions to install.
-    """
-    now = dt.datetime.now(dt.UTC)
-    version = await _read(client, snapshots.SOURCES[0], namespace)
-    if version.problem:  # no other path would answer either
-        unread = {source.name: version.problem for source in snapshots.SOURCES}
-        return snapshots.ClusterSnapshot(namespace, now, server, unread=unread)
-    semaphore = asyncio.Semaphore(_AT_ONCE)
+    def __init__(
+        self, client: clients.Client, *, server: str, namespace: str, probing: str = "", before: bool = False
+    ) -> None:
+        """Start to read. `probing` is the namespace for dry runs ("" for the first that may use the fabric).
 
-    async def read(source: snapshots.Source) -> _Reading:
-        async with semaphore:
-            return await _read(client, source, namespace)
+        With `before` (--pre), the caller's permissions to install are read in place of the dry runs.
+        """
+        self._client, self._probing = client, probing
+        self._empty = snapshots.ClusterSnapshot(namespace, dt.datetime.now(dt.UTC), server)
+        self._semaphore = asyncio.Semaphore(_AT_ONCE)
+        self._version = asyncio.ensure_future(_read(client, snapshots.SOURCES[0], namespace))
+        self._readings = {source.name: asyncio.ensure_future(self._read(source)) for source in snapshots.SOURCES}
+        derived: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]] = (
+            {snapshots.PERMISSIONS: lambda: _read_permissions(client)}
+            if before
+            else {snapshots.DRY_RUNS: self._make_dry_runs, snapshots.NAMESPACED_PODS: self._read_namespaced_pods}
+        )
+        self._derived = {name: asyncio.ensure_future(read()) for name, read in derived.items()}
 
-    other_readings = await asyncio.gather(*map(read, snapshots.SOURCES[1:]))
-    readings = dict(zip([source.name for source in snapshots.SOURCES], [version, *other_readings], strict=True))
-    snapshot = snapshots.ClusterSnapshot(
-        namespace,
-        now,
-        server,
-        objects={name: reading.objects for name, reading in readings.items()},
-        unread={name: reading.problem for name, reading in readings.items() if reading.problem},
-        forbidden=tuple(reading.forbidden for reading in readings.values() if reading.forbidden),
-        unknown=frozenset(name for name, reading in readings.items() if reading.unknown),
-        may=await _read_permissions(client) if before else {},
-    )
-    if before:
-        return snapshot
-    pods = await _read_namespaced_pods(client, snapshot)
-    return msgspec.structs.replace(
-        snapshot, dry_runs=await _make_dry_runs(client, snapshot, probing), namespaced_pods=pods
-    )
+    async def read(self, names_: Sequence[str]) -> snapshots.ClusterSnapshot:
+        """Return a snapshot with these sources only. Those that cannot be read are in `unread`; nothing is raised."""
+        readings = {name: await self._readings[name] for name in names_ if name in self._readings}
+        derived = {name: await self._derived[name] for name in names_ if name in self._derived}
+        pods = derived.get(snapshots.NAMESPACED_PODS, _Reading())
+        problems = {**readings, snapshots.NAMESPACED_PODS: pods}
+        return msgspec.structs.replace(
+            self._empty,
+            objects={name: reading.objects for name, reading in readings.items()},
+            unread={name: reading.problem for name, reading in problems.items() if reading.problem},
+            forbidden=tuple(dict.fromkeys(reading.forbidden for reading in problems.values() if reading.forbidden)),
+            unknown=frozenset(name for name, reading in readings.items() if reading.unknown),
+            may=derived.get(snapshots.PERMISSIONS, {}),
+            dry_runs=derived.get(snapshots.DRY_RUNS, ()),
+            namespaced_pods=pods.objects,
+        )
+
+    def cancel(self) -> None:
+        """End what is still being read."""
+        for task in (self._version, *self._readings.values(), *self._derived.values()):
+            task.cancel()
+
+    async def _read(self, source: snapshots.Source) -> "_Reading":
+        version = await self._version
+        if version.problem or _is_version(source):  # without a version no other path would answer either
+            return _Reading(version.objects, version.problem)
+        async with self._semaphore:
+            return await _read(self._client, source, self._empty.namespace)
+
+    async def _read_namespaced_pods(self) -> "_Reading":
+        """Read the pods of opted-in namespaces. `problem` is that of the first namespace that cannot be read."""
+        snapshot = await self.read(("namespaces",))
+        opted_in = [
+            str(snapshots.get_name(item))
+            for item in snapshot.all("namespaces")
+            if (snapshots.get_path(item, "metadata", "labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
+            != names.FABRIC_NONE
+        ]
+        readings = [await _read(self._client, snapshots.list_pods_of(name), name) for name in opted_in]
+        failed = next((reading for reading in readings if reading.problem), _Reading())
+        return msgspec.structs.replace(failed, objects=tuple(pod for reading in readings for pod in reading.objects))
+
+    async def _make_dry_runs(self) -> tuple[snapshots.DryRun, ...]:
+        snapshot = await self.read(admission.PLAN_SOURCES)
+        accelerator = snapshots.list_accelerators(snapshot)[0]
+        plans = admission.list_plans(snapshot, self._probing)
+        return tuple(await asyncio.gather(*(_make_dry_run(self._client, plan, accelerator) for plan in plans)))
 
 
 async def _read(client: clients.Client, source: snapshots.Source, namespace: str) -> _Reading:
@@ -106,23 +138,6 @@ def _decode_object(client: clients.Client, path: str, body: bytes, source: snaps
     return manifest
 
 
-async def _read_namespaced_pods(client: clients.Client, snapshot: snapshots.ClusterSnapshot) -> tuple[views.Pod, ...]:
-    """Return the pods of opted-in namespaces that the caller may read."""
-    opted_in = [
-        str(snapshots.get_name(item))
-        for item in snapshot.all("namespaces")
-        if (snapshots.get_path(item, "metadata", "labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
-        != names.FABRIC_NONE
-    ]
-    pods: list[views.Pod] = []
-    for namespace in opted_in:
-        source = snapshots.Source(
-            "pods", f"/api/v1/namespaces/{namespace}/pods", f"list pods -n {namespace}", view=views.Pod
-        )
-        pods += (await _read(client, source, namespace)).objects
-    return tuple(pods)
-
-
 async def _read_permissions(client: clients.Client) -> Mapping[str, bool]:
     """Return whether the caller has each permission that an installation needs, by SelfSubjectAccessReview."""
 
@@ -144,14 +159,6 @@ async def _read_permissions(client: clients.Client) -> Mapping[str, bool]:
     return {
         kubernetes.format_permission(*permission): allowed for permission, allowed in reviews if allowed is not None
     }
-
-
-async def _make_dry_runs(
-    client: clients.Client, snapshot: snapshots.ClusterSnapshot, probing: str
-) -> tuple[snapshots.DryRun, ...]:
-    accelerator = snapshots.list_accelerators(snapshot)[0]
-    plans = admission.list_plans(snapshot, probing)
-    return tuple(await asyncio.gather(*(_make_dry_run(client, plan, accelerator) for plan in plans)))
 
 
 async def _make_dry_run(client: clients.Client, plan: admission.Plan, accelerator: str) -> snapshots.DryRun:

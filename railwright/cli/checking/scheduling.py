@@ -5,11 +5,10 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import check_rows, installation, rails, snapshots
+from railwright.cli.checking import check_rows, installation, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.fabric import names
 
-_EXAMPLE = "manifests/examples/schedulers"
 _VOLCANO_EDIT = f"kubectl -n {snapshots.VOLCANO_NAMESPACE} edit configmap {snapshots.VOLCANO_CONFIGMAP}"
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
     "extender.prioritizeVerb": "prioritize",
@@ -105,7 +104,7 @@ def _find_missing_resources(resources: Any, snapshot: snapshots.ClusterSnapshot)
         pool
         for fabric in (snapshot.policy.fabrics.values() if snapshot.policy else ())
         for rail in fabric.rails
-        if (pool := rails.get_resource(snapshot, rail))
+        if (pool := policy.get_resource(snapshot, rail))
     }
     missing = sorted(pools - {str(resource) for resource in resources})
     if missing:
@@ -179,15 +178,17 @@ def list_rows() -> Iterator[Row]:
         anchor="volcano-configuration",
         name="Volcano is configured to call the extender",
         assess=_check_volcano,
-        hint=f"{_VOLCANO_EDIT}; {_EXAMPLE}/volcano-scheduler.yaml is a complete example",
+        hint=f"{_VOLCANO_EDIT}; a complete example: railwright check --explain volcano-configuration",
         reads=("volcano",),
+        uses=("deployments", "policy", "networks"),
         depends_on=("api-reachable",),
     )
     yield Row(
         anchor="kube-scheduler-configuration",
         name="kube-scheduler is configured to call the extender",
         assess=_check_kube_scheduler,
-        hint=f"compare with {_EXAMPLE}/kube-scheduler.yaml",
+        hint="change the KubeSchedulerConfiguration; a complete example: "
+        "railwright check --explain kube-scheduler-configuration",
         reads=("kube-system",),
         depends_on=("api-reachable",),
     )

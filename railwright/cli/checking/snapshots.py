@@ -5,6 +5,7 @@ Defines the sources (path, type, required permission) and lookups for the rows. 
 
 import datetime as dt
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ WEBHOOK, EXTENDER, CERTS = "railwright-webhook", names.EXTENDER_SERVICE, "railwr
 CONFIGURATION = installation.CONFIGURATION
 SECRETS = {f"railwright-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
+VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
+# Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
+DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -46,9 +50,10 @@ def _all(name: str, group: str, plural: str, **more: Any) -> Source:
     return Source(name, f"{prefix}/{plural}", f"list {plural}{_suffix(group)} -A", **more)
 
 
-def _one(name: str, namespace: str, plural: str, obj: str) -> Source:
-    path = f"/api/v1/namespaces/{namespace}/{plural}/{obj}"
-    return Source(name, path, f"get {plural}/{obj} -n {namespace}", single=True)
+def _one(name: str, namespace: str, plural: str, obj: str, group: str = "v1") -> Source:
+    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    path = f"{prefix}/namespaces/{namespace}/{plural}/{obj}"
+    return Source(name, path, f"get {plural}{_suffix(group)}/{obj} -n {namespace}", single=True)
 
 
 def _suffix(group: str) -> str:
@@ -94,9 +99,15 @@ SOURCES: tuple[Source, ...] = (
     _all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
     _all("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
     _one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),
+    _one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
     _all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
 )
+
+
+def list_pods_of(namespace: str) -> Source:
+    """Return the source of all pods of a namespace."""
+    return Source(NAMESPACED_PODS, f"/api/v1/namespaces/{namespace}/pods", f"list pods -n {namespace}", view=views.Pod)
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -188,6 +199,21 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else plural}"
 
 
+_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
+
+
+def list_images(deployment: Any) -> Iterator[str]:
+    """Yield the images of all containers of a Deployment."""
+    for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
+        yield str(get_path(container, "image") or "")
+
+
+def get_image_version(image: str) -> str:
+    """Return the version in an image's tag, "" if the tag names none, such as `latest`."""
+    match = _TAG.search(image)
+    return match[1] if match else ""
+
+
 def list_arguments(deployment: Any) -> Iterator[str]:
     """Yield the arguments of all containers of a Deployment."""
     for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
@@ -236,10 +262,27 @@ def find_lease_problem(lease: Any, now: dt.datetime) -> str:
     identity = get_lease_holder(lease)
     if not identity:
         return "has no holder"
-    age = now - _parse_time(get_path(lease, "spec", "renewTime"))
-    if age > dt.timedelta(seconds=get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS) + _CLOCK_SKEW:
-        return f"was last renewed by {identity} {int(age.total_seconds())} s ago and has expired"
+    renewed = _parse_time(get_path(lease, "spec", "renewTime"))
+    if (
+        now - renewed
+        > dt.timedelta(seconds=get_path(lease, "spec", "leaseDurationSeconds") or _LEASE_SECONDS) + _CLOCK_SKEW
+    ):
+        return f"has expired: {identity} last renewed it at {renewed:%Y-%m-%d %H:%M:%S} UTC"
     return ""
+
+
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+_RELEASE = "meta.helm.sh/release-name"  # annotation that Helm writes on its objects
+
+
+def format_apply_command(snapshot: ClusterSnapshot) -> str:
+    """Return the command that applies the installation again: Helm's if a release has the Deployments."""
+    for name in (WEBHOOK, EXTENDER, CERTS):
+        metadata = get_path(snapshot.find("deployments", name), "metadata")
+        if (get_path(metadata, "labels") or {}).get(_MANAGED_BY) == "Helm":
+            release = (get_path(metadata, "annotations") or {}).get(_RELEASE, "railwright")
+            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
+    return "kubectl apply -k FOLDER (with your kustomization.yaml)"
 
 
 def _parse_time(timestamp: Any) -> dt.datetime:

@@ -10,8 +10,8 @@ from typing import Any
 from railwright.cli.checking import check_rows, expected_entries, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 
-_APPLY = "kubectl apply -k manifests/base, then: railwright certs rotate"
-_EDIT = "kubectl edit mutatingwebhookconfiguration railwright (manifests/base/admission.yaml has the entry)"
+_APPLY = f"{check_rows.APPLY}, then: railwright certs rotate"
+_EDIT = f"apply the entry again: {check_rows.APPLY}; or kubectl edit mutatingwebhookconfiguration railwright"
 _EXCLUDE = (
     "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, railwright-system]} to its "
     "namespaceSelector: kubectl edit mutatingwebhookconfiguration railwright"

@@ -8,7 +8,7 @@ from railwright.fabric import names
 
 HELP = "Verify an installation, and show a fix for each failed check."
 EXAMPLES = ("railwright check", "railwright check --pre")
-RUN = "railwright.cli.checking.command:run"
+RUN = "railwright.cli.checking.start:run"
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _MAX_WAIT = 86400.0  # seconds: a day
 
@@ -21,6 +21,12 @@ def configure(parser: parsers.Parser) -> None:
         metavar="NAME",
         default="",
         help="Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="List each check that waits for another one, or that you may not read.",
     )
     parser.add_argument("--pre", action="store_true", help="Check the prerequisites, before installing.")
     parser.add_argument("--strict", action="store_true", help="Exit with 1 for warnings too.")
@@ -37,6 +43,13 @@ def configure(parser: parsers.Parser) -> None:
         const=_DEFAULT_WAIT,
         default=0.0,
         help=f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
+    )
+    parser.add_argument(
+        "--explain",
+        metavar="ROW",
+        nargs="?",
+        const="",
+        help="Print what a row looks at, an example and how to fix it, without a cluster; without ROW, list all rows.",
     )
     parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="Also write the output as SVG.")
     options.add_output(parser)

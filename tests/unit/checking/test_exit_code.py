@@ -5,7 +5,7 @@ import pytest
 from railwright.cli.checking import check_rows, command
 
 OK, WARNED, FAILED, UNREAD = (
-    check_rows.Result("group", "row", "a row", "", state, "detail", "", "", unread=unread)
+    check_rows.Result("group", "row", "a row", "", state, "detail", "", unread=unread)
     for state, unread in (
         (check_rows.State.OK, False),
         (check_rows.State.WARN, False),
@@ -13,7 +13,7 @@ OK, WARNED, FAILED, UNREAD = (
         (check_rows.State.SKIP, True),
     )
 )
-UNREACHABLE = check_rows.Result("group", "row", "a row", "", check_rows.State.FAIL, "detail", "", "", unread=True)
+UNREACHABLE = check_rows.Result("group", "row", "a row", "", check_rows.State.FAIL, "detail", "", unread=True)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Every row over data: a healthy cluster passes; broken in one way, its one row says so and nothing else does."""
 
 import base64
-import datetime as dt
 import json
 import pathlib
 import re
@@ -11,326 +10,162 @@ import missed_pods
 import msgspec
 import pytest
 import yaml
-from installations import DAY, LEAF, NOW
+from broken_installations import (
+    BREAKS,
+    EXTENDER,
+    WEBHOOK,
+    clear,
+    drop,
+    hook,
+    judged,
+    named,
+    one_replica,
+    put,
+    repolicy,
+    unrotated,
+)
+from installations import DAY, NOW
 
-from certs import issue
 from railwright.cli.checking import check_rows, command, installation, snapshots
 from railwright.fabric import names, views
 
-WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
-
-
-def judged(trees, *, before=False, **more):
-    return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
 
 
 def wrong(results):
     return {each.check for each in results if each.state in (check_rows.State.FAIL, check_rows.State.WARN)}
 
 
-def named(trees, source, name):
-    return next(each for each in trees[source] if each["metadata"]["name"] == name)
-
-
-def hook(trees, name):
-    return next(h for source in ("mutating", "validating") for h in trees[source][0]["webhooks"] if h["name"] == name)
-
-
-def repolicy(old, new):
-    def change(trees):
-        text = trees["policy"][0]["data"][names.POLICY_KEY]
-        assert old in text
-        trees["policy"][0]["data"][names.POLICY_KEY] = text.replace(old, new)
-
-    return change
-
-
-def drop(source, name):
-    def change(trees):
-        trees[source].remove(named(trees, source, name))
-
-    return change
-
-
-def clear(source):
-    def change(trees):
-        trees[source].clear()
-
-    return change
-
-
-def put(source, name, value, *path):
-    """Set what is under a path of an object."""
-
-    def change(trees):
-        *above, last = path
-        at = named(trees, source, name)
-        for key in above:
-            at = at[key]
-        at[last] = value
-
-    return change
-
-
-def put_hook(name, value, *path):
-    def change(trees):
-        *above, last = path
-        at = hook(trees, name)
-        for key in above:
-            at = at[key]
-        at[last] = value
-
-    return change
-
-
-def certificate(server=WEBHOOK, **times):
-    """Another certificate under the same authority, as the caBundle trusts it."""
-
-    def change(trees):
-        leaf, authority = installations.pair(f"{server}.{names.NAMESPACE}.svc", **times)
-        other, _ = installations.pair(f"{EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
-        trees[f"{server}-secret"][0]["data"] = installations.secret(leaf)["data"]
-        if server == WEBHOOK:
-            trees["railwright-extender-secret"][0]["data"] = installations.secret(other)["data"]
-            installations.trust(trees, authority)
-
-    return change
-
-
-def old_authority(trees):
-    """An authority with twenty days left, and a fresh leaf of a month."""
-    authority = issue.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
-    leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
-    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
-    installations.trust(trees, authority)
-
-
-def another_host(trees):
-    leaf, authority = installations.pair("webhook.example")
-    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
-    installations.trust(trees, authority)
-
-
-def mixed_pair(trees):
-    leaf, _ = installations.pair("x")
-    trees[f"{WEBHOOK}-secret"][0]["data"]["tls.key"] = base64.b64encode(leaf.key_pem).decode()
-
-
-def foreign_bundle(trees):
-    _, authority = installations.pair("x")
-    bundle = base64.b64encode(authority.certificate_pem).decode()
-    hook(trees, "bindings.railwright.io")["clientConfig"]["caBundle"] = bundle
-
-
-def other_webhook(name, seconds):
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-    entry = {"name": "other.example.com", "rules": [rule], "timeoutSeconds": seconds, "clientConfig": {}}
-    return lambda trees: trees["mutating"].append({"metadata": {"name": name}, "webhooks": [entry]})
-
-
-def not_reinvoked(trees):
-    other_webhook("zz-sidecars", 5)(trees)
-    hook(trees, "pods.railwright.io")["reinvocationPolicy"] = "Never"
-
-
-def volcano(old, new):
-    def change(trees):
-        data = trees["volcano"][0]["data"]
-        assert old in data["volcano-scheduler.conf"]
-        data["volcano-scheduler.conf"] = data["volcano-scheduler.conf"].replace(old, new)
-
-    return change
-
-
-def kube(old, new):
-    def change(trees):
-        data = trees["kube-system"][0]["data"]
-        assert old in data["config.yaml"]
-        data["config.yaml"] = data["config.yaml"].replace(old, new)
-
-    return change
-
-
-def every_node(change):
-    def each(trees):
-        for node in trees["nodes"]:
-            change(node)
-
-    return each
-
-
-def refusal(trees):
-    about = {"kind": "Job", "namespace": "train", "name": "llm"}
-    when = f"{NOW - dt.timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
-    trees["refusals"].append({"involvedObject": about, "lastTimestamp": when, "message": "rail9 is no rail"})
-
-
-def all_on_one_node(trees):
-    for each in trees["own-pods"]:
-        each["spec"]["nodeName"] = "gpu-0"
-
-
-def one_replica(trees):
-    named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
-
-
-def blocking_budget(trees):
-    budget = named(trees, "budgets", WEBHOOK)
-    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-
-
-def image(trees):
-    for each in trees["deployments"]:
-        each["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:0.0.9"
-
-
-def stale_lease(trees):
-    long_ago = NOW - dt.timedelta(minutes=3)
-    named(trees, "leases", EXTENDER)["spec"]["renewTime"] = f"{long_ago:%Y-%m-%dT%H:%M:%S.000000Z}"
-
-
-def unrotated(trees):
-    trees[f"{WEBHOOK}-secret"][0]["metadata"]["annotations"] = {}
-    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != snapshots.CERTS]
-
-
-def no_labels(node):
-    node["metadata"]["labels"].pop(LEAF)
-
-
-def refused_pods(trees):
-    named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
-
-
-# one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
-BREAKS = {
-    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "api-version", "fail",
-                       "1.29.4"),
-    "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
-    "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
-                        "namespace", "fail", "is being deleted"),
-    "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),
-    "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
-                          "1 of 2"),
-    "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
-    "one replica": (one_replica, "webhook-availability", "warn", "1 replica"),
-    "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
-    "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
-    "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),
-    "no endpoint": (drop("slices", WEBHOOK), "webhook-endpoints", "fail", "no EndpointSlice"),
-    "no service": (drop("services", WEBHOOK), "webhook-endpoints", "fail", "Service railwright-webhook does not"),
-    "another release": (image, "images", "warn", "0.0.9"),
-    "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-secret", "fail", "railwright-webhook-tls does not exist"),
-    "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-secret", "fail",
-               "is not a certificate"),
-    "another key": (mixed_pair, "webhook-pair", "fail", "not the key"),
-    "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
-        data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-names", "fail",
-        "railwright-extender.railwright-system.svc"),
-    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-target",
-                        "fail",
-                        "calls Service railwright-system/rw"),
-    "another host": (another_host, "webhook-names", "fail", f"{WEBHOOK}.railwright-system.svc"),
-    "expired": (certificate(days=30, left=-1), "webhook-validity", "fail", "expired"),
-    "a future": (certificate(days=30, left=31), "webhook-validity", "fail", "valid only from"),
-    "soon": (certificate(days=90, left=20), "webhook-validity", "warn", "20 days left of 90 days"),
-    "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-secret", "fail", "does not exist"),
-    "extender's other key": (lambda t: t[f"{EXTENDER}-secret"][0]["data"].update(
-        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-pair", "fail", "not the key"),
-    "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-validity", "warn", "20 days"),
-    "another authority": (foreign_bundle, "ca-bundle", "fail", "bindings.railwright.io"),
-    "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
-                        "no caBundle"),
-    "the authority ends": (old_authority, "ca-validity", "warn", "20 days"),
-    "nobody rotates": (unrotated, "certs-rotation", "warn", "are not renewed"),
-    "no configuration": (clear("mutating"), "mutating-configuration", "fail", "does not call the webhook"),
-    "no validation": (clear("validating"), "validating-configuration", "fail", "does not call the webhook"),
-    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
-                       "bindings.railwright.io"),
-    "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
-        {**hook(t, "bindings.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
-        "x.railwright.io"),
-    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-target",
-                     "fail",
-                     "/mutate, not /mutate/pods"),
-    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-rules", "fail",
-                     "CREATE apps/deployments"),
-    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-selectors", "fail", "empty"),
-    "a condition short": (put_hook("templates.railwright.io", [], "matchConditions"), "entries-selectors", "fail",
-                          "opts-in"),
-    "kube-system": (put_hook("bindings.railwright.io", {}, "namespaceSelector"), "entries-exclusions", "fail",
-                    "kube-system and railwright-system"),
-    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "failure-policy", "warn", "Ignore"),
-    "closed": (put_hook("bindings.railwright.io", "Fail", "failurePolicy"), "failure-policy", "warn",
-               "also blocks pods"),
-    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "timeouts", "warn", "timeoutSeconds 30"),
-    "too many": (other_webhook("aa", 30), "timeouts", "warn", "aa/other.example.com"),
-    "never again": (not_reinvoked, "webhook-order", "fail", "zz-sidecars/other.example.com"),
-    "no policy": (clear("policy"), "policy-exists", "fail", "does not exist"),
-    "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy-exists", "fail", "it has x"),
-    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail",
-                     "line 7: fabrics.roce.transport"),
-    "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)),
-                   "default-fabric",
-                   "warn", "none"),
-    "a namespace's typing": (refused_pods, "namespace-labels", "fail", "'nvlink'"),
-    "no GPUs": (every_node(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
-                "accelerators", "warn", "none of 3 nodes"),
-    "no network": (drop("networks", "rail1"), "rail-networks", "fail", "rail1: prod/rail1"),
-    "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-configurations", "fail", "prod/rail0"),
-    "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
-                     "rail-pools", "fail", "intel.com/x"),
-    "nowhere": (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
-                "rail-offered", "fail", "nvidia.com/mlx5_0"),
-    "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
-             "gpu-1: nvidia.com/mlx5_1 0 of 1"),
-    "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
-             "allocatable")],
-             "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
-    "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes",
-                          "warn",
-                          "b200"),
-    "no device": (repolicy("  devices: {rail0: mlx5_0, rail1: mlx5_1}\n", ""), "rail-devices", "warn",
-                  "rail0 on gpu-0"),
-    "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
-    "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
-    "no hypernode": (clear("hypernodes"), "hypernodes", "fail", "no HyperNode"),
-    "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "hypernodes", "warn", "gpu-2"),
-    "no guard": (clear("admission-policies"), "admission-policy", "warn", "no ValidatingAdmissionPolicy"),
-    "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
-    "a mild guard": (lambda t: [b["spec"].update(validationActions=["Warn"]) for b in t["admission-bindings"]],
-                     "admission-policy", "warn", "without Deny"),
-    "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "extender-replicas", "fail",
-                          "0 of"),
-    "a stale lease": (stale_lease, "extender-lease", "fail", "180 s ago"),
-    "no holder": (put("leases", EXTENDER, "", "spec", "holderIdentity"), "extender-lease", "fail", "no holder"),
-    "no extender's address": (drop("slices", EXTENDER), "extender-endpoints", "fail", "no EndpointSlice"),
-    "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
-                          "does not call"),
-    "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
-    "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration",
-                       "fail",
-                       "assign, not allocate"),
-    "volcano's http": (volcano("https://railwright", "http://railwright"), "volcano-configuration", "fail",
-                       "serves https"),
-    "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail",
-                        "nvidia.com/mlx5_1"),
-    "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
-                    "nodeCacheCapable"),
-    "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
-    "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
-                   "fail",
-                   "train/bare"),
-    "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
-}  # fmt: skip
-
-
 def test_a_healthy_cluster_passes_every_row():
     results = judged(installations.healthy())
     assert wrong(results) == set()
     assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE}
-    assert not any(each.hint or each.link for each in results)
+    assert not any(each.hint for each in results)
+
+
+def restrict(whole, row):
+    sources = row.list_sources()
+    return msgspec.structs.replace(
+        whole,
+        objects={name: trees for name, trees in whole.objects.items() if name in sources},
+        unread={name: reason for name, reason in whole.unread.items() if name in sources},
+        unknown=whole.unknown & set(sources),
+        dry_runs=whole.dry_runs if snapshots.DRY_RUNS in sources else (),
+        namespaced_pods=whole.namespaced_pods if snapshots.NAMESPACED_PODS in sources else (),
+        may=whole.may if snapshots.PERMISSIONS in sources else {},
+    )
+
+
+async def read_restricted(whole, *, before=False):
+    """The results where each row gets the sources that it names and no other, as from a real cluster."""
+    rows = iter([row for _, row in check_rows.list_rows(command.GROUPS, before=before)])
+
+    async def read(names_):
+        row = next(rows)
+        assert names_ in ((), row.list_sources())
+        return restrict(whole, row)
+
+    return [result async for result in check_rows.stream_checks(command.GROUPS, read, before=before)]
+
+
+@pytest.mark.parametrize("method", ["kustomize", "helm"])
+@pytest.mark.parametrize("name", ["healthy", *BREAKS])
+async def test_a_row_names_every_source_that_it_uses(name, method):
+    trees = installations.healthy()
+    if method == "helm":
+        installations.install_by_helm(trees)
+    if name != "healthy":
+        BREAKS[name][0](trees)
+    whole = installations.seen(trees)
+    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+
+
+@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES])
+async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(source):
+    trees = installations.healthy()
+    dry_runs = installations.seen(trees).dry_runs
+    trees[source].clear()
+    whole = installations.seen(trees, dry_runs=dry_runs, unread={source: f"you may not list {source}"})
+    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+
+
+@pytest.mark.parametrize("name", ["no namespace", "namespace going", "no webhook"])
+async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
+    change, anchor, _, _ = BREAKS[name]
+    trees = installations.healthy()
+    change(trees)
+    whole, requested = installations.seen(trees), []
+
+    async def read(names_):
+        requested.append(names_)
+        return whole
+
+    results = [result async for result in check_rows.stream_checks(command.GROUPS, read)]
+    end = next(index for index, each in enumerate(results) if each.state is check_rows.State.FAIL)
+    assert results[end].check == anchor
+    assert {each.waits_for for each in results[end + 1 :]} == {anchor}
+    assert set(requested[end + 1 :]) == {()}
+
+
+def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
+    trees = installations.healthy()
+    trees["deployments"].clear()
+    [found] = [each for each in judged(trees) if each.state is check_rows.State.FAIL]
+    assert found.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
+    assert found.hint.startswith(
+        "helm install railwright CHART -n railwright-system --create-namespace, or kubectl apply"
+    )
+
+
+@pytest.mark.parametrize("name", ["no webhook", "no budget", "nobody rotates", "an open entry", "no guard"])
+def test_a_fix_names_the_command_by_which_it_was_installed(name):
+    change = BREAKS["open" if name == "an open entry" else name][0]
+    kustomized, released = installations.healthy(), installations.healthy()
+    installations.install_by_helm(released)
+    for trees, command_line in (
+        (kustomized, "kubectl apply -k FOLDER"),
+        (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
+    ):
+        change(trees)
+        hints = [each.hint for each in judged(trees) if each.hint]
+        assert hints
+        assert all(command_line in hint for hint in hints), hints
+
+
+@pytest.mark.parametrize("tag", [":latest", "", "@sha256:" + "0" * 64])
+def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
+    trees = installations.healthy()
+    for each in trees["deployments"]:
+        each["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
+    [row] = [each for each in judged(trees) if each.check == "images"]
+    assert row.state is check_rows.State.SKIP
+    assert "names no version" in row.detail
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "image", "state", "words"),
+    [
+        ("v1.34.9", None, "ok", "Kubernetes v1.34.9"),
+        ("v1.34.1", "docker.io/volcanosh/vc-scheduler:v1.14.3", "ok", "Kubernetes v1.34.1, Volcano 1.14.3"),
+        ("v1.31.0", None, "skip", "Kubernetes v1.31.0 is not tested (tested: v1.34.1)"),
+        ("v1.34.1", "vc-scheduler:v1.9.0", "skip", "Volcano 1.9.0 is not tested (tested: v1.14.1)"),
+        ("v1.34.1", "vc-scheduler:latest", "skip", "Volcano of unknown version"),
+    ],
+)
+def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, words):
+    trees = installations.healthy()
+    trees["version"][0] = {"gitVersion": kubernetes}
+    if image:
+        containers = [{"name": "volcano-scheduler", "image": image}]
+        trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
+    [row] = [each for each in judged(trees) if each.check == "versions"]
+    assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
+
+
+def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
+    reason = "you may not list pods -n train (403 Forbidden)"
+    [row] = [e for e in judged(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"]
+    assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -344,13 +179,12 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
     assert found, [(each.state, each.detail) for each in results if each.check == anchor]
     assert words in " ".join(each.detail for each in found)
     assert all(each.hint for each in found)
-    assert {each.link for each in found} == {f"https://railwright.io/docs/check/#{anchor}"}
 
 
 def test_every_row_is_broken_above_or_below():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
-        "install-permissions", "device-pools", "volcano", "extender-deployment",
+        "install-permissions", "device-pools", "volcano", "extender-deployment", "versions",
     }  # fmt: skip
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
@@ -373,15 +207,16 @@ def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fai
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
-def test_without_the_right_to_read_secrets_the_ca_bundle_is_judged_alone():
+def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_good_one_is_not_ticked():
     trees = installations.healthy()
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
         trees[source].clear()
     told = {each.check: each for each in judged(trees, unread=forbidden)}
     assert told["webhook-secret"].state is check_rows.State.SKIP
-    assert told["ca-bundle"].state is check_rows.State.OK
-    assert "not readable" in told["ca-bundle"].detail
+    assert (told["ca-bundle"].state, told["ca-bundle"].unread) == (check_rows.State.SKIP, True)
+    assert told["ca-bundle"].detail == "you may not get secrets"
+    assert told["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
     hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
     told = {each.check: each for each in judged(trees, unread=forbidden)}
     assert told["ca-bundle"].state is check_rows.State.FAIL
@@ -392,7 +227,8 @@ def test_without_the_right_to_read_secrets_the_ca_bundle_is_judged_alone():
     [
         (snapshots.DryRun("roce", "default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
         (snapshots.DryRun("roce", "default", pod={"metadata": {}}), "dry-run", "fail", "did not call the webhook"),
-        (snapshots.DryRun("roce", "default", refusal="no", forbidden=True), "dry-run", "skip", "--namespace-for-probe"),
+        (snapshots.DryRun("roce", "default", refusal="no", forbidden=True), "dry-run", "skip",
+         "you may not create pods -n default; give --namespace-for-probe"),
         (snapshots.DryRun("roce", problem="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
         (snapshots.DryRun("roce", "default",
                           pod={"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:0"}'}}}),

@@ -1,0 +1,129 @@
+"""`railwright check` as a process against an API server: rows as they are known, in a pipe and on a terminal."""
+
+import asyncio
+import json
+import os
+import pty
+import sys
+
+import installations
+import pytest
+import served_installations
+
+FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
+
+INSTALL = (
+    "helm install railwright CHART -n railwright-system --create-namespace, or "
+    "kubectl apply -k FOLDER (with your kustomization.yaml)"
+)
+
+
+@pytest.fixture
+async def installation(tmp_path):
+    async with served_installations.serve(tmp_path) as served:
+        yield served
+
+
+async def start(installation, *options, **streams):
+    streams = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **streams}
+    command = [sys.executable, "-m", "railwright.cli", "check", "--kubeconfig", installation.kubeconfig, *options]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    return await asyncio.create_subprocess_exec(*command, cwd=installations.ROOT, env=environment, **streams)
+
+
+async def finish(process):
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_healthy_installation_passes(installation):
+    code, out, err = await finish(await start(installation))
+    assert (code, err) == (0, ""), out
+    assert "√ a dry-run pod that opts in gets its network (roce)" in out
+    assert "\x1b[" not in out
+    assert "railwright.io/docs" not in out
+
+
+async def test_a_row_is_printed_while_the_sources_of_later_rows_are_still_read(installation):
+    installation.held["nodes"] = asyncio.Event()
+    process = await start(installation)
+    async with asyncio.timeout(60):
+        lines = []
+        while not lines or "policy has a default fabric" not in lines[-1]:
+            lines.append((await process.stdout.readline()).decode())
+    assert FIRST in lines[1].encode()
+    assert not any("accelerators" in line for line in lines), "the cluster has not answered for nodes yet"
+    installation.held["nodes"].set()
+    code, rest, _ = await finish(process)
+    assert code == 0
+    assert "√ nodes offer accelerators" in rest
+
+
+async def test_a_terminal_shows_a_spinner_first_and_no_row_is_left_under_it(installation):
+    installation.held["version"] = asyncio.Event()
+    ours, theirs = pty.openpty()
+    process = await start(installation, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    async with asyncio.timeout(60):
+        while "⠋ reading http://127.0.0.1".encode() not in shown:
+            shown += await asyncio.to_thread(os.read, ours, 65536)
+    assert FIRST not in shown, "the API server has not answered yet"
+    installation.held["version"].set()
+    while True:
+        try:
+            part = await asyncio.to_thread(os.read, ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        shown += part
+    os.close(ours)
+    assert await process.wait() == 0
+    lines = shown.decode().split("\r\n")
+    visible = [line.rpartition("\r\x1b[K")[2] for line in lines]
+    assert any("API server answers" in line for line in visible)
+    assert not any(frame in line for line in visible for frame in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_command(installation):
+    installation.trees["namespaces"] = [
+        each for each in installation.trees["namespaces"] if each["metadata"]["name"] != "railwright-system"
+    ]
+    installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
+    code, out, err = await finish(await start(installation))
+    assert (code, err) == (1, "")
+    assert out.splitlines()[-7:] == [
+        "× namespace exists",  # noqa: RUF001 - the mark
+        "    railwright is not installed: namespace railwright-system does not exist",
+        f"    fix: {INSTALL}; if it is in another namespace: railwright check -n NAMESPACE",
+        "    see: railwright check --explain namespace",
+        "",
+        "- 56 checks skipped until this is fixed: namespace exists (-v lists them)",
+        "60 checks: 1 failed, 2 passed, 57 skipped",
+    ]
+
+
+async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation):
+    runs = []
+    for _ in range(2):
+        code, out, _ = await finish(await start(installation, "-o", "json"))
+        assert code == 0
+        runs.append(out)
+        for slow in ("nodes", "deployments"):  # answers come in another order
+            installation.held[slow] = asyncio.Event()
+            asyncio.get_running_loop().call_later(1.5, installation.held[slow].set)
+    assert runs[0] == runs[1]
+    assert json.loads(runs[0])["ok"] is True
+
+
+async def test_waiting_prints_rows_up_to_the_one_that_fails_and_goes_on_when_it_passes(installation):
+    services = installation.trees["slices"]
+    installation.trees["slices"] = []
+    process = await start(installation, "--wait", "60")
+    async with asyncio.timeout(60):
+        assert await process.stderr.readline() == b"railwright: waiting for webhook-endpoints, extender-endpoints\n"
+    installation.trees["slices"] = services
+    code, out, _ = await finish(process)
+    assert code == 0
+    assert out.count("√ API server answers") == 1
+    assert "webhook Service has ready endpoints" in out
+    assert "failed" not in out

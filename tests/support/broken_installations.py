@@ -1,0 +1,314 @@
+"""Every way in which the tests break an installation, the row that has to say so, and words of it."""
+
+import base64
+import datetime as dt
+
+import installations
+from installations import DAY, LEAF, NOW
+
+from certs import issue
+from railwright.cli.checking import check_rows, command, snapshots
+from railwright.fabric import names
+
+WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
+
+
+def judged(trees, *, before=False, **more):
+    return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
+
+
+def named(trees, source, name):
+    return next(each for each in trees[source] if each["metadata"]["name"] == name)
+
+
+def hook(trees, name):
+    return next(h for source in ("mutating", "validating") for h in trees[source][0]["webhooks"] if h["name"] == name)
+
+
+def repolicy(old, new):
+    def change(trees):
+        text = trees["policy"][0]["data"][names.POLICY_KEY]
+        assert old in text
+        trees["policy"][0]["data"][names.POLICY_KEY] = text.replace(old, new)
+
+    return change
+
+
+def drop(source, name):
+    def change(trees):
+        trees[source].remove(named(trees, source, name))
+
+    return change
+
+
+def clear(source):
+    def change(trees):
+        trees[source].clear()
+
+    return change
+
+
+def put(source, name, value, *path):
+    """Set what is under a path of an object."""
+
+    def change(trees):
+        *above, last = path
+        at = named(trees, source, name)
+        for key in above:
+            at = at[key]
+        at[last] = value
+
+    return change
+
+
+def put_hook(name, value, *path):
+    def change(trees):
+        *above, last = path
+        at = hook(trees, name)
+        for key in above:
+            at = at[key]
+        at[last] = value
+
+    return change
+
+
+def certificate(server=WEBHOOK, **times):
+    """Another certificate under the same authority, as the caBundle trusts it."""
+
+    def change(trees):
+        leaf, authority = installations.pair(f"{server}.{names.NAMESPACE}.svc", **times)
+        other, _ = installations.pair(f"{EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
+        trees[f"{server}-secret"][0]["data"] = installations.secret(leaf)["data"]
+        if server == WEBHOOK:
+            trees["railwright-extender-secret"][0]["data"] = installations.secret(other)["data"]
+            installations.trust(trees, authority)
+
+    return change
+
+
+def old_authority(trees):
+    """An authority with twenty days left, and a fresh leaf of a month."""
+    authority = issue.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
+    leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
+    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
+    installations.trust(trees, authority)
+
+
+def another_host(trees):
+    leaf, authority = installations.pair("webhook.example")
+    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
+    installations.trust(trees, authority)
+
+
+def mixed_pair(trees):
+    leaf, _ = installations.pair("x")
+    trees[f"{WEBHOOK}-secret"][0]["data"]["tls.key"] = base64.b64encode(leaf.key_pem).decode()
+
+
+def foreign_bundle(trees):
+    _, authority = installations.pair("x")
+    bundle = base64.b64encode(authority.certificate_pem).decode()
+    hook(trees, "bindings.railwright.io")["clientConfig"]["caBundle"] = bundle
+
+
+def other_webhook(name, seconds):
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    entry = {"name": "other.example.com", "rules": [rule], "timeoutSeconds": seconds, "clientConfig": {}}
+    return lambda trees: trees["mutating"].append({"metadata": {"name": name}, "webhooks": [entry]})
+
+
+def not_reinvoked(trees):
+    other_webhook("zz-sidecars", 5)(trees)
+    hook(trees, "pods.railwright.io")["reinvocationPolicy"] = "Never"
+
+
+def volcano(old, new):
+    def change(trees):
+        data = trees["volcano"][0]["data"]
+        assert old in data["volcano-scheduler.conf"]
+        data["volcano-scheduler.conf"] = data["volcano-scheduler.conf"].replace(old, new)
+
+    return change
+
+
+def kube(old, new):
+    def change(trees):
+        data = trees["kube-system"][0]["data"]
+        assert old in data["config.yaml"]
+        data["config.yaml"] = data["config.yaml"].replace(old, new)
+
+    return change
+
+
+def every_node(change):
+    def each(trees):
+        for node in trees["nodes"]:
+            change(node)
+
+    return each
+
+
+def refusal(trees):
+    about = {"kind": "Job", "namespace": "train", "name": "llm"}
+    when = f"{NOW - dt.timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
+    trees["refusals"].append({"involvedObject": about, "lastTimestamp": when, "message": "rail9 is no rail"})
+
+
+def all_on_one_node(trees):
+    for each in trees["own-pods"]:
+        each["spec"]["nodeName"] = "gpu-0"
+
+
+def one_replica(trees):
+    named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
+
+
+def blocking_budget(trees):
+    budget = named(trees, "budgets", WEBHOOK)
+    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
+
+
+def image(trees):
+    for each in trees["deployments"]:
+        each["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:0.0.9"
+
+
+def stale_lease(trees):
+    long_ago = NOW - dt.timedelta(minutes=3)
+    named(trees, "leases", EXTENDER)["spec"]["renewTime"] = f"{long_ago:%Y-%m-%dT%H:%M:%S.000000Z}"
+
+
+def unrotated(trees):
+    trees[f"{WEBHOOK}-secret"][0]["metadata"]["annotations"] = {}
+    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != snapshots.CERTS]
+
+
+def no_labels(node):
+    node["metadata"]["labels"].pop(LEAF)
+
+
+def refused_pods(trees):
+    named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "nvlink"
+
+
+# one break a line: what is done to the cluster, the row that has to say so, how it ends, and words it has to use
+BREAKS = {
+    "old kubernetes": (lambda t: t["version"].__setitem__(0, {"gitVersion": "v1.29.4"}), "api-version", "fail",
+                       "1.29.4"),
+    "no namespace": (drop("namespaces", names.NAMESPACE), "namespace", "fail", "does not exist"),
+    "namespace going": (put("namespaces", names.NAMESPACE, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
+                        "namespace", "fail", "is being deleted"),
+    "no webhook": (drop("deployments", WEBHOOK), "webhook-deployment", "fail", "Deployment railwright-webhook"),
+    "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "webhook-replicas", "fail",
+                          "1 of 2"),
+    "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "webhook-replicas", "fail", "to 0"),
+    "one replica": (one_replica, "webhook-availability", "warn", "1 replica"),
+    "one node": (all_on_one_node, "webhook-availability", "warn", "gpu-0"),
+    "no budget": (drop("budgets", WEBHOOK), "webhook-budget", "warn", "no PodDisruptionBudget"),
+    "a budget that blocks": (blocking_budget, "webhook-budget", "warn", "never finishes"),
+    "no endpoint": (drop("slices", WEBHOOK), "webhook-endpoints", "fail", "no EndpointSlice"),
+    "no service": (drop("services", WEBHOOK), "webhook-endpoints", "fail", "Service railwright-webhook does not"),
+    "another release": (image, "images", "warn", "0.0.9"),
+    "no secret": (clear(f"{WEBHOOK}-secret"), "webhook-secret", "fail", "railwright-webhook-tls does not exist"),
+    "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "webhook-secret", "fail",
+               "is not a certificate"),
+    "another key": (mixed_pair, "webhook-pair", "fail", "not the key"),
+    "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
+        data=installations.secret(installations.pair("localhost")[0])["data"]), "extender-names", "fail",
+        "railwright-extender.railwright-system.svc"),
+    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-target",
+                        "fail",
+                        "calls Service railwright-system/rw"),
+    "another host": (another_host, "webhook-names", "fail", f"{WEBHOOK}.railwright-system.svc"),
+    "expired": (certificate(days=30, left=-1), "webhook-validity", "fail", "expired"),
+    "a future": (certificate(days=30, left=31), "webhook-validity", "fail", "valid only from"),
+    "soon": (certificate(days=90, left=20), "webhook-validity", "warn", "20 days left of 90 days"),
+    "no extender secret": (clear(f"{EXTENDER}-secret"), "extender-secret", "fail", "does not exist"),
+    "extender's other key": (lambda t: t[f"{EXTENDER}-secret"][0]["data"].update(
+        {"tls.key": t[f"{WEBHOOK}-secret"][0]["data"]["tls.key"]}), "extender-pair", "fail", "not the key"),
+    "extender soon": (certificate(EXTENDER, days=90, left=20), "extender-validity", "warn", "20 days"),
+    "another authority": (foreign_bundle, "ca-bundle", "fail", "bindings.railwright.io"),
+    "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
+                        "no caBundle"),
+    "the authority ends": (old_authority, "ca-validity", "warn", "20 days"),
+    "nobody rotates": (unrotated, "certs-rotation", "warn", "are not renewed"),
+    "no configuration": (clear("mutating"), "mutating-configuration", "fail", "does not call the webhook"),
+    "no validation": (clear("validating"), "validating-configuration", "fail", "does not call the webhook"),
+    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
+                       "bindings.railwright.io"),
+    "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
+        {**hook(t, "bindings.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
+        "x.railwright.io"),
+    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-target",
+                     "fail",
+                     "/mutate, not /mutate/pods"),
+    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-rules", "fail",
+                     "CREATE apps/deployments"),
+    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-selectors", "fail", "empty"),
+    "a condition short": (put_hook("templates.railwright.io", [], "matchConditions"), "entries-selectors", "fail",
+                          "opts-in"),
+    "kube-system": (put_hook("bindings.railwright.io", {}, "namespaceSelector"), "entries-exclusions", "fail",
+                    "kube-system and railwright-system"),
+    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "failure-policy", "warn", "Ignore"),
+    "closed": (put_hook("bindings.railwright.io", "Fail", "failurePolicy"), "failure-policy", "warn",
+               "also blocks pods"),
+    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "timeouts", "warn", "timeoutSeconds 30"),
+    "too many": (other_webhook("aa", 30), "timeouts", "warn", "aa/other.example.com"),
+    "never again": (not_reinvoked, "webhook-order", "fail", "zz-sidecars/other.example.com"),
+    "no policy": (clear("policy"), "policy-exists", "fail", "does not exist"),
+    "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy-exists", "fail", "it has x"),
+    "a bad policy": (repolicy("transport: roce", "transport: rocev2"), "policy-valid", "fail",
+                     "line 7: fabrics.roce.transport"),
+    "no default": (lambda t: (repolicy("defaultFabric: roce\n", "")(t), drop("namespaces", "train")(t)),
+                   "default-fabric",
+                   "warn", "none"),
+    "a namespace's typing": (refused_pods, "namespace-labels", "fail", "'nvlink'"),
+    "no GPUs": (every_node(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
+                "accelerators", "warn", "none of 3 nodes"),
+    "no network": (drop("networks", "rail1"), "rail-networks", "fail", "rail1: prod/rail1"),
+    "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-configurations", "fail", "prod/rail0"),
+    "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
+                     "rail-pools", "fail", "intel.com/x"),
+    "nowhere": (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
+                "rail-offered", "fail", "nvidia.com/mlx5_0"),
+    "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
+             "gpu-1: nvidia.com/mlx5_1 0 of 1"),
+    "bare": (lambda t: [named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
+             "allocatable")],
+             "rail-missing", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),
+    "a shape of nobody": (repolicy("nodeShapes:", "nodeShapes:\n- {name: b200, match: {shape: b200}}"), "node-shapes",
+                          "warn",
+                          "b200"),
+    "no device": (repolicy("  devices: {rail0: mlx5_0, rail1: mlx5_1}\n", ""), "rail-devices", "warn",
+                  "rail0 on gpu-0"),
+    "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
+    "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
+    "no hypernode": (clear("hypernodes"), "hypernodes", "fail", "no HyperNode"),
+    "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "hypernodes", "warn", "gpu-2"),
+    "no guard": (clear("admission-policies"), "admission-policy", "warn", "no ValidatingAdmissionPolicy"),
+    "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
+    "a mild guard": (lambda t: [b["spec"].update(validationActions=["Warn"]) for b in t["admission-bindings"]],
+                     "admission-policy", "warn", "without Deny"),
+    "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "extender-replicas", "fail",
+                          "0 of"),
+    "a stale lease": (stale_lease, "extender-lease", "fail", "has expired: pod-a last renewed it at"),
+    "no holder": (put("leases", EXTENDER, "", "spec", "holderIdentity"), "extender-lease", "fail", "no holder"),
+    "no extender's address": (drop("slices", EXTENDER), "extender-endpoints", "fail", "no EndpointSlice"),
+    "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
+                          "does not call"),
+    "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail", "ignorable"),
+    "volcano's verb": (volcano("allocateFuncVerb: allocate", "allocateFuncVerb: assign"), "volcano-configuration",
+                       "fail",
+                       "assign, not allocate"),
+    "volcano's http": (volcano("https://railwright", "http://railwright"), "volcano-configuration", "fail",
+                       "serves https"),
+    "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail",
+                        "nvidia.com/mlx5_1"),
+    "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
+                    "nodeCacheCapable"),
+    "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
+    "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
+                   "fail",
+                   "train/bare"),
+    "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
+}  # fmt: skip

@@ -1,0 +1,66 @@
+"""An API server on loopback that holds the trees of `installations`, and can keep the answer for a source back."""
+
+import asyncio
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator
+
+import api_stub
+import installations
+from aiohttp import web
+
+from railwright.cli.checking import snapshots
+from railwright.fabric import names
+
+
+class Installation:
+    """What is served. A test changes `trees`; `held` keeps the answer for a source back until its event is set."""
+
+    def __init__(self) -> None:
+        self.trees = installations.healthy()
+        self.held: dict[str, asyncio.Event] = {}
+        self.kubeconfig = ""
+        self._sources = {source.path.format(namespace=names.NAMESPACE): source for source in snapshots.SOURCES}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        source = self._sources.get(request.path)
+        if source is None and request.path.endswith("/pods"):
+            return await self._answer_pods(request)
+        if source is None:
+            return _refuse(404, "NotFound")
+        if source.name in self.held:
+            await self.held[source.name].wait()
+        trees = self.trees[source.name]
+        if source.single:
+            return web.json_response({"metadata": {}, **trees[0]}) if trees else _refuse(404, "NotFound")
+        return web.json_response({"metadata": {}, "items": trees})
+
+    async def _answer_pods(self, request: web.Request) -> web.Response:
+        """Play the webhook's part in a dry run; there are no other pods."""
+        if request.method != "POST":
+            return web.json_response({"metadata": {}, "items": []})
+        pod = await request.json()
+        policy = snapshots.read_policy(self.trees["policy"][0]["data"][names.POLICY_KEY])
+        record = {"policy": getattr(policy, "digest", ""), "fabric": pod["metadata"]["labels"][names.FABRIC]}
+        pod["metadata"]["annotations"] = {names.INJECTION: json.dumps(record)}
+        return web.json_response(pod)
+
+
+@contextlib.asynccontextmanager
+async def serve(folder: pathlib.Path) -> AsyncIterator[Installation]:
+    """Serve a healthy installation; `kubeconfig` is the path of a kubeconfig for it in `folder`."""
+    installation, app = Installation(), web.Application()
+    app.router.add_route("*", "/{path:.*}", installation.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    installation.kubeconfig = api_stub.kubeconfig(folder, runner.addresses[0][1])
+    try:
+        yield installation
+    finally:
+        await runner.cleanup()
+
+
+def _refuse(code: int, reason: str) -> web.Response:
+    return web.json_response({"kind": "Status", "reason": reason, "message": "refused by the test"}, status=code)

@@ -1,0 +1,107 @@
+"""The explanation of each row: real output as the example, offline, with no address of another's."""
+
+import re
+
+import broken_installations
+import installations
+import pytest
+
+from railwright.cli.__main__ import main
+from railwright.cli.checking import check_rows, command, explanation, kubernetes, printing, snapshots
+from railwright.documentation import tested_versions
+from railwright.fabric import names
+
+SECTIONS = explanation.read_sections()
+ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
+
+
+def list_breaks():
+    """Yield what the command prints of every broken cluster."""
+    for change, _, _, _ in broken_installations.BREAKS.values():
+        trees = installations.healthy()
+        change(trees)
+        yield from broken_installations.judged(trees)
+    sentence = (
+        "nothing listens at https://10.0.0.1:6443; start the cluster or its tunnel, or choose another context or "
+        "kubeconfig"
+    )
+    unread = {source.name: sentence for source in snapshots.SOURCES}
+    yield from check_rows.run_checks(
+        command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, installations.NOW, unread=unread)
+    )
+    healthy = installations.healthy
+    yield from broken_installations.judged(healthy(), forbidden=("list nodes -A",))
+    refusal = 'Internal error occurred: failed calling webhook "pods.railwright.io": connection refused'
+    yield from broken_installations.judged(healthy(), dry_runs=(snapshots.DryRun("roce", "default", refusal=refusal),))
+    pod = {"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:2c1f9a04"}'}}}
+    yield from broken_installations.judged(healthy(), dry_runs=(snapshots.DryRun("roce", "default", pod=pod),))
+    trees = healthy()
+    trees["networks"].clear()
+    yield from broken_installations.judged(trees, unknown=frozenset({"networks"}))
+    trees = healthy()
+    trees["topologies"].clear()
+    text = trees["policy"][0]["data"][names.POLICY_KEY]
+    trees["policy"][0]["data"][names.POLICY_KEY] = text[: text.index("  numa:\n  -")]
+    yield from broken_installations.judged(trees)
+    trees = healthy()
+    broken_installations.drop("deployments", broken_installations.EXTENDER)(trees)
+    trees["version"][0] = {"gitVersion": "v1.31.4"}
+    yield from broken_installations.judged(trees)
+    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    for node in trees["nodes"]:
+        node["status"] = {}
+    may["create clusterroles.rbac.authorization.k8s.io"] = False
+    yield from broken_installations.judged(trees, before=True, may=may, unknown=frozenset({"queues"}))
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """What each row prints where it does not pass."""
+    texts = {}
+    for result in list_breaks():
+        lines = ["".join(text for text, _ in line) for line in printing.format_row(result)]
+        if result.state is not check_rows.State.OK:
+            shown = [line for line in lines if not line.startswith("    see: ")]
+            texts.setdefault(result.check, set()).add("\n".join(shown))
+    return texts
+
+
+def test_every_row_is_explained_in_the_order_of_the_command():
+    assert list(SECTIONS) == list(ROWS)
+
+
+@pytest.mark.parametrize("anchor", ROWS)
+def test_the_example_is_what_the_command_prints(anchor, printed):
+    [example] = re.findall(r"^```text\n(.*?)\n```$", SECTIONS[anchor], re.MULTILINE | re.DOTALL)
+    assert example in printed[anchor], printed[anchor]
+
+
+@pytest.mark.parametrize("anchor", ROWS)
+def test_an_explanation_is_printed_without_a_cluster_or_a_network(anchor, capsys, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert main(["check", "--explain", anchor]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{anchor}: {ROWS[anchor].name}\n")
+    assert "fix: " in out or "    - " in out
+    assert not re.search(r"```|<!--|\]\(|//(?!railwright-|10\.0\.0\.1)", out), "no marks, and no link of another's"
+
+
+def test_without_a_row_all_are_listed_and_a_misspelt_one_is_named_with_the_nearest(capsys):
+    assert main(["check", "--explain"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ROWS)
+    assert main(["check", "--explain", "rail-network"]) == 2
+    assert (
+        capsys.readouterr().err == "railwright: --explain: there is no row rail-network; did you mean rail-networks?\n"
+    )
+    assert main(["check", "--explain", "?"]) == 2
+    assert "to list all: railwright check --explain" in capsys.readouterr().err
+
+
+def test_the_tested_versions_are_those_that_the_tests_build(capsys):
+    assert kubernetes.read_tested_versions() == tested_versions.read_versions()
+    pins = "".join(path.read_text() for path in (installations.ROOT / "tests").rglob("go.mod"))
+    assert main(["check", "--explain", "versions"]) == 0
+    shown = capsys.readouterr().out
+    for name, version in tested_versions.read_versions().items():
+        assert f" {version} " in pins or f" {version}\n" in pins
+        assert re.search(rf"^    {re.escape(name)} +{re.escape(version)}$", shown, re.MULTILINE)
