@@ -158,10 +158,11 @@ docs: setup ## generate parts of docs/ and build the site into build/docs
 
 EXAMPLE := manifests/examples/360-infiniband
 .PHONY: pictures
-pictures: setup ## draw docs/demo.svg, docs/explain.svg and docs/dashboard.png from real output
+pictures: setup ## draw docs/demo.svg, docs/explain.svg, docs/check.svg and docs/dashboard.png from real output
 	$(BIN)/railwright demo --svg docs/demo.svg > build/demo.txt
 	$(BIN)/railwright explain $(EXAMPLE)/job.yaml --policy $(EXAMPLE)/policy.yaml --svg docs/explain.svg > build/explain.txt
 	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_dashboard_page.py -k picture_of_the_documentation
+	RAILWRIGHT_PICTURES=1 $(BIN)/pytest --quiet tests/service/test_check_streaming.py -k the_picture
 
 lock: setup ## update requirements/*.txt and the lock of the test toolchain
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import sys
+import xml.etree.ElementTree as ET
 
 import installations
 import pytest
@@ -127,3 +128,16 @@ async def test_waiting_prints_rows_up_to_the_one_that_fails_and_goes_on_when_it_
     assert out.count("√ API server answers") == 1
     assert "webhook Service has ready endpoints" in out
     assert "failed" not in out
+
+
+async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):
+    """Draw docs/check.svg with RAILWRIGHT_PICTURES=1."""
+    pictures = os.environ.get("RAILWRIGHT_PICTURES")
+    picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
+    installation.trees["networks"].pop()
+    code, _, _ = await finish(await start(installation, "--svg", str(picture)))
+    assert code == 1
+    text = "".join(ET.fromstring(picture.read_text()).itertext())  # noqa: S314 - our own picture
+    assert "prod/rail1" in text
+    assert "railwright.io/docs" not in text
+    assert "url(" not in picture.read_text().replace("url(#", "")

@@ -19,6 +19,8 @@ class Installation:
 
     def __init__(self) -> None:
         self.trees = installations.healthy()
+        for lease in self.trees["leases"]:
+            lease["spec"]["leaseDurationSeconds"] = 3600  # nobody renews them
         self.held: dict[str, asyncio.Event] = {}
         self.kubeconfig = ""
         self._sources = {source.path.format(namespace=names.NAMESPACE): source for source in snapshots.SOURCES}

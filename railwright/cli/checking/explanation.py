@@ -1,6 +1,6 @@
 """Explains a row of `railwright check`: what it looks at, an example and how to fix it.
 
-The text is in rows.md beside this module, so that it is there without a network. docs/check.md is generated from it.
+The text is in railwright/cli/checking/rows.md, which ships with the command. docs/check.md is generated from it.
 """
 
 import difflib
