@@ -50,12 +50,20 @@ class Admissions:
         """Return one row for the pods of a gang with equal results, newest first."""
         groups: dict[overview_types.Admission, list[overview_types.Admission]] = {}
         for row in sorted(self._rows.values(), key=_build_sort_key, reverse=True)[:MAX_PODS]:
-            same_result = msgspec.structs.replace(row, at="", object="" if row.gang else row.object)
-            groups.setdefault(same_result, []).append(row)
-        return [
-            msgspec.structs.replace(rows[0], count=len(rows), first_at=rows[-1].at if len(rows) > 1 else "")
-            for rows in groups.values()
-        ][:MAX_ROWS]
+            result = msgspec.structs.replace(row, at="", object="" if row.gang else row.object, added=0, user_values=0)
+            groups.setdefault(result, []).append(row)
+        return [_merge(rows) for rows in groups.values()][:MAX_ROWS]
+
+
+def _merge(rows: Sequence[overview_types.Admission]) -> overview_types.Admission:
+    """Return one row for equal results of a gang's pods, newest first; numbers are the most of any pod."""
+    return msgspec.structs.replace(
+        rows[0],
+        count=len(rows),
+        first_at=rows[-1].at if len(rows) > 1 else "",
+        added=max(row.added for row in rows),
+        user_values=max(row.user_values for row in rows),
+    )
 
 
 def shorten_record(record: str) -> str:

@@ -132,8 +132,8 @@ class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
     gang: str = ""
     role: str = ""
     rails: int = 0
-    added: int = 0  # entries added to the pod
-    user_values: int = 0  # values of the user that were not overwritten
+    added: int = 0  # entries added to a pod, the most of any
+    user_values: int = 0  # values of the user in a pod that were not overwritten, the most of any
     skipped: int = 0
     message: str = ""
     count: int = 1  # pods
