@@ -48,7 +48,10 @@ async def serve(options: settings.Settings) -> int:
             kubeconfig=options.kubeconfig,
             snapshot=options.snapshot,
             policy=options.policy,
-            watches=[pod_groups.add_recorder(watch) for watch in watches.list_watches(state, pods=dashboard.pods)],
+            watches=[
+                pod_groups.add_recorder(watch)
+                for watch in watches.list_watches(state, pods=dashboard.pods, nodes=dashboard.nodes)
+            ],
             restarted=lambda kind, reason: counters.watch_restarts.labels(kind, reason).inc(),
             skipped=lambda kind: counters.watch_skipped.labels(kind).inc(),
         )

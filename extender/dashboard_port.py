@@ -12,12 +12,10 @@ from typing import Any
 from extender import access
 from extender import state as states
 from railwright.cluster import sinks, sources
-from railwright.dashboard import application, feed, port
-from railwright.fabric.overview import opted_in_pods, overview_builder
+from railwright.dashboard import application, feed, health, port
+from railwright.fabric.overview import node_notes, opted_in_pods, overview_builder
 from railwright.fabric.policy import model
 from railwright.serving import server, settings, tls
-
-_STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute, so more than two are missing
 
 
 class Dashboard:
@@ -25,30 +23,35 @@ class Dashboard:
 
     def __init__(self, options: settings.Settings, state: states.State) -> None:
         self._options, self._state = options, state
-        self._opted_in_pods = opted_in_pods.OptedInPods()
+        self._opted_in_pods, self._node_notes = opted_in_pods.OptedInPods(), node_notes.NodeNotes()
 
     @property
     def pods(self) -> sinks.Sink[Any] | None:
         """Sink of pods, None without a dashboard."""
         return self._opted_in_pods if self._options.dashboard_listen is not None else None
 
+    @property
+    def nodes(self) -> sinks.Sink[Any] | None:
+        """Sink of nodes, None without a dashboard."""
+        return self._node_notes if self._options.dashboard_listen is not None else None
+
     def tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
     ) -> Sequence[server.Task]:
         """Return the dashboard's tasks. The first raises serving.listeners.ListenError if the port is not available."""
-        address, state = self._options.dashboard_listen, self._state
+        options, state = self._options, self._state
+        address = options.dashboard_listen
         if address is None:
             return ()
         builder = overview_builder.OverviewBuilder(
-            state.cluster, state.assumed, self._opted_in_pods, policy, state.pools
+            state.cluster, state.assumed, self._opted_in_pods, policy, state.pools, notes=self._node_notes
         )
         source = feed.Feed(
             builder,
-            source=_describe_source(self._options),
-            problems=lambda: _list_problems(origin),
-            away=origin.away,
+            source=_describe_source(options),
+            connection=lambda: health.describe(origin, policy=options.policy),
         )
-        certificate = _load_certificate(self._options, address)
+        certificate = _load_certificate(options, address)
 
         async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
             return await access.check_path_access(authorization, application.PATH, peer, post)
@@ -72,9 +75,3 @@ def _load_certificate(options: settings.Settings, address: settings.Address) -> 
 
 def _describe_source(options: settings.Settings) -> str:
     return f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
-
-
-def _list_problems(origin: sources.Sources) -> Sequence[str]:
-    if away := origin.away():  # the cause of all other problems
-        return [away]
-    return [problem for problem in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if problem]

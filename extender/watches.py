@@ -8,17 +8,16 @@ from railwright.cluster import resources, sinks, sources
 from railwright.fabric.workloads import gang_sizes
 
 
-def list_watches(state: states.State, *, pods: sinks.Sink[Any] | None = None) -> list[sources.WatchSpec]:
-    """Return a watch for each kind. `pods` is a second sink of pods."""
+def list_watches(
+    state: states.State, *, pods: sinks.Sink[Any] | None = None, nodes: sinks.Sink[Any] | None = None
+) -> list[sources.WatchSpec]:
+    """Return a watch for each kind. `pods` and `nodes` are second sinks of these kinds."""
     cluster, state_pods = state.cluster, states.Pods(state)
+    state_nodes: sinks.Sink[Any] = sinks.Functions(
+        cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
+    )
     table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
-        (
-            resources.NODES,
-            "Node",
-            sinks.Functions(
-                cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
-            ),
-        ),
+        (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
         (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
         (

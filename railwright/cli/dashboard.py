@@ -18,12 +18,17 @@ from extender import watches
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import pulse, resources, sources
-from railwright.dashboard import feed, port
-from railwright.fabric.overview import admissions, opted_in_pods, overview_builder
+from railwright.dashboard import feed, health, port
+from railwright.fabric.overview import (
+    node_notes,
+    opted_in_pods,
+    overview_builder,
+    overview_types,
+    recent_events,
+)
 from railwright.serving import listeners, settings
 
 _POLL_SECONDS = 1.0
-_STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,31 +69,32 @@ async def _serve(
     given: cluster_overview.Sources, at: settings.Address, client: clients.Client | None, *, browser: bool
 ) -> int:
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    watch_specs = watches.list_watches(state, pods=known)
-    admission_events = admissions.EventSink(known.admissions)
-    watch_specs.append(sources.WatchSpec(kind=resources.WEBHOOK_EVENTS, snapshot_kind="Event", sink=admission_events))
+    notes, events = node_notes.NodeNotes(), recent_events.RecentEvents()
+    watch_specs = watches.list_watches(state, pods=known, nodes=notes)
+    for kind in (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS):
+        watch_specs.append(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=events))
+    policy = pathlib.Path(given.policy) if given.policy else None
     origin = await sources.connect(
         kubeconfig=None,
         snapshot=pathlib.Path(given.snapshot) if given.snapshot else None,
-        policy=pathlib.Path(given.policy) if given.policy else None,
+        policy=policy,
         watches=watch_specs,
         restarted=lambda _kind, _reason: None,
         client=client,
     )
     beat = pulse.Pulse(client) if client is not None else None
 
-    def away() -> str:
-        return origin.away() or (beat.failure if beat is not None else "")
+    def describe_health() -> overview_types.Connection:
+        return health.describe(origin, poll_failure=beat.failure if beat is not None else "", policy=policy)
 
-    watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_tell, away)]
+    watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_report, describe_health)]
     builder = overview_builder.OverviewBuilder(
-        state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
+        state.cluster, state.assumed, known, lambda: origin.store.current, state.pools, notes=notes, events=events
     )
     source = feed.Feed(
         builder,
         source=f"snapshot {pathlib.Path(given.snapshot).name}" if client is None else client.host,
-        problems=lambda: _problems(origin, away()),
-        away=away,
+        connection=describe_health,
     )
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(task()) for task in (*origin.tasks, *watching, source.run)]
@@ -117,17 +123,11 @@ async def _wait_for_signal() -> None:
     await stopped.wait()
 
 
-async def _tell(away: Callable[[], str]) -> None:
+async def _report(describe_health: Callable[[], overview_types.Connection]) -> None:
     """Print each change of the connection to the cluster."""
     reported = ""
     while True:
-        if (now := away()) != reported:
-            reported = now
-            print(f"railwright dashboard: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
+        if (failure := describe_health().away) != reported:
+            reported = failure
+            print(f"railwright dashboard: {output.visible(failure or 'the cluster answers again')}", file=sys.stderr)
         await asyncio.sleep(_POLL_SECONDS)
-
-
-def _problems(origin: sources.Sources, away: str) -> list[str]:
-    if away:  # other problems follow from this one
-        return [away]
-    return [problem for problem in (origin.policy_problem(), origin.cache_problem(_STALE_SECONDS)) if problem]

@@ -25,6 +25,7 @@ class PolicyConfigMap:
         self._reading: set[asyncio.Task[None]] = set()
         self._one = asyncio.Lock()  # one text at a time: of the waiting texts only the newest is parsed
         self.uid = ""  # of the last ConfigMap: Events must contain it, or `kubectl describe` does not show them
+        self.created_at = ""  # RFC 3339: creation of the last ConfigMap; "" if unknown
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
         """Apply the full list, which contains the ConfigMap or not."""
@@ -37,7 +38,7 @@ class PolicyConfigMap:
     def upsert(self, obj: views.ConfigMap) -> None:
         """Apply a new or changed ConfigMap. One without the key is an empty policy, which is rejected."""
         if obj.metadata.name == names.POLICY_CONFIGMAP:
-            self.uid = obj.metadata.uid
+            self.uid, self.created_at = obj.metadata.uid, obj.metadata.creation_timestamp or ""
             self._offer((obj.data or {}).get(names.POLICY_KEY, ""))
 
     def remove(self, obj: views.ConfigMap) -> None:

@@ -16,6 +16,12 @@ class Kind(msgspec.Struct, frozen=True):
     view: type[Any]  # one of fabric.views that has metadata
     optional: bool = False
     field_selector: str = ""
+    title: str = ""  # for people; "" if `name` needs no explanation
+
+    @property
+    def words(self) -> str:
+        """Return the name of the kind for people."""
+        return self.title or self.name
 
 
 NODES = Kind("nodes", "/api/v1/nodes", views.Node)
@@ -27,22 +33,38 @@ NADS = Kind(
     "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
     views.NetworkAttachmentDefinition,
     optional=True,
+    title="Multus networks",
 )
 NODE_TOPOLOGIES = Kind(
     "noderesourcetopologies.topology.node.k8s.io",
     "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     views.NodeResourceTopology,
     optional=True,
+    title="NUMA topologies of nodes",
 )
-# recent Events of the webhook; watched by a user's dashboard only
+# recent Events of the webhook and the extender; watched by a user's dashboard only
 WEBHOOK_EVENTS = Kind(
-    "events", "/api/v1/events", views.Event, optional=True, field_selector="source=railwright-webhook"
+    "events",
+    "/api/v1/events",
+    views.Event,
+    optional=True,
+    field_selector="source=railwright-webhook",
+    title="Events of railwright",
+)
+EXTENDER_EVENTS = Kind(
+    "events of the extender",
+    "/api/v1/events",
+    views.Event,
+    optional=True,
+    field_selector="source=railwright-extender",
+    title="Events of railwright",
 )
 HYPER_NODES = Kind(
     "hypernodes.topology.volcano.sh",
     "/apis/topology.volcano.sh/v1alpha1/hypernodes",
     hypernodes.HyperNode,
     optional=True,
+    title="Volcano's HyperNodes",
 )
 
 
@@ -51,11 +73,14 @@ POLICY = Kind(
     f"/api/v1/namespaces/{names.NAMESPACE}/configmaps",
     views.ConfigMap,
     field_selector=f"metadata.name={names.POLICY_CONFIGMAP}",
+    title="the policy",
 )
 
 
 def _build_kind(kind: kinds.SizeKind) -> Kind:
-    return Kind(kind.name, kind.path, kind.view, optional=kind.optional)
+    return Kind(
+        kind.name, kind.path, kind.view, optional=kind.optional, title="jobs and PodGroups that state gang sizes"
+    )
 
 
 GANG_SIZES = {kind.name: _build_kind(kind) for kind in gang_sizes.SIZE_KINDS}  # objects that declare gang sizes

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import files, policies, policy_map, reflector, resources, sinks
+from railwright.cluster import errors, files, policies, policy_map, reflector, resources, sinks
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 Restarted = Callable[[str, str], None]
@@ -21,6 +21,7 @@ Skipped = Callable[[str], None]
 
 # kinds without which no decision is possible
 _NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
+_REFUSED = frozenset({401, 403})
 
 
 def _whole(obj: Any) -> Any:
@@ -75,11 +76,40 @@ class Sources:
 
     def away(self) -> str:
         """Return why nodes, pods or the policy cannot be watched; "" if they are, and without an API server."""
+        failure = self._find_failure()
+        return failure.sentence if failure is not None else ""
+
+    def is_refused(self) -> bool:
+        """True if `away` reports an API server that answers, but does not accept or permit the requests."""
+        failure = self._find_failure()
+        return isinstance(failure, errors.ApiError) and failure.status in _REFUSED
+
+    def _find_failure(self) -> errors.ClusterError | None:
         for name in _NEEDED:
             source = self._reflectors.get(name)
             if source is not None and source.failure is not None:
-                return source.failure.sentence
-        return ""
+                return source.failure
+        return None
+
+    def list_unread(self) -> Sequence[str]:
+        """Return what has not been read yet and is still being read, in words for people."""
+        if self._snapshot is not None:
+            return () if self._snapshot.synced.is_set() else ("the snapshot file",)
+        unread = [each for each in self._reflectors.values() if not each.synced.is_set() and each.failure is None]
+        return tuple(dict.fromkeys(each.kind.words for each in unread))
+
+    def list_missing(self) -> Sequence[str]:
+        """Return a sentence for each failure of kinds without which the overview is incomplete, and its cause."""
+        failures: dict[str, list[str]] = {}
+        for name, each in self._reflectors.items():
+            if each.failure is not None and name not in _NEEDED:
+                failures.setdefault(each.failure.sentence, []).append(each.kind.words)
+        return tuple(f"not shown: {', '.join(dict.fromkeys(words))}: {cause}" for cause, words in failures.items())
+
+    def list_late(self, stale_after: float) -> Sequence[str]:
+        """Return what nothing has been heard of for more than `stale_after` seconds, with the time, in words."""
+        ages = {each.kind.words: each.age_seconds() for each in self._reflectors.values() if each.synced.is_set()}
+        return tuple(f"no news of {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after)
 
     def readings(self) -> dict[str, Any]:
         """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""

@@ -5,10 +5,11 @@ several changes as one.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from railwright.fabric.overview import deltas, overview_builder
+from railwright.fabric.overview import deltas, overview_builder, overview_types
 
 PACE_SECONDS = 0.5  # between two refreshes; faster updates are of no use to a person
 READERS = 32  # concurrent readers; each may need the complete overview, half a megabyte for a thousand nodes
@@ -26,13 +27,13 @@ class Feed:
         builder: overview_builder.OverviewBuilder,
         *,
         source: str,
-        problems: Callable[[], Sequence[str]] = tuple,
-        away: Callable[[], str] = str,
+        connection: Callable[[], overview_types.Connection] = overview_types.Connection,
         pace_seconds: float = PACE_SECONDS,
     ) -> None:
+        """`source`: the cluster or file, as the header shows it. `connection`: how current its data is."""
         self.builder = builder
         self.readers = 0
-        self._source, self._problems, self._away, self._pace = source, problems, away, pace_seconds
+        self._source, self._connection, self._pace = source, connection, pace_seconds
         self._deltas = deltas.Deltas()
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
@@ -69,9 +70,9 @@ class Feed:
         """Refresh until cancelled, while there are readers."""
         while True:
             await self._has_readers.wait()
-            for _ in self.builder.refresh():
+            for _ in self.builder.refresh(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())):
                 await asyncio.sleep(0)  # yield to the server's real work
-            overview = self.builder.overview(source=self._source, problems=self._problems(), away=self._away())
+            overview = self.builder.overview(source=self._source, connection=self._connection())
             if self._deltas.update(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()

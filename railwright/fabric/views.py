@@ -333,6 +333,7 @@ class Taint(View, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(View, frozen=True):
@@ -343,10 +344,13 @@ class NodeSpec(View, frozen=True):
 
 
 class NodeCondition(View, frozen=True):
-    """A condition of a node."""
+    """A condition of a node, with the time of its last change."""
 
     type: str = ""
     status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
 
 
 class NodeStatus(View, frozen=True):

@@ -1,286 +1,339 @@
-// The page: the selection, the visible parts, and updates. Each part has a module of its own.
+// The page: the selection and its link, the filters, and which parts are drawn again. Each part has a module of its own.
 
+import { refreshAges } from "./ages.js";
+import { Connection } from "./connection.js";
 import { Drawing } from "./drawing.js";
-import { themed } from "./look.js";
-import { Gangs, admissionRows, chosen, gangDetails, nodeDetails, nodeTable, numbers, describeGang } from "./panels.js";
-import { Store, letter } from "./store.js";
+import { Explanation } from "./explanation.js";
+import { findMatches, updateOptions } from "./filters.js";
+import { buildGangDetails } from "./gang_details.js";
+import { GangList, describeGang, filterGangs } from "./gang_list.js";
+import { formatLink, parseLink } from "./links.js";
+import { build, manageTheme } from "./look.js";
+import { buildMissing, buildNodeDetails, buildRailDetails } from "./node_details.js";
+import { Store, formatLetter } from "./store.js";
 import { Stream } from "./stream.js";
+import { buildSummary, showNumbers } from "./summary.js";
+import { buildAdmissionRows, buildEventRows, buildNodeTable } from "./tables.js";
+import { TokenForm, readToken } from "./sign_in.js";
 
-const TOKEN = "railwright-token"; // key in sessionStorage, used only if the reader opts in
-const by = (id) => document.getElementById(id);
+const AGE_INTERVAL = 5000; // milliseconds between two updates of the ages
+const STACKED = "(width < 760px)"; // the details are below the list of gangs
+const get = (id) => document.getElementById(id);
 const store = new Store();
-const now = { fabric: "", gang: "", node: "", text: "", state: "", order: "attention", view: "drawing", all: false, why: undefined };
-let dirty = new Set();
+const selection = { fabric: "", gang: "", node: "", rail: "" };
+const filters = { text: "", state: "", namespace: "", order: "attention", onlyBroken: false };
+const page = { form: "drawing", log: "admissions", hasAllRanks: false, details: "" };
+const link = parseLink(location.hash);
+if (link) Object.assign(selection, link);
 
 const drawing = new Drawing(
-  { scroller: by("drawing"), canvas: by("canvas"), spacer: by("spacer"), options: [by("option-a"), by("option-b")], summary: by("drawing-summary"), hint: by("hint") },
+  { scroller: get("drawing"), canvas: get("canvas"), spacer: get("spacer"), options: [get("option-a"), get("option-b")], summary: get("drawing-summary"), hint: get("hint") },
   store,
-  { chosen: (name) => chooseNode(name), cleared: () => (now.node ? chooseNode("") : chooseGang("")) },
+  { choose: (name) => chooseNode(name), clear: () => (selection.node ? chooseNode("") : select({ gang: "", rail: "" })) },
 );
-const gangs = new Gangs(by("gangs"), by("gangs-none"), { chosen: (key) => chooseGang(key) });
+const gangList = new GangList(get("gangs"), get("gangs-none"), { choose: (key) => chooseGang(key) });
+const connection = new Connection({ box: get("connection"), text: get("connection-text"), problems: get("problems") }, store, announce);
 
 // --- selection ------------------------------------------------------------------------------------------------------
 
-function chooseGang(key) {
-  Object.assign(now, { gang: key, all: false });
-  const gang = store.gang(key);
-  if (gang && gang.fabric !== now.fabric && store.fabric(gang.fabric)) now.fabric = drawing.fabric = gang.fabric;
-  const first = gang?.ranks.find((rank) => rank.node);
-  show("gangs", "fabric", "details");
+/** Change the selection, and with it the page's address: the browser's back button returns to the old one. */
+function select(changes) {
+  Object.assign(selection, changes);
+  page.hasAllRanks = false;
+  const address = buildAddress();
+  if (address !== location.pathname + location.search + location.hash) history.pushState(null, "", address);
+  showSelection();
+}
+
+function buildAddress() {
+  const view = stream.view ? `?view=${encodeURIComponent(stream.view)}` : "";
+  return `${location.pathname}${view}${formatLink(selection, store.site.fabrics[0])}`;
+}
+
+/** Draw everything that depends on the selection. */
+function showSelection() {
+  chooseFabricOfSelection();
+  requestRender("gangs", "site", "layout", "details");
   render();
-  const cell = first && drawing.made?.cells.get(first.node);
-  if (cell) drawing.show(cell);
-  if (gang && matchMedia("(width < 760px)").matches) by("details").parentElement.scrollIntoView(); // below the list there
-  if (now.node) ask();
+  const gang = store.getGang(selection.gang);
+  const name = selection.node || gang?.ranks.find((rank) => rank.node)?.node;
+  const cell = name && drawing.layout?.cells.get(name);
+  if (cell) drawing.scrollToCell(cell);
+}
+
+function chooseGang(key) {
+  select({ gang: key, rail: "" });
+  showDetails(key);
 }
 
 function chooseNode(name) {
-  now.node = name;
-  now.why = undefined;
-  show("details", "marks");
-  if (name) {
-    drawing.move(name);
-    ask();
-  }
-  render();
+  select({ node: name });
+  if (name) drawing.moveCursor(name);
 }
 
-/** Ask the server why the selected gang is, or is not, on the selected node. */
-async function ask() {
-  const found = store.node(now.fabric, now.node);
-  const pod = found?.node.pods?.[0];
-  const subject = now.gang || pod?.gang || pod?.pod || "";
-  if (!subject) return;
-  now.subject = subject;
-  now.why = undefined;
-  const mine = `${subject} ${now.node}`;
-  const query = new URLSearchParams({ gang: subject, node: now.node });
-  let answer;
-  try {
-    const got = await fetch(`api/why?${query}`, { headers: stream.headers(), cache: "no-store", credentials: "omit" });
-    answer = await got.json();
-    if (!got.ok) answer = { error: answer.error?.reason ?? got.statusText };
-  } catch (error) {
-    answer = { error: error.message };
-  }
-  if (mine !== `${now.subject} ${now.node}`) return; // another choice by now
-  now.why = answer;
-  show("details");
+function chooseRail(rail) {
+  select({ rail, node: "", gang: "" });
+  showDetails(rail);
+}
+
+/** Where the parts are below each other, scroll to the details of what was chosen. */
+function showDetails(name) {
+  if (name && matchMedia(STACKED).matches) get("details").parentElement.scrollIntoView();
+}
+
+/** Show the fabric of the selected node or gang; the first one if the selected fabric does not exist. */
+function chooseFabricOfSelection() {
+  const { fabrics } = store.site;
+  if (!fabrics.length) return;
+  const ofGang = store.getGang(selection.gang)?.fabric;
+  const hasNode = selection.node && store.getNode(selection.fabric, selection.node);
+  const wished = hasNode ? selection.fabric : store.findFabricOfNode(selection.node) || (fabrics.includes(ofGang) && ofGang) || selection.fabric;
+  selection.fabric = fabrics.includes(wished) ? wished : fabrics[0];
+  drawing.fabric = selection.fabric;
 }
 
 // --- rendering ------------------------------------------------------------------------------------------------------
 
-/** Redraw these parts in the next frame. */
-function show(...parts) {
-  for (const part of parts) dirty.add(part);
-  show.asked ??= requestAnimationFrame(render);
+let pendingParts = new Set();
+let frame;
+
+/** Draw these parts in the next frame. */
+function requestRender(...parts) {
+  for (const part of parts) pendingParts.add(part);
+  frame ??= requestAnimationFrame(render);
 }
 
 function render() {
-  cancelAnimationFrame(show.asked);
-  show.asked = undefined;
-  const parts = dirty;
-  dirty = new Set();
-  if (parts.has("site")) site();
-  const all = store.gangs;
-  if (parts.has("gangs")) gangs.show(chosen([...all], now), now.gang);
-  if (parts.has("site") || parts.has("gangs")) numbers(by("numbers"), store.fabric(now.fabric), all);
-  if (parts.has("layout")) drawing.relay();
-  if (parts.has("fabric") || parts.has("gangs") || parts.has("marks") || parts.has("layout")) {
-    Object.assign(drawing, { gang: now.gang, node: now.node });
-    drawing.sought(matching(all));
-    if (parts.has("gangs")) drawing.coloured(all);
-    drawing.repaint();
-    if (now.view === "table" && !(parts.size === 1 && parts.has("marks"))) table();
-    summarise(all);
+  cancelAnimationFrame(frame);
+  frame = undefined;
+  const parts = pendingParts;
+  pendingParts = new Set();
+  const { gangs } = store;
+  if (parts.has("site")) showSite();
+  if (parts.has("gangs")) {
+    updateOptions(get("namespace"), [...new Set(gangs.map((gang) => gang.namespace))].sort(), filters.namespace);
+    gangList.show(filterGangs([...gangs], filters), selection.gang);
   }
-  if (parts.has("details")) details();
-  if (parts.has("admissions")) {
-    const rows = admissionRows(store.admissions, now.text);
-    by("admissions").replaceChildren(...rows);
-    by("admissions-count").textContent = `${rows.length}${rows.length < store.admissions.length ? ` of ${store.admissions.length}` : ""}`;
-  }
+  if (parts.has("site") || parts.has("gangs") || parts.has("layout")) showNumbers(get("numbers"), store.getFabric(selection.fabric), gangs, store.hasData);
+  if (parts.has("layout")) drawing.updateLayout();
+  if (parts.has("fabric") || parts.has("gangs") || parts.has("layout")) showFabric(gangs, parts.has("gangs"));
+  if (parts.has("details")) showDetailsOf(selection);
+  if (parts.has("log")) showLog();
 }
 
-function site() {
-  const { source, policy, problems, fabrics } = store.site;
-  if (heard === "live") store.site.away ? away() : connected("live", "live");
-  by("source").textContent = `${source}${policy ? ` · policy ${policy.replace("sha256:", "").slice(0, 8)}` : ""}`;
-  const box = by("problems");
-  const text = problems.join("; ");
-  if (box.textContent !== text) box.textContent = text;
-  box.hidden = !text;
-  if (!fabrics.includes(now.fabric)) now.fabric = fabrics[0] ?? "";
-  drawing.fabric = now.fabric;
-  by("fabric-field").hidden = fabrics.length < 2;
-  by("fabric").replaceChildren(...fabrics.map((name) => new Option(name, name, false, name === now.fabric)));
+function showSite() {
+  const { source, policy, policy_name: policyName, fabrics } = store.site;
+  connection.update();
+  get("source").replaceChildren(source, ...connection.listPolicy(policy, policyName));
+  get("source").title = policy;
+  chooseFabricOfSelection();
+  get("fabric-field").hidden = fabrics.length < 2;
+  get("fabric").replaceChildren(...fabrics.map((name) => new Option(name, name, false, name === selection.fabric)));
+  updateOptions(get("rail"), store.getFabric(selection.fabric)?.rails ?? [], selection.rail, "holders of ");
 }
 
-/** The nodes that match the search; null without a search. */
-function matching(all) {
-  const text = now.text.trim().toLowerCase();
-  if (!text) return null;
-  const found = new Set();
-  const named = all.filter((gang) => gang.key.toLowerCase().includes(text) || letter(gang.colour).toLowerCase() === text);
-  for (const gang of named) for (const rank of gang.ranks) if (rank.node) found.add(rank.node);
-  for (const name of drawing.made?.order ?? []) {
-    const { node, leaf } = store.node(now.fabric, name) ?? {};
-    if (node && [name, leaf.name, ...leaf.above, ...(node.pods ?? []).map((pod) => pod.pod)].some((each) => each.toLowerCase().includes(text))) found.add(name);
-  }
-  return found;
-}
-
-function table() {
-  const fabric = store.fabric(now.fabric);
-  const box = by("table");
-  const focused = box.contains(document.activeElement) ? document.activeElement.textContent : "";
-  box.replaceChildren(fabric ? nodeTable(fabric, store, drawing.found, { node: chooseNode }) : "");
-  if (focused) [...box.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
-}
-
-function summarise(all) {
-  const fabric = store.fabric(now.fabric);
+function showFabric(gangs, haveGangsChanged) {
+  Object.assign(drawing, { gang: selection.gang, node: selection.node });
+  drawing.setMatches(findMatches(store, gangs, selection, filters));
+  if (haveGangsChanged) drawing.setGangs(gangs);
+  drawing.requestPaint();
+  if (page.form === "table") showNodeTable();
+  const fabric = store.getFabric(selection.fabric);
   if (!fabric) return;
-  const text = `Fabric ${fabric.name}: ${fabric.nodes} nodes on ${fabric.leaves.length} leaves, ${fabric.rails_free} rails free, ${fabric.rails_busy} busy, ${fabric.rails_dead} dead; ${all.length} gangs. The button Table shows the same as a table.`;
-  if (by("drawing-summary").textContent !== text) by("drawing-summary").textContent = text;
+  const text = `Fabric ${fabric.name}: ${fabric.nodes} nodes on ${fabric.leaves.length} leaves, ${fabric.rails_free} rails free, ${fabric.rails_busy} busy, ${fabric.rails_dead} dead; ${gangs.length} gangs. The button Table shows the same as a table.`;
+  if (get("drawing-summary").textContent !== text) get("drawing-summary").textContent = text;
 }
 
-function details() {
-  const gang = store.gang(now.gang);
-  const found = store.node(now.fabric, now.node);
+function showNodeTable() {
+  const fabric = store.getFabric(selection.fabric);
+  const box = get("table");
+  const focusedText = box.contains(document.activeElement) ? document.activeElement.textContent : "";
+  box.replaceChildren(fabric ? buildNodeTable(fabric, store, drawing.matches, { chooseNode }) : "");
+  if (focusedText) [...box.querySelectorAll("button")].find((button) => button.textContent === focusedText)?.focus();
+}
+
+/** Show the details of what is selected; of the fabric if nothing is. */
+function showDetailsOf({ fabric: fabricName, gang: key, node: nodeName, rail }) {
+  const fabric = store.getFabric(fabricName);
+  const entry = store.getNode(fabricName, nodeName);
+  const gang = store.getGang(key);
+  const on = { chooseGang, chooseNode, chooseRail, report: announce };
   const parts = [];
-  if (found) {
-    const pod = found.node.pods?.[0];
-    const subject = now.gang || pod?.gang || pod?.pod || "";
-    parts.push(nodeDetails(found, store, store.fabric(now.fabric).rails, subject, now.why, { node: chooseNode }));
+  if (entry) {
+    const subject = explanation.request(entry.node, key);
+    parts.push(buildNodeDetails(entry, store, { rails: fabric.rails, rail, subject }, explanation.value, { ...on, close: () => chooseNode("") }));
+  } else if (nodeName) parts.push(buildMissing("Node", nodeName, store.isComplete, { close: () => chooseNode("") }));
+  if (gang) parts.push(buildGangDetails(gang, page.hasAllRanks, { ...on, close: () => chooseGang(""), showAllRanks: () => ((page.hasAllRanks = true), requestRender("details")) }));
+  else if (key) parts.push(buildMissing("Gang", key, store.isComplete, { close: () => chooseGang("") }));
+  if (rail && !nodeName) {
+    const isKnown = fabric?.rails.includes(rail);
+    const close = () => chooseRail("");
+    parts.push(isKnown ? buildRailDetails(fabric, rail, store, { ...on, close }) : buildMissing("Rail", rail, store.isComplete, { close }));
   }
-  if (gang) parts.push(gangDetails(gang, now.all, { node: chooseNode, all: () => ((now.all = true), show("details")) }));
-  if (parts.length) by("details").replaceChildren(...parts);
-  else details.empty && by("details").replaceChildren(details.empty.cloneNode(true));
+  if (!parts.length) parts.push(fabric ? buildSummary(fabric, store.gangs, store, on) : build("p", { class: "quiet" }, "Nothing has been read yet."));
+  replaceDetails(parts);
 }
-details.empty = by("details").firstElementChild.cloneNode(true);
 
-function say(text) {
-  by("status").textContent = text;
+/** Replace the details if they differ; keep the focus and what is unfolded. */
+function replaceDetails(parts) {
+  const content = parts.map((part) => part.outerHTML).join("");
+  if (content === page.details) return;
+  page.details = content;
+  const box = get("details");
+  const buttons = () => [...box.querySelectorAll("button, summary")];
+  const focused = buttons().indexOf(document.activeElement);
+  const focusedText = document.activeElement?.textContent;
+  const isOpen = box.querySelector("details")?.open;
+  box.replaceChildren(...parts);
+  if (isOpen) box.querySelector("details")?.setAttribute("open", "");
+  if (focused < 0) return;
+  const same = buttons().filter((button) => button.textContent === focusedText);
+  (same.includes(buttons()[focused]) ? buttons()[focused] : same[0])?.focus();
+}
+
+function showLog() {
+  const isEvents = page.log === "events";
+  const all = isEvents ? store.events : store.admissions;
+  const rows = isEvents ? buildEventRows(all, filters) : buildAdmissionRows(all, filters, store, { chooseGang });
+  get(page.log).replaceChildren(...rows);
+  get("admissions-table").hidden = isEvents;
+  get("events-table").hidden = !isEvents;
+  get("log-title").textContent = isEvents ? "Recent Events" : "Recent admissions";
+  get("log-count").textContent = `${rows.length}${rows.length < all.length ? ` of ${all.length}` : ""}`;
+  get("log-none").hidden = rows.length > 0;
+  get("log-none").textContent = isEvents && !store.site.has_events ? "This server does not read Events: kubectl get events -A shows them." : all.length ? "Nothing matches." : "Nothing yet.";
+}
+
+/** Have a screen reader announce a text. */
+function announce(text) {
+  get("status").textContent = text;
 }
 
 // --- updates from the server ----------------------------------------------------------------------------------------
 
-function taken(delta) {
-  const old = new Map(Object.keys(delta.sections).map((key) => [key, store.sections.get(key)]));
-  const states = new Map(store.sections.size ? store.gangs.map((gang) => [gang.key, gang.state]) : []);
-  const names = store.take(delta);
-  const parts = new Set();
-  for (const key of names) {
+const PARTS = { site: "site", fabric: "layout", leaf: "fabric", gang: "gangs", admissions: "log", events: "log" };
+
+function applyDelta(delta) {
+  const oldSections = new Map(Object.keys(delta.sections).map((key) => [key, store.sections.get(key)]));
+  const oldStates = new Map(delta.full ? [] : store.gangs.map((gang) => [gang.key, gang.state]));
+  for (const key of store.apply(delta)) {
     const kind = key.split("/", 1)[0];
-    parts.add({ site: "site", fabric: "layout", leaf: "fabric", gang: "gangs", admissions: "admissions" }[kind]);
-    if (kind === "fabric") parts.add("site");
+    requestRender(PARTS[kind]);
+    if (kind === "fabric") requestRender("site");
     if (kind !== "leaf") continue;
-    const leaf = store.sections.get(key);
-    if (!leaf || old.get(key)?.nodes.length !== leaf.nodes.length || leaf.nodes.some((node, at) => node.name !== old.get(key).nodes[at].name)) parts.add("layout");
-    else if (!delta.full) drawing.changed(old.get(key), key.slice(5));
+    const [leaf, oldLeaf] = [store.sections.get(key), oldSections.get(key)];
+    if (!leaf || oldLeaf?.nodes.length !== leaf.nodes.length || leaf.nodes.some((node, index) => node.name !== oldLeaf.nodes[index].name)) requestRender("layout");
+    else if (!delta.full) drawing.highlightChanges(oldLeaf, key.slice("leaf/".length));
   }
-  if (delta.full) for (const part of ["site", "layout", "fabric", "gangs", "admissions"]) parts.add(part);
-  if (now.gang && !store.gang(now.gang)) now.gang = "";
-  show(...parts, "details");
-  if (!delta.full && states.size) announce(states);
+  if (delta.full) requestRender("site", "layout", "fabric", "gangs", "log");
+  requestRender("details");
+  if (!delta.full) announceGangs(oldStates);
 }
 
 /** Announce changes of gangs to a screen reader in a few words. */
-function announce(states) {
-  const said = [];
+function announceGangs(oldStates) {
+  const texts = [];
   for (const gang of store.gangs) {
-    const before = states.get(gang.key);
-    if (before === undefined) said.push(`gang ${letter(gang.colour)} ${gang.name} is new`);
-    else if (before !== gang.state) said.push(`gang ${letter(gang.colour)} ${gang.name}: ${describeGang(gang)}`);
+    const name = `gang ${formatLetter(gang.colour)} ${gang.name}`;
+    if (!oldStates.has(gang.key)) texts.push(`${name} is new`);
+    else if (oldStates.get(gang.key) !== gang.state) texts.push(`${name}: ${describeGang(gang)}`);
   }
-  if (said.length) say(said.length > 3 ? `${said.length} gangs changed` : said.join("; "));
+  if (texts.length) announce(texts.length > 3 ? `${texts.length} gangs changed` : texts.join("; "));
 }
 
-let heard = ""; // the last state of the stream
-const stream = new Stream("api/stream", {
-  change: taken,
-  denied: (status, reason) => {
-    sessionStorage.removeItem(TOKEN);
-    connected("denied", "not signed in");
-    by("token-why").textContent = status === 401 && !stream.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`;
-    by("token-back").hidden = false;
-    by("token-text").focus();
+function showViews(names) {
+  const chosen = stream.view || names[0];
+  const buttons = names.map((name) => build("button", { type: "button", "data-choice": name, "aria-pressed": String(name === chosen) }, name));
+  get("views").replaceChildren(...buttons);
+  get("views").hidden = false;
+}
+
+function chooseView(name) {
+  press("choice", name);
+  stream.choose(name);
+}
+
+const stream = new Stream("api/stream", new URLSearchParams(location.search).get("view") ?? "", {
+  change: applyDelta,
+  views: showViews,
+  deny: (status, reason) => {
+    connection.setStream("denied");
+    tokenForm.show(status === 401 && !stream.token ? "This dashboard requires permission from the cluster." : `Refused: ${reason}`);
   },
-  state: (name, detail) => {
-    const seconds = detail?.since ? Math.round((Date.now() - detail.since) / 1000) : 0;
-    heard = name;
-    if (name === "live" && store.site.away) return away();
-    const text = { live: "live", stale: `stale since ${seconds} s`, reconnecting: seconds ? `reconnecting, stale since ${seconds} s` : "reconnecting" }[name];
-    connected(name, text, detail?.reason);
-  },
+  state: (name, detail) => connection.setStream(name, detail),
 });
-
-/** The server is reachable but reports that the cluster is not, so nothing on the page is live. */
-function away() {
-  connected("away", "cluster unreachable", store.site.away);
-}
-
-function connected(state, text, reason) {
-  const box = by("connection");
-  if (box.dataset.state !== state) say(state === "live" ? "live" : `${text}${reason ? `: ${reason}` : ""}`);
-  if (box.dataset.state !== state) box.dataset.state = state;
-  if (by("connection-text").textContent !== text) by("connection-text").textContent = text;
-  box.title = reason ?? "";
-}
+const explanation = new Explanation(store, stream, () => requestRender("details"));
+const tokenForm = new TokenForm({ back: get("token-back"), form: get("token"), reason: get("token-reason"), field: get("token-text"), keep: get("token-keep") }, (token) => {
+  get("drawing").focus();
+  stream.start(token);
+});
 
 // --- input ----------------------------------------------------------------------------------------------------------
 
-by("token").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const token = by("token-text").value.trim();
-  if (by("token-keep").checked) sessionStorage.setItem(TOKEN, token);
-  by("token-text").value = "";
-  by("token-back").hidden = true;
-  by("drawing").focus();
-  stream.start(token);
+get("search").addEventListener("input", (event) => {
+  filters.text = event.target.value;
+  requestRender("gangs", "fabric", "log");
 });
-by("search").addEventListener("input", (event) => {
-  now.text = event.target.value;
-  show("gangs", "fabric", "admissions");
+for (const id of ["state", "order", "namespace"]) {
+  get(id).addEventListener("change", (event) => {
+    filters[id] = event.target.value;
+    requestRender("gangs", "log");
+  });
+}
+get("broken").addEventListener("change", (event) => {
+  filters.onlyBroken = event.target.checked;
+  requestRender("fabric");
 });
-for (const id of ["state", "order"]) by(id).addEventListener("change", (event) => ((now[id] = event.target.value), show("gangs")));
-by("fabric").addEventListener("change", (event) => {
-  now.fabric = drawing.fabric = event.target.value;
-  show("site", "layout", "details");
-});
-function press(name, value, then) {
-  for (const each of document.querySelectorAll(`[data-${name}]`)) each.setAttribute("aria-pressed", String(each.dataset[name] === value));
-  then(value);
+get("rail").addEventListener("change", (event) => chooseRail(event.target.value));
+get("fabric").addEventListener("change", (event) => select({ fabric: event.target.value, gang: "", node: "", rail: "" }));
+
+/** Mark the pressed button of a group. */
+function press(name, value) {
+  for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
 document.addEventListener("click", (event) => {
-  const { size, view } = event.target.dataset ?? {};
-  if (size) press("size", size, () => ((drawing.size = size), show("layout")));
-  if (view) {
-    press("view", view, () => (now.view = view));
-    by("drawing").hidden = view !== "drawing";
-    by("table").hidden = view !== "table";
-    show("layout");
+  const { size, form, log, choice } = event.target.dataset ?? {};
+  if (size) {
+    press("size", size);
+    drawing.size = size;
+    requestRender("layout");
+  }
+  if (form) {
+    press("form", form);
+    page.form = form;
+    get("drawing").hidden = form !== "drawing";
+    get("table").hidden = form !== "table";
+    requestRender("layout");
+  }
+  if (log) {
+    press("log", log);
+    page.log = log;
+    requestRender("log");
+  }
+  if (choice) {
+    chooseView(choice);
+    history.pushState(null, "", buildAddress());
   }
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-  by("search").focus();
+  get("search").focus();
   event.preventDefault();
 });
-by("token").addEventListener("keydown", (event) => {
-  if (event.key !== "Tab") return; // the form is all there is while it is open
-  const inside = [...by("token").querySelectorAll("input, button")];
-  const edge = event.shiftKey ? inside[0] : inside.at(-1);
-  if (document.activeElement !== edge) return;
-  (event.shiftKey ? inside.at(-1) : inside[0]).focus();
-  event.preventDefault();
+globalThis.addEventListener("popstate", () => {
+  const view = new URLSearchParams(location.search).get("view") ?? "";
+  if (view !== stream.view) chooseView(view);
+  const chosen = parseLink(location.hash);
+  if (!chosen) return; // a skip link
+  Object.assign(selection, chosen, { fabric: chosen.fabric || store.site.fabrics[0] || "" });
+  showSelection();
 });
+setInterval(refreshAges, AGE_INTERVAL);
 
-themed(by("theme"), () => {
-  drawing.relook();
-  gangs.forget();
-  show("gangs", "fabric", "details");
+manageTheme(get("theme"), () => {
+  drawing.readTheme();
+  gangList.discardRows();
+  requestRender("gangs", "fabric", "details");
 });
-globalThis.railwright = { store, now, drawing, stream }; // for tests, and for whoever is curious
-stream.start(sessionStorage.getItem(TOKEN) ?? "");
+globalThis.railwright = { store, selection, filters, drawing, stream }; // for tests and for the curious
+stream.start(readToken());

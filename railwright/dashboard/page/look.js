@@ -1,94 +1,118 @@
-// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. And the theme.
+// The appearance of a gang: a colour, a pattern and a letter, so that gangs differ without colour too. Also the theme, and
+// elements with text.
 
 const HUES = [212, 28, 145, 285, 48, 352, 178, 318, 95, 245, 12, 195];
-const PATTERNS = 6; // 12 colours by 6 patterns: 72 gangs before any two look alike but for the letter
+const PATTERNS = 6; // 12 colours by 6 patterns: 72 gangs before any two differ in the letter only
+const TILE = 8; // pixels of a pattern's side
 
 /** A gang's colour in CSS. */
-export function colour(index, strength = 1) {
+export function getColour(index, strength = 1) {
   const dark = isDark();
   const hue = HUES[index % HUES.length];
   return `hsl(${hue} ${dark ? 65 : 68}% ${dark ? 62 : 42}% / ${strength})`;
 }
 
-const made = new Map();
+const fills = new Map();
 
 /** The fill of a gang's cell: its colour, tinted, with its pattern. */
-export function tint(context, index) {
+export function getFill(context, index) {
   const key = `${index % (HUES.length * PATTERNS)} ${isDark()}`;
-  if (!made.has(key)) made.set(key, pattern(context, index));
-  return made.get(key);
+  if (!fills.has(key)) fills.set(key, paintPattern(context, index));
+  return fills.get(key);
 }
 
-function pattern(context, index) {
-  const kind = Math.floor(index / HUES.length) % PATTERNS;
+function paintPattern(context, index) {
   const tile = document.createElement("canvas");
-  tile.width = tile.height = 8;
+  tile.width = tile.height = TILE;
   const pen = tile.getContext("2d");
-  pen.fillStyle = colour(index, isDark() ? 0.3 : 0.2);
-  pen.fillRect(0, 0, 8, 8);
-  pen.strokeStyle = pen.fillStyle = colour(index, 0.45);
+  pen.fillStyle = getColour(index, isDark() ? 0.3 : 0.2);
+  pen.fillRect(0, 0, TILE, TILE);
+  pen.strokeStyle = pen.fillStyle = getColour(index, 0.45);
   pen.lineWidth = 1.4;
-  LINES[kind](pen);
+  PAINTERS[getPattern(index)](pen);
   return context.createPattern(tile, "repeat");
 }
 
-function line(pen, ...points) {
+function getPattern(index) {
+  return Math.floor(index / HUES.length) % PATTERNS;
+}
+
+function paintLines(pen, ...points) {
   pen.beginPath();
-  for (let at = 0; at < points.length; at += 4) {
-    pen.moveTo(points[at], points[at + 1]);
-    pen.lineTo(points[at + 2], points[at + 3]);
+  for (let start = 0; start < points.length; start += 4) {
+    pen.moveTo(points[start], points[start + 1]);
+    pen.lineTo(points[start + 2], points[start + 3]);
   }
   pen.stroke();
 }
 
-const LINES = [
+const PAINTERS = [
   () => {},
-  (pen) => line(pen, -2, 6, 6, -2, 2, 10, 10, 2),
-  (pen) => line(pen, -2, 2, 6, 10, 2, -2, 10, 6),
+  (pen) => paintLines(pen, -2, 6, 6, -2, 2, 10, 10, 2),
+  (pen) => paintLines(pen, -2, 2, 6, 10, 2, -2, 10, 6),
   (pen) => pen.fillRect(2, 2, 3, 3),
-  (pen) => line(pen, 0, 4, 8, 4),
-  (pen) => line(pen, 4, 0, 4, 8, 0, 4, 8, 4),
+  (pen) => paintLines(pen, 0, 4, 8, 4),
+  (pen) => paintLines(pen, 4, 0, 4, 8, 0, 4, 8, 4),
 ];
 
-let chosen = localStorage.getItem("railwright-theme") ?? "auto";
-const system = matchMedia("(prefers-color-scheme: dark)");
+const THEME = "railwright-theme"; // key in localStorage
+let theme = localStorage.getItem(THEME) ?? "auto";
+const systemPrefersDark = matchMedia("(prefers-color-scheme: dark)");
 
 /** True if the page is dark now. */
 export function isDark() {
-  return chosen === "auto" ? system.matches : chosen === "dark";
+  return theme === "auto" ? systemPrefersDark.matches : theme === "dark";
 }
 
-/** Manages the theme and its button; calls `changed` whenever the colours change. */
-export function themed(button, changed) {
-  const show = () => {
+/** Manage the theme and its button; call `changed` whenever the colours change. */
+export function manageTheme(button, changed) {
+  const apply = () => {
     document.documentElement.dataset.theme = isDark() ? "dark" : "light";
-    button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
+    button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
     button.setAttribute("aria-label", `${button.textContent} theme: press for the next`);
     changed();
   };
   button.addEventListener("click", () => {
-    chosen = { auto: "light", light: "dark", dark: "auto" }[chosen] ?? "auto";
-    localStorage.setItem("railwright-theme", chosen);
-    show();
+    theme = { auto: "light", light: "dark", dark: "auto" }[theme] ?? "auto";
+    localStorage.setItem(THEME, theme);
+    apply();
   });
-  system.addEventListener("change", show);
-  show();
+  systemPrefersDark.addEventListener("change", apply);
+  apply();
 }
 
-/** An element with text, never with markup. */
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+/** Build an element with text, never with markup. */
+export function build(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value !== undefined) made.setAttribute(key, String(value));
+    if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== undefined) element.setAttribute(key, String(value));
   }
-  made.append(...children.filter((each) => each !== undefined && each !== ""));
-  return made;
+  element.append(...children.filter((child) => child !== undefined && child !== ""));
+  return element;
 }
 
-/** A gang's badge: letter on its colour and pattern. */
-export function badge(index, text) {
-  const made = element("span", { class: "badge", "data-pattern": Math.floor(index / HUES.length) % PATTERNS, "aria-hidden": "true" }, text);
-  made.style.setProperty("--gang", colour(index));
-  return made;
+/** Build a button that looks like a link. */
+export function buildLink(text, choose) {
+  const link = build("button", { type: "button", class: "link" }, text);
+  link.addEventListener("click", choose);
+  return link;
+}
+
+/** Build a table with a head. Cells are elements, or values for one. `role` is explicit where CSS changes the layout. */
+export function buildTable(heads, rows, attributes = {}) {
+  const head = build("tr", {}, ...heads.map((text) => build("th", { scope: "col" }, text)));
+  const body = rows.map((cells) => (cells instanceof Element ? cells : build("tr", {}, ...cells.map(buildCell))));
+  return build("table", attributes, build("thead", {}, head), build("tbody", {}, ...body));
+}
+
+function buildCell(content) {
+  return content instanceof HTMLTableCellElement ? content : build("td", {}, content);
+}
+
+/** Build a gang's badge: its letter on its colour and pattern. */
+export function buildBadge(index, letter) {
+  const badge = build("span", { class: "badge", "data-pattern": getPattern(index), "aria-hidden": "true" }, letter);
+  badge.style.setProperty("--gang", getColour(index));
+  return badge;
 }

@@ -2,70 +2,85 @@
 
 const STALE_AFTER = 13_000; // milliseconds without data after which the view counts as stale; the server sends a heartbeat every 5 s
 const LONGEST_PAUSE = 15_000; // milliseconds between two attempts to connect
+const UNREACHABLE = "the server of this dashboard does not answer: it may have been stopped";
 
-/** Follow a stream until stopped. `on` gets change(delta), state(name, detail) and denied(status, reason). */
+/** Follow a stream until stopped. `on` gets change(delta), views(names), state(name, detail) and deny(status, reason). */
 export class Stream {
-  constructor(url, on) {
-    this.url = url;
+  constructor(path, view, on) {
+    this.path = path;
+    this.view = view; // "" for the server's first one
     this.on = on;
-    this.last = "";
+    this.lastId = "";
     this.token = "";
-    this.heard = 0;
+    this.lastContact = 0;
     this.failures = 0;
-    this.stopped = null; // the controller of the running fetch
-    this.waiting = false; // for a token
+    this.controller = null; // of the running fetch
+    this.isWaitingForToken = false;
     setInterval(() => this.checkSilence(), 1000);
-    globalThis.addEventListener("online", () => this.hurry());
-    document.addEventListener("visibilitychange", () => document.hidden || this.hurry());
+    globalThis.addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
   }
 
-  headers() {
+  /** The path of a request for the chosen view. */
+  buildPath(path, parameters = {}) {
+    const query = new URLSearchParams({ ...parameters, ...(this.view && { view: this.view }) });
+    return query.size ? `${path}?${query}` : path;
+  }
+
+  /** Follow another view of the same server. */
+  choose(view) {
+    this.view = view;
+    this.lastId = "";
+    this.start();
+  }
+
+  buildHeaders() {
     return this.token ? { Authorization: `Bearer ${this.token}` } : {};
   }
 
   /** Start, or restart with another token. */
   start(token) {
     this.token = token ?? this.token;
-    this.waiting = false;
+    this.isWaitingForToken = false;
     this.failures = 0;
-    this.stopped?.abort();
-    clearTimeout(this.later);
+    this.controller?.abort();
+    clearTimeout(this.timer);
     this.follow();
   }
 
-  hurry() {
-    if (!this.waiting && !this.stopped) this.start();
+  retryNow() {
+    if (!this.isWaitingForToken && !this.controller) this.start();
   }
 
   async follow() {
-    const mine = new AbortController();
-    this.stopped = mine;
+    const controller = new AbortController();
+    this.controller = controller;
     try {
-      const headers = { Accept: "text/event-stream", ...this.headers() };
-      if (this.last) headers["Last-Event-ID"] = this.last;
-      const answer = await fetch(this.url, { headers, signal: mine.signal, cache: "no-store", credentials: "omit" });
-      if (!answer.ok) {
-        await this.handleError(answer);
+      const headers = { Accept: "text/event-stream", ...this.buildHeaders() };
+      if (this.lastId) headers["Last-Event-ID"] = this.lastId;
+      const response = await fetch(this.buildPath(this.path), { headers, signal: controller.signal, cache: "no-store", credentials: "omit" });
+      if (!response.ok) {
+        await this.handleError(response);
       } else {
-        await this.read(answer.body.getReader());
-        if (this.stopped === mine) this.retryLater("the server ended the stream", 250);
+        await this.read(response.body.getReader());
+        if (this.controller === controller) this.retryLater("the server ended the stream", 250);
       }
     } catch (error) {
-      if (this.stopped === mine) this.retryLater(error.message);
+      if (this.controller === controller) this.retryLater(error.name === "TypeError" ? UNREACHABLE : error.message);
     }
   }
 
-  async handleError(answer) {
-    let reason = answer.statusText;
+  async handleError(response) {
+    let reason = response.statusText;
     try {
-      reason = (await answer.json()).error.reason;
+      reason = (await response.json()).error.reason;
     } catch {
       // a proxy's page: only its status is usable
     }
-    this.stopped = null;
-    if (answer.status === 401 || answer.status === 403) {
-      this.waiting = true;
-      this.on.denied(answer.status, reason);
+    this.controller = null;
+    if (response.status === 401 || response.status === 403) {
+      this.isWaitingForToken = true;
+      this.on.deny(response.status, reason);
     } else {
       this.retryLater(reason);
     }
@@ -77,41 +92,42 @@ export class Stream {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      this.heard = Date.now();
+      this.lastContact = Date.now();
       const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
       rest = parts.pop();
-      for (const part of parts) this.event(part);
+      for (const part of parts) this.handleEvent(part);
     }
   }
 
-  event(text) {
+  handleEvent(text) {
     const fields = {};
     for (const line of text.split("\n")) {
-      const at = line.indexOf(": ");
-      if (at > 0) fields[line.slice(0, at)] = line.slice(at + 2);
+      const separator = line.indexOf(": ");
+      if (separator > 0) fields[line.slice(0, separator)] = line.slice(separator + 2);
     }
     this.failures = 0;
+    if (fields.event === "views") this.on.views(JSON.parse(fields.data));
     if (fields.event === "change") {
       this.on.change(JSON.parse(fields.data));
-      this.last = fields.id;
+      this.lastId = fields.id;
     }
     this.on.state("live");
   }
 
   retryLater(reason, pause) {
-    this.stopped = null;
+    this.controller = null;
     const longest = Math.min(LONGEST_PAUSE, 500 * 2 ** this.failures++);
-    const wait = pause ?? longest * (0.5 + Math.random() / 2);
-    if (pause === undefined) this.on.state("reconnecting", { reason, since: this.heard });
-    clearTimeout(this.later);
-    this.later = setTimeout(() => this.follow(), wait);
+    const delay = pause ?? longest * (0.5 + Math.random() / 2);
+    if (pause === undefined) this.on.state("reconnecting", { reason, since: this.lastContact });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.follow(), delay);
   }
 
   checkSilence() {
-    const silent = Date.now() - this.heard;
-    if (this.stopped && this.heard && silent > STALE_AFTER) this.on.state("stale", { since: this.heard });
-    if (this.stopped && this.heard && silent > 3 * STALE_AFTER) {
-      this.stopped.abort();
+    const silence = Date.now() - this.lastContact;
+    if (this.controller && this.lastContact && silence > STALE_AFTER) this.on.state("stale", { since: this.lastContact });
+    if (this.controller && this.lastContact && silence > 3 * STALE_AFTER) {
+      this.controller.abort();
       this.retryLater("no data for too long");
     }
   }

@@ -1,7 +1,6 @@
-"""Lists recent results of admission: the newest injection records of pods, and the webhook's Events.
+"""Lists recent results of admission: the injection records of the newest pods, grouped where they are equal.
 
-Owns what is read of both, their order and their limit. Rows of deleted pods and expired Events stay until newer ones
-replace them.
+Owns what is read of a record, the order and the limits. Rows of deleted pods stay until newer ones replace them.
 """
 
 from collections.abc import Sequence
@@ -13,13 +12,13 @@ from railwright.fabric.injection import missed
 from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import membership
 
+MAX_PODS = 1000  # pods whose results are stored
 MAX_ROWS = 200  # a table for reading, not for searching
 _MAX_MESSAGE = 500  # characters
-COMPONENT = "railwright-webhook"  # source of the Events that are read
 
 
 class Admissions:
-    """The newest rows by object, at most MAX_ROWS. A sink of pods; `EventSink` is the sink of Events."""
+    """The results of the newest pods, at most MAX_PODS. A sink of pods."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -29,44 +28,42 @@ class Admissions:
         """Store the row of an opted-in pod, unless it has no record and admission does not cover it."""
         if names.INJECTION not in pod.metadata.annotations and not missed.is_covered(pod):
             return
-        self.put(pod.metadata.identity, _describe_pod(pod))
+        self._put(pod.metadata.identity, _describe_pod(pod))
 
-    def put(self, key: str, row: overview_types.Admission) -> None:
+    def _put(self, key: str, row: overview_types.Admission) -> None:
         """Store a row; ignore it if the table is full of newer ones."""
         if self._rows.get(key) == row:
             return
-        if len(self._rows) >= MAX_ROWS and key not in self._rows and row.at <= min(self._rows.values(), key=_age).at:
+        if (
+            len(self._rows) >= MAX_PODS
+            and key not in self._rows
+            and row.at <= min(self._rows.values(), key=_build_sort_key).at
+        ):
             return
         self._rows[key] = row
         self.generation += 1
-        if len(self._rows) >= 2 * MAX_ROWS:
-            newest = sorted(self._rows.items(), key=lambda item: _age(item[1]), reverse=True)[:MAX_ROWS]
+        if len(self._rows) >= 2 * MAX_PODS:
+            newest = sorted(self._rows.items(), key=lambda item: _build_sort_key(item[1]), reverse=True)[:MAX_PODS]
             self._rows = dict(newest)
 
-    def newest(self) -> Sequence[overview_types.Admission]:
-        """Return the rows, newest first."""
-        return sorted(self._rows.values(), key=_age, reverse=True)[:MAX_ROWS]
+    def list_newest(self) -> Sequence[overview_types.Admission]:
+        """Return one row for the pods of a gang with equal results, newest first."""
+        groups: dict[overview_types.Admission, list[overview_types.Admission]] = {}
+        for row in sorted(self._rows.values(), key=_build_sort_key, reverse=True)[:MAX_PODS]:
+            result = msgspec.structs.replace(row, at="", object="" if row.gang else row.object, added=0, user_values=0)
+            groups.setdefault(result, []).append(row)
+        return [_merge(rows) for rows in groups.values()][:MAX_ROWS]
 
 
-class EventSink:
-    """Adds the webhook's Events to the rows."""
-
-    def __init__(self, rows: Admissions) -> None:
-        self._rows = rows
-
-    def replace(self, objects: Sequence[views.Event]) -> None:
-        """Apply the full list of Events."""
-        for event in objects:
-            self.upsert(event)
-
-    def upsert(self, obj: views.Event) -> None:
-        """Store the row of a new or repeated Event of the webhook."""
-        source = obj.source.component if obj.source else ""
-        if COMPONENT in (source, obj.reporting_component):
-            self._rows.put(f"event {obj.metadata.identity}", _describe_event(obj))
-
-    def remove(self, obj: views.Event) -> None:
-        """Keep the row: the API server deletes Events after an hour."""
+def _merge(rows: Sequence[overview_types.Admission]) -> overview_types.Admission:
+    """Return one row for equal results of a gang's pods, newest first; numbers are the most of any pod."""
+    return msgspec.structs.replace(
+        rows[0],
+        count=len(rows),
+        first_at=rows[-1].at if len(rows) > 1 else "",
+        added=max(row.added for row in rows),
+        user_values=max(row.user_values for row in rows),
+    )
 
 
 def shorten_record(record: str) -> str:
@@ -111,17 +108,5 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
     )
 
 
-def _describe_event(event: views.Event) -> overview_types.Admission:
-    subject = event.involved_object
-    return overview_types.Admission(
-        at=event.last_timestamp or event.event_time or event.metadata.creation_timestamp or "",
-        object=f"{subject.namespace}/{subject.name}",
-        kind=subject.kind,
-        outcome=overview_types.EVENT,
-        message=text.truncate(f"{event.reason}: {event.message}", _MAX_MESSAGE),
-        count=max(1, event.count or 1),
-    )
-
-
-def _age(row: overview_types.Admission) -> tuple[str, str]:
+def _build_sort_key(row: overview_types.Admission) -> tuple[str, str]:
     return row.at, row.object

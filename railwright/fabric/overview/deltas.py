@@ -89,3 +89,4 @@ def _sections(overview: overview_types.Overview) -> Iterator[tuple[str, Any]]:
     for gang in overview.gangs:
         yield f"gang/{gang.key}", gang
     yield "admissions", overview.admissions
+    yield "events", overview.events

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
-from railwright.fabric.overview import natural_sort, overview_types
+from railwright.fabric.overview import natural_sort, node_notes, overview_types
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
@@ -33,11 +33,12 @@ class FabricView:
         assumed: assumed_pods.AssumedPods,
         accelerators: Sequence[str],
         foreign_resources: Collection[str],
+        notes: node_notes.NodeNotes | None = None,
     ) -> None:
         """`foreign_resources`: rail resources of the other fabrics; a node with only those is not part of this one."""
         self.name, self.fabric = name, fabric
         self._cluster, self._assumed = cluster, assumed
-        self._accelerators, self._foreign_resources = accelerators, foreign_resources
+        self._accelerators, self._foreign_resources, self._notes = accelerators, foreign_resources, notes
         self._levels = presets.domains(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
@@ -48,13 +49,21 @@ class FabricView:
         self.leaves: dict[str, overview_types.Leaf] = {}  # by id
         self.summary = self._summarize()
 
-    def refresh(self, touched: Collection[str] | None, ranks: Ranks) -> Iterator[None]:
-        """Update the nodes in `touched`, or all if None. Yields between slices so that the caller can pause."""
+    @property
+    def nodes(self) -> Collection[str]:
+        """The names of its nodes."""
+        return self._rows
+
+    def refresh(self, touched: Collection[str] | None, ranks: Ranks, now: str = "") -> Iterator[None]:
+        """Update the nodes in `touched`, or all if None. Yields between slices so that the caller can pause.
+
+        `now`: RFC 3339, for rails that are seen degraded or dead for the first time.
+        """
         self._domains.refresh()
         changed: set[topology.Domain] = set()
         nodes = {**self._rows, **self._cluster.nodes} if touched is None else touched
         for count, name in enumerate(nodes, 1):
-            changed |= self._update_node(name, ranks)
+            changed |= self._update_node(name, ranks, now)
             if count % SLICE == 0:
                 yield
         for leaf in changed:
@@ -62,14 +71,15 @@ class FabricView:
         if changed:
             self.summary = self._summarize()
 
-    def _update_node(self, name: str, ranks: Ranks) -> set[topology.Domain]:
+    def _update_node(self, name: str, ranks: Ranks, now: str) -> set[topology.Domain]:
         """Update the row of a node; return the leaves that this changes."""
         node = self._cluster.nodes.get(name)
         old_row, old_leaf = self._rows.get(name), self._leaf_by_node.get(name)
         if node is None or not self._is_part(node):
             row, leaf = None, None
         else:
-            row, leaf = self._row(node, ranks), self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
+            row = self._row(node, ranks, _list_faulty_since(old_row), now)
+            leaf = self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
         if row == old_row and leaf == old_leaf:
             return set()
         if old_leaf is not None:
@@ -115,6 +125,9 @@ class FabricView:
             rails_free=max(0, len(letters) - busy - dead - letters.count(overview_types.UNCOUNTED)),
             rails_busy=busy,
             rails_dead=dead,
+            gpus=sum(row.gpus for row in self._rows.values()),
+            gpus_used=sum(row.gpus_used for row in self._rows.values()),
+            leaves_free=sum(bool(leaf.name) and all(map(_is_free, leaf.nodes)) for leaf in self.leaves.values()),
         )
 
     # --- one node -------------------------------------------------------------------------------------------
@@ -129,15 +142,41 @@ class FabricView:
         has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _row(self, node: cluster_state.NodeInfo, ranks: Ranks) -> overview_types.Node:
+    def _row(
+        self, node: cluster_state.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
+    ) -> overview_types.Node:
+        """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._pods(node, ranks))
-        used = {rail for pod in pods for rail in pod.rails}
+        letters = "".join(self._letters(node, {rail for pod in pods for rail in pod.rails}))
+        note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
-            rails="".join(self._letters(node, used)),
-            note="" if node.schedulable else "cordoned or not ready",
+            rails=letters,
+            note=note.text,
+            note_at=note.at,
+            taints=note.taints,
             pods=pods,
+            gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
+            gpus_used=self._count_used_gpus(node.name),
+            faulty_since=_update_faulty_since(letters, old_since, now),
         )
+
+    def _describe_note(self, node: cluster_state.NodeInfo) -> node_notes.NodeNote:
+        note = self._notes.find(node.name) if self._notes is not None else None
+        if note is not None:
+            return note
+        return node_notes.NodeNote(text="" if node.schedulable else node_notes.UNSPECIFIED)
+
+    def _count_used_gpus(self, node: str) -> int:
+        used = self._cluster.get_used(node)
+        assumed = [pod.requests for pod in self._assumed.list_on_node(node) if not self._is_bound(pod.uid)]
+        return (
+            sum(requests.get(name, 0) for requests in (used, *assumed) for name in self._accelerators) // resources.UNIT
+        )
+
+    def _is_bound(self, uid: str) -> bool:
+        pod = self._cluster.pods.get(uid)
+        return pod is not None and bool(pod.node)
 
     def _letters(self, node: cluster_state.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
@@ -184,6 +223,31 @@ class FabricView:
 def _busy_rails(row: overview_types.Node) -> int:
     """Count the rails of a node that pods use and that are not dead."""
     return sum(row.rails[rail] != overview_types.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
+
+
+def _is_free(row: overview_types.Node) -> bool:
+    """True if a node can be used, and no pod has its rails or GPUs."""
+    return not row.note and not row.pods and not row.gpus_used and overview_types.DEAD not in row.rails
+
+
+def _list_faulty_since(row: overview_types.Node | None) -> Mapping[str, str] | None:
+    """Return rail number -> when it became faulty, "" if unknown, of all faulty rails; None without a row."""
+    if row is None:
+        return None
+    return {str(rail): row.faulty_since.get(str(rail), "") for rail in _list_faulty_rails(row.rails)}
+
+
+def _list_faulty_rails(letters: str) -> Sequence[int]:
+    faulty = (overview_types.DEAD, overview_types.DEGRADED)
+    return [rail for rail, letter in enumerate(letters) if letter in faulty]
+
+
+def _update_faulty_since(letters: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
+    """Return rail number -> when it was first seen faulty, of the rails that were not so when first seen."""
+    if old_since is None:
+        return {}
+    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(letters)}
+    return {rail: at for rail, at in since.items() if at}
 
 
 def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:

@@ -32,6 +32,7 @@ class GangAssessment(msgspec.Struct, frozen=True):
     leaves: int = 0
     min_leaves: int = 0
     why: tuple[reason.Reason, ...] = ()
+    outcome: str = ""  # overview_types.COMPACT, SPREAD or DEGRADED_GANG; "" unless placed
 
 
 def assess(
@@ -79,6 +80,7 @@ def _assess_placed(
             bandwidth=round(placement.bandwidth, 3),
             why=(reason.make(Code.DOMAINS_UNDEFINED), *placement.causes)[:_MAX_REASONS],
         )
+    outcome = placement_result.classify(placement, planned) if plan.is_complete else overview_types.COMPACT
     best = max(placement.bandwidth, plan.bandwidth if plan.is_complete else 0.0)
     used = len(placement.leaves)
     fewest = len(plan.leaves) if plan.is_complete else used
@@ -89,6 +91,7 @@ def _assess_placed(
         leaves=used,
         min_leaves=min(used, fewest),
         why=tuple(_improvements(placement, plan, best))[:_MAX_REASONS],
+        outcome=outcome,
     )
 
 

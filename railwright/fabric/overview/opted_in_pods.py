@@ -90,6 +90,7 @@ class OptedInPods:
                 name=meta.name,
                 namespace=meta.namespace,
                 uid=meta.uid,
+                creation_timestamp=meta.creation_timestamp,
                 labels_or_none=dict(meta.labels),
                 annotations_or_none=annotations,
                 owner_references_or_none=meta.owner_references_or_none,

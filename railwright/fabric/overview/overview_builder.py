@@ -7,15 +7,20 @@ cluster state, the assumed pods and the opted-in pods, and needs no clock.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from railwright.fabric import intent, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
     gang_members,
+    largest_gang,
     natural_sort,
     node_explanation,
+    node_notes,
     opted_in_pods,
     overview_types,
+    recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -28,21 +33,26 @@ _MAX_CHANGED = 16  # gangs with changed pods that one refresh assesses
 _MAX_OUTDATED = 2  # other gangs that one refresh assesses again because the cluster changed
 
 Policy = Callable[[], policies.Policy | None]
+_CONNECTED = overview_types.Connection()
 
 
 class OverviewBuilder:
     """The overview of one cluster. Not thread-safe: one event loop owns it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the sources of an overview
         self,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
         pods: opted_in_pods.OptedInPods,
         policy: Policy,
         pools: intent.Networks,
+        *,
+        notes: node_notes.NodeNotes | None = None,
+        events: recent_events.RecentEvents | None = None,
     ) -> None:
-        """`pools`: the resource of each network, by (namespace, name)."""
+        """`pools`: the resource of each network, by (namespace, name). `events`: None if nothing reads them."""
         self._cluster, self._assumed, self._pods, self._policy, self._pools = cluster, assumed, pods, policy, pools
+        self._notes, self._event_rows = notes, events
         self._engine = engine.PlacementEngine(cluster, assumed)
         self._gang_index = gang_members.GangIndex(cluster, assumed, pods)
         self._policy_inputs: tuple[object, ...] = ()
@@ -54,29 +64,43 @@ class OverviewBuilder:
         self._due: dict[membership.GangKey, None] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
         self._admissions: tuple[int, Sequence[overview_types.Admission]] = (-1, ())
+        self._events: tuple[int, Sequence[overview_types.Event]] = (-1, ())
+        self._largest: dict[str, overview_types.LargestGang | None] = {}  # by fabric
+        self._largest_version = -1  # version of the cluster that they were computed for
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def overview(self, *, source: str = "", problems: Sequence[str] = (), away: str = "") -> overview_types.Overview:
+    def overview(
+        self, *, source: str = "", connection: overview_types.Connection = _CONNECTED
+    ) -> overview_types.Overview:
         """Return the overview as of the last refresh."""
         return overview_types.Overview(
-            site=self.site(source=source, problems=problems, away=away),
-            fabrics=[view.summary for view in self._views.values()],
+            site=self.site(source=source, connection=connection),
+            fabrics=[
+                msgspec.structs.replace(view.summary, largest=self._largest.get(name))
+                for name, view in self._views.items()
+            ],
             leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=natural_sort.natural_key)],
             admissions=self._admissions[1],
+            events=self._events[1],
         )
 
-    def site(self, *, source: str, problems: Sequence[str], away: str = "") -> overview_types.Site:
+    def site(self, *, source: str, connection: overview_types.Connection = _CONNECTED) -> overview_types.Site:
         """Return the sources of the overview."""
         policy = self._policy()
         return overview_types.Site(
             source=source,
             policy=policy.digest if policy else "",
-            problems=tuple(problems),
+            problems=connection.problems,
             fabrics=tuple(self._views),
             gangs=self._gang_index.total,
-            away=away,
+            away=connection.away,
+            is_refused=connection.is_refused,
+            reading=connection.reading,
+            policy_name=connection.policy_name,
+            policy_at=connection.policy_at,
+            has_events=self._event_rows is not None,
         )
 
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
@@ -102,14 +126,18 @@ class OverviewBuilder:
 
     # --- keeping current --------------------------------------------------------------------------------------
 
-    def refresh(self) -> Iterator[None]:
-        """Update the overview. Yields where the caller may run other work. Do not run two refreshes at once."""
+    def refresh(self, now: str = "") -> Iterator[None]:
+        """Update the overview. Yields where the caller may run other work. Do not run two refreshes at once.
+
+        `now`: RFC 3339, the time of rails that are seen degraded or dead for the first time.
+        """
         everything = self._reload_policy()
         changed = self._gang_index.refresh()
         yield
         touched = self._list_touched_nodes(changed, everything=everything)
         for view in self._views.values():
-            yield from view.refresh(touched, self._gang_index.ranks)
+            yield from view.refresh(touched, self._gang_index.ranks, now)
+        yield from self._update_largest_gangs()
         assessed: dict[membership.GangKey, None] = {}
         for key in self._assess_gangs(changed, everything=everything):
             assessed[key] = None
@@ -118,7 +146,9 @@ class OverviewBuilder:
         yield
         self._update_gangs(self._gang_index.gangs if nodes_changed else (*changed, *assessed))
         if self._admissions[0] != self._pods.admissions.generation:
-            self._admissions = (self._pods.admissions.generation, self._pods.admissions.newest())
+            self._admissions = (self._pods.admissions.generation, self._pods.admissions.list_newest())
+        if self._event_rows is not None and self._events[0] != self._event_rows.generation:
+            self._events = (self._event_rows.generation, self._event_rows.list_newest())
 
     def refresh_fully(self) -> None:
         """Refresh until all gangs are assessed. For callers without other work."""
@@ -137,6 +167,7 @@ class OverviewBuilder:
         if inputs == self._policy_inputs:
             return False
         self._policy_inputs = inputs
+        self._largest_version = -1
         own = {name: {rail.resource for rail in fabric.rails if rail.resource} for name, fabric in counted.items()}
         self._views = {
             name: fabric_view.FabricView(
@@ -146,6 +177,7 @@ class OverviewBuilder:
                 assumed=self._assumed,
                 accelerators=policy.document.accelerators if policy else (),
                 foreign_resources=set().union(*own.values()) - own[name],
+                notes=self._notes,
             )
             for name, fabric in counted.items()
         }
@@ -158,14 +190,28 @@ class OverviewBuilder:
         change_logs = (self._cluster.change_log, self._assumed.change_log)
         since = [log.read_since(position) for log, position in zip(change_logs, self._positions, strict=True)]
         self._positions = (change_logs[0].position, change_logs[1].position)
+        changed_notes = self._notes.take_changed() if self._notes is not None else ()
         if everything or None in since:
             return None
-        touched = {name: None for names in since if names is not None for name in names}
+        touched = {name: None for names in (*since, changed_notes) if names is not None for name in names}
         for key in changed:  # the ranks of its members may have changed
             for member in self._gang_index.gangs[key].members if key in self._gang_index.gangs else ():
                 if member.node:
                     touched[member.node] = None
         return touched
+
+    def _update_largest_gangs(self) -> Iterator[None]:
+        """Compute the largest gang of each fabric if the cluster has changed. Yields after each fabric."""
+        policy, now = self._policy(), self._version
+        if self._largest_version == now or policy is None:
+            return
+        self._largest_version = now
+        self._largest = {}
+        for name, view in self._views.items():
+            self._largest[name] = largest_gang.compute(
+                name, view.fabric, view.nodes, self._cluster, self._engine, policy, self._pools
+            )
+            yield
 
     # --- gangs ------------------------------------------------------------------------------------------------
 
@@ -245,7 +291,18 @@ class OverviewBuilder:
             leaves=assessment.leaves,
             min_leaves=assessment.min_leaves,
             why=rendering.describe_all(assessment.why),
+            outcome=assessment.outcome if gang.state == overview_types.PLACED else "",
+            created_at=min(filter(None, map(self._find_creation, gang.members)), default=""),
+            placed_at=self._find_last_binding(gang) if gang.state == overview_types.PLACED else "",
         )
+
+    def _find_creation(self, member: gang_members.Member) -> str:
+        view = self._pods.pod(member.uid)
+        return (view.metadata.creation_timestamp or "") if view is not None else ""
+
+    def _find_last_binding(self, gang: gang_members.GangMembers) -> str:
+        pods = self._cluster.pods
+        return max((pods[member.uid].bound_at for member in gang.members if member.uid in pods), default="")
 
     def _find_fabric_name(self, gang: gang_members.GangMembers) -> str:
         policy = self._policy()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import rendering
 
 FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
@@ -18,9 +19,13 @@ PLACED, STARTING, WAITING, UNPLACEABLE = "placed", "starting", "waiting", "unpla
 """State of a gang. PLACED: all pods have nodes. STARTING: some have. WAITING: none has. UNPLACEABLE: the cluster has no
 capacity for the remaining pods."""
 
-INJECTED, SKIPPED, MISSED, EVENT = "injected", "skipped", "missed", "event"
-"""Outcome of an admission. INJECTED: the pod got rails. SKIPPED: its role gets none. MISSED: it opted in but has no
-injection record. EVENT: reported by an Event of the webhook."""
+COMPACT, SPREAD, DEGRADED_GANG = placement_result.COMPACT, placement_result.SPREAD, placement_result.DEGRADED
+"""Outcome of a placed gang, compared with the best placement now, in the words of the extender's Events: GangSpread and
+GangDegraded."""
+
+INJECTED, SKIPPED, MISSED = "injected", "skipped", "missed"
+"""Outcome of an admission. INJECTED: the pods got rails. SKIPPED: their role gets none. MISSED: they opted in but have
+no injection record."""
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,8 +43,14 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     rails: str  # one letter per rail: FREE, BUSY, DEGRADED, DEAD or UNCOUNTED
-    note: str = ""  # cordoned or not ready
+    note: str = ""  # why no pod is placed on it: cordoned or not ready, with what Kubernetes says about it
+    note_at: str = ""  # RFC 3339: since when; "" if unknown
+    taints: tuple[str, ...] = ()  # KEY=VALUE:EFFECT, of a node with a note
     pods: tuple[Pod, ...] = ()
+    gpus: int = 0  # accelerators that it has
+    gpus_used: int = 0
+    # rail number -> RFC 3339, when the overview first saw it degraded or dead; absent if it was so from the beginning
+    faulty_since: Mapping[str, str] = {}
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -49,6 +60,16 @@ class Leaf(msgspec.Struct, frozen=True):
     name: str
     above: tuple[str, ...]  # the domains that contain it, closest first
     nodes: tuple[Node, ...]
+
+
+class LargestGang(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The largest gang of pods with all GPUs and rails of a node that fits now. CPU and memory are not counted."""
+
+    pods: int  # on all leaves together
+    pods_on_leaf: int  # on one leaf
+    gpus: int  # of each pod: those of the most frequent node type
+    rails: int  # of each pod
+    leaf: str = ""  # the leaf with the most
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -63,6 +84,10 @@ class Fabric(msgspec.Struct, frozen=True):
     rails_free: int
     rails_busy: int
     rails_dead: int  # a degraded rail counts as busy or free
+    gpus: int = 0
+    gpus_used: int = 0
+    leaves_free: int = 0  # leaves without any pod, all of whose nodes are schedulable and have no dead rail
+    largest: LargestGang | None = None  # None without nodes
 
 
 class Rank(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,24 +117,51 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True):
     leaves: int = 0  # leaves that it uses, or would use if it were placed now
     min_leaves: int = 0  # fewest leaves that give `best`
     why: tuple[rendering.Message, ...] = ()  # why it waits, or is not better
+    outcome: str = ""  # COMPACT, SPREAD or DEGRADED_GANG; "" unless placed
+    created_at: str = ""  # RFC 3339: creation of its first pod; "" if unknown
+    placed_at: str = ""  # RFC 3339: binding of its last pod; "" unless placed
 
 
 class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recent result of the webhook for one object."""
+    """A recent result of the webhook, the same for one or more pods of a gang."""
 
-    at: str  # RFC 3339; "" if unknown
-    object: str  # namespace/name
+    at: str  # RFC 3339 of the newest; "" if unknown
+    object: str  # namespace/name of the newest pod
     outcome: str
     fabric: str = ""
     gang: str = ""
     role: str = ""
     rails: int = 0
-    added: int = 0  # entries added to the pod
-    user_values: int = 0  # values of the user that were not overwritten
+    added: int = 0  # entries added to a pod, the most of any
+    user_values: int = 0  # values of the user in a pod that were not overwritten, the most of any
     skipped: int = 0
     message: str = ""
-    kind: str = "Pod"
-    count: int = 1  # repetitions of an Event
+    count: int = 1  # pods
+    first_at: str = ""  # RFC 3339 of the oldest; "" if there is only one
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recent Event of the webhook or the extender."""
+
+    at: str  # RFC 3339 of the last repetition; "" if unknown
+    object: str  # namespace/name
+    kind: str
+    reason: str  # such as GangUnplaceable
+    message: str  # without the code
+    is_warning: bool
+    code: str = ""  # reason code with which the message began
+    count: int = 1  # repetitions
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """How current the sources of an overview are."""
+
+    problems: tuple[str, ...] = ()
+    away: str = ""  # why the cluster cannot be read, so that the overview is outdated; "" otherwise
+    is_refused: bool = False  # the API server answers, but does not accept or permit the requests
+    reading: tuple[str, ...] = ()  # kinds of objects that have not been read yet, in words
+    policy_name: str = ""  # of the ConfigMap or file
+    policy_at: str = ""  # RFC 3339: its creation, or the modification of the file; "" if unknown
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -120,7 +172,12 @@ class Site(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     fabrics: tuple[str, ...]
     gangs: int  # all of them; the overview shows a bounded number
-    away: str = ""  # why the cluster cannot be reached, so that the overview is outdated; "" otherwise
+    away: str = ""  # as in Connection, also the next ones
+    is_refused: bool = False
+    reading: tuple[str, ...] = ()
+    policy_name: str = ""
+    policy_at: str = ""
+    has_events: bool = False  # False: this server does not read Events
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -131,3 +188,4 @@ class Overview(msgspec.Struct, frozen=True):
     leaves: Mapping[str, Leaf]  # by id, in the order of Fabric.leaves
     gangs: Sequence[Gang]  # by namespace and name
     admissions: Sequence[Admission]  # newest first
+    events: Sequence[Event] = ()  # newest first

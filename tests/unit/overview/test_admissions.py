@@ -1,4 +1,4 @@
-"""What admission did lately, from the records on pods and the webhook's Events."""
+"""What admission did lately, from the records on pods."""
 
 import json
 
@@ -22,7 +22,7 @@ def pod(name, at="2026-11-21T10:00:00Z", record=RECORD, **labels):
 def rows(*pods) -> list[overview_types.Admission]:
     known = opted_in_pods.OptedInPods()
     known.replace(pods)
-    return list(known.admissions.newest())
+    return list(known.admissions.list_newest())
 
 
 def test_a_record_is_told_in_numbers():
@@ -56,9 +56,32 @@ def test_a_record_that_cannot_be_read_fails_nobody():
 
 
 def test_the_newest_stand_first_and_no_more_than_the_bound():
-    found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(1000)))
+    found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
     assert len(found) == admissions.MAX_ROWS
-    assert [row.object for row in found[:2]] == ["a/p-999", "a/p-998"]
+    assert [row.object for row in found[:2]] == ["a/p-2499", "a/p-2498"]
+
+
+def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times():
+    of_gang = {"volcano.sh/job-name": "j", "volcano.sh/job-namespace": "a"}
+    pods = [pod(f"p-{i}", at=f"2026-11-21T10:00:{i:02}Z", **of_gang) for i in range(16)]
+    odd = pod("p-16", at="2026-11-21T10:01:00Z", record=None, **of_gang)
+    alone = [pod("q-0"), pod("q-1")]
+    assert len({each.gang for each in rows(*pods)}) == 1
+    found = rows(*pods, odd, *alone)
+    assert [(row.object, row.outcome, row.count) for row in found] == [
+        ("a/p-16", "missed", 1),
+        ("a/p-15", "injected", 16),
+        ("a/q-1", "injected", 1),
+        ("a/q-0", "injected", 1),
+    ]
+    assert (found[1].at, found[1].first_at) == ("2026-11-21T10:00:15Z", "2026-11-21T10:00:00Z")
+
+
+def test_a_pod_that_is_seen_again_is_not_counted_twice():
+    known = opted_in_pods.OptedInPods()
+    for _ in range(3):
+        known.upsert(pod("p"))
+    assert [row.count for row in known.admissions.list_newest()] == [1]
 
 
 def test_a_pod_that_did_not_opt_in_is_none_of_ours():
@@ -66,7 +89,7 @@ def test_a_pod_that_did_not_opt_in_is_none_of_ours():
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
     assert not known.gangs
-    assert not known.admissions.newest()
+    assert not known.admissions.list_newest()
 
 
 def test_of_a_record_only_what_places_a_pod_is_kept():
@@ -75,24 +98,3 @@ def test_of_a_record_only_what_places_a_pod_is_kept():
     kept = known.pod("p")
     assert kept is not None
     assert json.loads(kept.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
-
-
-def event(component, name="e", count=2):
-    tree = {
-        "metadata": {"name": name, "uid": name, "creationTimestamp": None},
-        "involvedObject": {"kind": "Job", "namespace": "a", "name": "j"},
-        "reason": "PodRefused", "message": "no such fabric", "type": "Warning",
-        "source": {"component": component}, "lastTimestamp": "2026-11-21T11:00:00Z", "count": count,
-    }  # fmt: skip
-    return msgspec.convert(tree, views.Event)
-
-
-def test_the_webhooks_own_words_are_rows_too_and_nobody_elses():
-    found = admissions.Admissions()
-    sink = admissions.EventSink(found)
-    sink.replace([event("railwright-webhook"), event("kubelet", name="other")])
-    sink.upsert(event("railwright-webhook", count=5))
-    (row,) = found.newest()
-    assert (row.kind, row.object, row.message, row.count) == ("Job", "a/j", "PodRefused: no such fabric", 5)
-    sink.remove(event("railwright-webhook"))
-    assert found.newest()

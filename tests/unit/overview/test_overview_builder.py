@@ -5,7 +5,14 @@ import placing
 import pytest
 
 from railwright.fabric import views
-from railwright.fabric.overview import deltas, opted_in_pods, overview_builder, overview_types
+from railwright.fabric.overview import (
+    deltas,
+    node_notes,
+    opted_in_pods,
+    overview_builder,
+    overview_types,
+    recent_events,
+)
 from railwright.fabric.placement.state import assumed_pods
 
 POLICY = placing.policy(required=True, oversubscription=[8])
@@ -18,7 +25,10 @@ class Cluster:
         self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))
         self.policy = policy
-        self.builder = overview_builder.OverviewBuilder(self.state, self.assumed, self.known, lambda: self.policy, {})
+        self.notes, self.events = node_notes.NodeNotes(), recent_events.RecentEvents()
+        self.builder = overview_builder.OverviewBuilder(
+            self.state, self.assumed, self.known, lambda: self.policy, {}, notes=self.notes, events=self.events
+        )
 
     def add(self, *pods):
         for each in pods:
@@ -29,6 +39,10 @@ class Cluster:
     def seen(self) -> overview_types.Overview:
         self.builder.refresh_fully()
         return self.builder.overview(source="test")
+
+    def seen_at(self, now: str) -> None:
+        for _ in self.builder.refresh(now):
+            pass
 
     def gang(self, key="train/g") -> overview_types.Gang:
         return next(each for each in self.seen().gangs if each.key == key)
@@ -92,6 +106,7 @@ def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_devic
 def test_a_gang_on_one_leaf_is_as_good_as_can_be():
     found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
     assert (found.state, found.bandwidth, found.best, found.leaves, found.min_leaves) == ("placed", 1.0, 1.0, 1, 1)
+    assert found.outcome == overview_types.COMPACT
     assert found.why == ()
 
 
@@ -100,7 +115,7 @@ def test_a_gang_spread_over_leaves_is_told_what_it_could_have():
     assert found.bandwidth is not None
     assert found.best is not None
     assert found.bandwidth < found.best == 1.0
-    assert (found.leaves, found.min_leaves) == (2, 1)
+    assert (found.leaves, found.min_leaves, found.outcome) == (2, 1, overview_types.SPREAD)
     assert "recreated now, it could have 1.00 on 1 leaf" in found.why[0].message
 
 
@@ -117,12 +132,13 @@ def test_two_members_of_one_node_are_both_judged():
     pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
     found = Cluster(nodes, pods).gang()
     assert (found.placed, found.bandwidth, found.best) == (2, 0.5, 1.0)  # they share its NICs
+    assert found.outcome == overview_types.DEGRADED_GANG
 
 
 def test_a_gang_that_waits_is_told_why():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
-    assert found.state == overview_types.UNPLACEABLE
+    assert (found.state, found.outcome) == (overview_types.UNPLACEABLE, "")
     assert "the cluster has slots for 1" in found.why[0].message
 
 
@@ -250,3 +266,90 @@ def test_of_members_that_lose_what_one_lacks_the_one_is_named():
     found = Cluster(nodes, pods, policy=placing.policy()).gang()
     assert found.why[-1].message.endswith("members: a rail is missing on another pod's node")
     assert sum("missing on another pod's node" in each.message for each in found.why) == 1
+
+
+# --- ages, notes, utilisation -------------------------------------------------------------------------------------
+
+
+def bound_pod(name, on, created, bound=""):
+    pod = placing.pod(name, group="g", on=on)
+    conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=bound)] if bound else None
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, creation_timestamp=created),
+        status=msgspec.structs.replace(pod.status, conditions=conditions),
+    )
+
+
+def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
+    first = bound_pod("g-0", "a-00", "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z")
+    cluster = Cluster(placing.leaves(a=2), [first, bound_pod("g-1", "", "2026-11-21T10:00:09Z")])
+    waiting = cluster.gang()
+    assert (waiting.created_at, waiting.placed_at) == ("2026-11-21T10:00:00Z", "")
+    cluster.add(bound_pod("g-1", "a-01", "2026-11-21T10:00:09Z", "2026-11-21T10:06:00Z"))
+    assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
+
+
+def test_a_rail_that_dies_under_our_eyes_has_a_time_and_one_that_was_dead_before_has_none():
+    cluster = Cluster([placing.node("a-0", "a"), placing.node("a-1", "a", rails_each={"nvidia.com/mlx5_0": 1})])
+    cluster.seen_at("T1")
+    broken = {f"nvidia.com/mlx5_{rail}": 1 for rail in (0, 1, 3)}
+    cluster.state.upsert_node(placing.node("a-0", "a", rails_each=broken, labels={"changed": "yes"}))
+    cluster.seen_at("T2")
+    cluster.add(placing.pod("p", group="g", on="a-0"))
+    cluster.seen_at("T3")
+    assert cluster.node("a-0").rails == "bbdb"
+    assert cluster.node("a-0").faulty_since == {"2": "T2"}
+    assert (cluster.node("a-1").rails, cluster.node("a-1").faulty_since) == ("fddd", {})
+    cluster.state.upsert_node(placing.node("a-0", "a"))
+    assert cluster.node("a-0").faulty_since == {}
+
+
+def test_the_note_of_a_node_is_shown_when_it_alone_changes():
+    node = placing.node("a-0", "a", unschedulable=True)
+    cluster = Cluster([node, placing.node("a-1", "a")])
+    assert cluster.node("a-0").note == node_notes.UNSPECIFIED
+    cluster.notes.upsert(node)
+    assert (cluster.node("a-0").note, cluster.node("a-1").note) == ("cordoned", "")
+
+
+def test_gpus_and_free_leaves_are_counted():
+    nodes = [*placing.leaves(a=2, b=2, c=2), placing.node("c-02", "c", "s-c", unschedulable=True)]
+    cluster = Cluster(nodes, gang("a-00"))
+    fabric = cluster.seen().fabrics[0]
+    assert (fabric.gpus, fabric.gpus_used, fabric.leaves_free) == (56, 8, 1)
+    assert (cluster.node("a-00").gpus, cluster.node("a-00").gpus_used) == (8, 8)
+
+
+def test_a_pod_with_gpus_only_takes_its_leaf():
+    cluster = Cluster(placing.leaves(a=2), [placing.pod("p", gpus=2, rails=0, on="a-00", label=None)])
+    fabric = cluster.seen().fabrics[0]
+    assert (fabric.gpus_used, fabric.rails_busy, fabric.leaves_free) == (2, 0, 0)
+
+
+def tolerant(name):
+    """A pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
+    pod = placing.pod(name, group="w")
+    tolerations = [views.Toleration(operator="Exists")]
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))
+
+
+def test_the_largest_gang_is_that_of_the_planner_and_follows_the_cluster():
+    tainted = placing.node("b-03", "b", "s-b", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])
+    off = placing.node("b-04", "b", "s-b", unschedulable=True)
+    cluster = Cluster([*placing.leaves(a=4, b=3), tainted, off], gang("a-00", "a-01", "b-00"))
+    largest = cluster.seen().fabrics[0].largest
+    assert largest == overview_types.LargestGang(pods=5, pods_on_leaf=3, gpus=8, rails=4, leaf="b in s-b")
+    cluster.add(*[tolerant(f"w-{i}") for i in range(largest.pods)])
+    assert cluster.gang("train/w").state == overview_types.WAITING, "so many fit"
+    cluster.add(tolerant("w-5"))
+    assert cluster.gang("train/w").state == overview_types.UNPLACEABLE, "one more does not"
+    cluster.add(placing.pod("o-0", group="o", on="b-01"))
+    largest = cluster.seen().fabrics[0].largest
+    assert (largest.pods, largest.pods_on_leaf, largest.leaf) == (4, 2, "b in s-b")
+
+
+def test_without_devices_there_is_no_largest_gang():
+    cluster = Cluster([placing.node("a-0", "a", rails_each=0, labels={})])
+    assert cluster.seen().fabrics[0].largest.pods == 0  # its rails are dead, its GPUs are there
+    assert Cluster([]).seen().fabrics[0].largest is None

@@ -1,0 +1,116 @@
+// The details of a node: why it cannot be used, its rails and their holders, and what a gang gets there. And of a rail.
+
+import { buildAge } from "./ages.js";
+import { buildCommand, listDescribeCommand, listExplainCommand } from "./commands.js";
+import { buildClose, buildReasons } from "./gang_details.js";
+import { build, buildBadge, buildLink, buildTable } from "./look.js";
+import { RAIL_STATES, formatLetter, mapHolders } from "./store.js";
+
+/**
+ * Build the details of a node. `selection` has the fabric's rails, the selected rail, and the subject of the explanation;
+ * `explanation` is undefined until it arrives. `on` gets chooseGang, chooseRail, close and report.
+ */
+export function buildNodeDetails({ node, leaf }, store, selection, explanation, on) {
+  const details = build("div", { class: "node" });
+  const place = [leaf.name || "no leaf", ...leaf.above].join(" in ");
+  details.append(build("h3", {}, `Node ${node.name} `, build("small", {}, place)));
+  if (node.note) details.append(buildNote(node));
+  if (node.gpus) details.append(build("p", { class: "quiet" }, `${node.gpus_used ?? 0} of ${node.gpus} GPUs in use`));
+  details.append(buildCommand(listDescribeCommand(node.name), on.report));
+  if (selection.subject) details.append(buildExplanation(explanation, selection.subject, on));
+  const holders = mapHolders(node);
+  const rows = [...node.rails].map((state, rail) => {
+    const name = selection.rails[rail] ?? String(rail);
+    const cells = [buildLink(name, () => on.chooseRail(name)), buildRailState(node, rail), ...buildHolder(holders.get(rail), store, on)];
+    return build("tr", { class: name === selection.rail ? "chosen" : false }, ...cells.map((cell) => build("td", {}, cell)));
+  });
+  details.append(buildTable(["Rail", "State", "Held by"], rows, { class: "ranks" }), buildClose("Close the node", on.close));
+  return details;
+}
+
+function buildNote(node) {
+  const note = build("p", { class: "note" }, node.note);
+  if (node.note_at) note.append(", since ", buildAge(node.note_at));
+  if (node.taints?.length) note.append(`; taints: ${node.taints.join(", ")}`);
+  return note;
+}
+
+/** The state of a rail. Kubernetes does not record when a rail died, so only what this server saw has an age. */
+function buildRailState(node, rail) {
+  const state = node.rails[rail];
+  const word = build("span", { class: `rail-state ${state}` }, RAIL_STATES[state] ?? state);
+  const since = node.faulty_since?.[rail];
+  if (since) return build("span", {}, word, ", first seen ", buildAge(since));
+  return /[dw]/.test(state) ? build("span", {}, word, build("small", {}, " since before this server started to watch")) : word;
+}
+
+function buildHolder(pod, store, on) {
+  if (!pod) return ["nobody"];
+  const gang = store.getGang(pod.gang);
+  const text = `${pod.pod}${pod.assumed ? " (assumed)" : ""}`;
+  if (!gang) return [text];
+  return [build("span", {}, buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(text, () => on.chooseGang(gang.key)))];
+}
+
+function buildExplanation(explanation, subject, on) {
+  if (explanation === undefined) return build("p", { class: "quiet" }, `Loading the explanation for ${subject} …`);
+  if (explanation.error) return build("p", { class: "quiet" }, `No explanation for ${subject}: ${explanation.error}`);
+  const [namespace, ...pod] = explanation.pod.split("/");
+  const command = buildCommand(listExplainCommand(namespace, pod.join("/")), on.report);
+  const terms = Object.entries(explanation.terms ?? {}).map(([name, term]) => [name, build("td", { class: "number" }, term.value.toFixed(2)), term.message]);
+  const table = terms.length ? buildTable(["Term", "Value", "Because"], terms, { class: "ranks" }) : "";
+  const box = build("div", { class: "reason" });
+  if (explanation.here) {
+    box.append(build("h4", {}, `${explanation.pod} is here`));
+    box.append(build("p", {}, `This is where it is. If it were placed now, its own devices counted as free: ${explanation.score} of 100.`));
+    if (table) box.append(build("details", {}, build("summary", {}, "Terms of that score"), table));
+    box.append(command);
+    return box;
+  }
+  box.append(build("h4", {}, explanation.rejection ? `Why ${explanation.pod} cannot be here` : `What ${explanation.pod} would get here now`));
+  const { rejection, reason, rails = [], short = [], degradations = [] } = explanation;
+  const reasons = [rejection, reason, ...rails, ...short, ...degradations].filter(Boolean);
+  if (reasons.length) box.append(buildReasons(reasons));
+  if (table) box.append(build("p", {}, `Score ${explanation.score} of 100 at present`), table);
+  box.append(command);
+  return box;
+}
+
+/** The details of a rail on all nodes of a fabric: who holds it, and where it is broken. */
+export function buildRailDetails(fabric, rail, store, on) {
+  const number = fabric.rails.indexOf(rail);
+  const counts = new Map();
+  const holders = new Map(); // gang's key or pod's name -> { gang, nodes }
+  const broken = [];
+  for (const { node } of store.listNodes(fabric.name)) {
+    const state = node.rails[number];
+    counts.set(state, (counts.get(state) ?? 0) + 1);
+    if (/[dw]/.test(state)) broken.push(node);
+    const pod = mapHolders(node).get(number);
+    if (!pod) continue;
+    const key = pod.gang || pod.pod;
+    if (!holders.has(key)) holders.set(key, { gang: store.getGang(pod.gang), name: key, nodes: 0 });
+    holders.get(key).nodes += 1;
+  }
+  const text = [...counts].map(([state, count]) => `${count} ${RAIL_STATES[state] ?? state}`).join(", ");
+  const details = build("div", { class: "rail-details" }, build("h3", {}, `Rail ${rail} `, build("small", {}, fabric.name)), build("p", {}, `On ${fabric.nodes} nodes: ${text}.`));
+  if (broken.length) {
+    const rows = broken.map((node) => [buildLink(node.name, () => on.chooseNode(node.name)), buildRailState(node, number)]);
+    details.append(build("h4", {}, "Degraded or dead"), buildTable(["Node", "State"], rows, { class: "ranks" }));
+  }
+  const rows = [...holders.values()].sort((one, other) => other.nodes - one.nodes).map(({ gang, name, nodes }) => {
+    const holder = gang ? build("span", {}, buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(name, () => on.chooseGang(gang.key))) : name;
+    return [holder, build("td", { class: "number" }, String(nodes))];
+  });
+  details.append(build("h4", {}, "Held by"), rows.length ? buildTable(["Gang or pod", "Nodes"], rows, { class: "ranks" }) : build("p", { class: "quiet" }, "nobody"));
+  details.append(buildClose("Close the rail", on.close));
+  return details;
+}
+
+/** What is said of a link to something that does not exist. */
+export function buildMissing(kind, name, isComplete, on) {
+  const text = isComplete
+    ? `${kind} ${name} does not exist now: it has ended, was deleted, or the link is of another cluster.`
+    : `${kind} ${name} is not known yet: the cluster has not been read completely.`;
+  return build("div", { class: "missing" }, build("p", { class: "note" }, text), buildClose("Close", on.close));
+}

@@ -1,0 +1,89 @@
+// The figures in the header, and the details while nothing is selected: use, free space, and what needs attention.
+
+import { buildAge } from "./ages.js";
+import { buildState } from "./gang_list.js";
+import { build, buildBadge, buildLink } from "./look.js";
+import { countRails, formatLetter, isBroken, isWorse, rankAttention } from "./store.js";
+
+const MOST_LISTED = 8; // gangs and nodes that need attention
+const format = new Intl.NumberFormat("en").format;
+
+/** Show the figures of a fabric and its gangs; dashes while nothing has been read. */
+export function showNumbers(list, fabric, gangs, hasData) {
+  const waiting = gangs.filter((gang) => gang.state !== "placed").length;
+  const worse = gangs.filter(isWorse).length;
+  const largest = fabric?.largest;
+  const figures = [
+    { name: "rails used", text: formatShare(fabric?.rails_busy, countUsableRails(fabric)), title: "of the rails that are not dead" },
+    { name: "GPUs used", text: formatShare(fabric?.gpus_used, fabric?.gpus), title: fabric && `${fabric.gpus_used} of ${fabric.gpus}` },
+    { name: "free leaves", text: fabric && `${fabric.leaves_free}/${fabric.leaves.length}`, title: "leaves without any pod, all of whose nodes can be used" },
+    { name: "fits now", text: largest && format(largest.pods), title: describeLargest(largest) },
+    { name: "dead rails", text: fabric && format(fabric.rails_dead), style: fabric?.rails_dead ? "bad" : "" },
+    { name: "gangs", text: format(gangs.length) },
+    { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
+    { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "spread or degraded: they could have fewer leaves or more bandwidth" },
+  ];
+  const items = figures.map(({ name, text, title, style }) => build("div", { class: style || false, title: title || false }, build("dt", {}, name), build("dd", {}, hasData && text ? text : "–")));
+  list.replaceChildren(...items);
+}
+
+function countUsableRails(fabric) {
+  return fabric && fabric.rails_free + fabric.rails_busy;
+}
+
+function formatShare(part, whole) {
+  return whole ? `${Math.round((100 * part) / whole)}%` : undefined;
+}
+
+function describeLargest(largest) {
+  if (!largest) return undefined;
+  const size = [largest.gpus && `${largest.gpus} GPUs`, largest.rails && `${largest.rails} rails`].filter(Boolean).join(" and ");
+  if (!largest.pods) return `no pod with ${size} fits now`;
+  const leaf = largest.leaf ? `; at most ${largest.pods_on_leaf} on one leaf (${largest.leaf})` : "";
+  return `the largest gang that fits now has ${largest.pods} pods with ${size} each${leaf}; CPU and memory are not counted`;
+}
+
+/** Build the summary of a fabric. `on` gets chooseGang, chooseNode and chooseRail. */
+export function buildSummary(fabric, gangs, store, on) {
+  const nodes = store.listNodes(fabric.name).map(({ node }) => node);
+  const summary = build("div", { class: "summary" }, build("h3", {}, `Fabric ${fabric.name} `, build("small", {}, `transport ${fabric.transport}`)));
+  const facts = [
+    `${format(fabric.nodes)} nodes on ${format(fabric.leaves.length)} leaves, ${fabric.leaves_free} of them free`,
+    `${format(fabric.rails_busy)} of ${format(countUsableRails(fabric))} rails in use, ${fabric.rails_dead} dead`,
+    fabric.gpus ? `${format(fabric.gpus_used)} of ${format(fabric.gpus)} GPUs in use` : "",
+    describeLargest(fabric.largest) ?? "",
+  ];
+  summary.append(build("ul", { class: "facts" }, ...facts.filter(Boolean).map((fact) => build("li", {}, capitalize(fact)))));
+  const urgent = gangs.filter((gang) => gang.fabric === fabric.name && rankAttention(gang)).sort((one, other) => rankAttention(other) - rankAttention(one));
+  if (urgent.length) summary.append(build("h4", {}, "Gangs that need attention"), buildList(urgent, (gang) => buildGangItem(gang, on)));
+  const broken = nodes.filter(isBroken);
+  if (broken.length) summary.append(build("h4", {}, "Nodes that need attention"), buildList(broken, (node) => buildNodeItem(node, on)));
+  const rails = fabric.rails.map((rail) => buildLink(rail, () => on.chooseRail(rail)));
+  summary.append(build("h4", {}, "Who holds a rail"), build("p", { class: "links" }, ...rails));
+  summary.append(build("p", { class: "quiet" }, "Choose a gang to see its ranks and its bandwidth, then a node to see why a rank is there or not."));
+  return summary;
+}
+
+function capitalize(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
+
+function buildList(objects, buildItem) {
+  const rest = objects.length - MOST_LISTED;
+  const items = objects.slice(0, MOST_LISTED).map((object) => build("li", {}, ...buildItem(object)));
+  if (rest > 0) items.push(build("li", { class: "quiet" }, `and ${rest} more`));
+  return build("ul", { class: "attention" }, ...items);
+}
+
+function buildGangItem(gang, on) {
+  const codes = (gang.why ?? []).slice(0, 2).map((reason) => build("code", { class: "code" }, reason.code));
+  return [buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(gang.key, () => on.chooseGang(gang.key)), " ", buildState(gang), " ", ...codes.flatMap((code) => [code, " "])];
+}
+
+function buildNodeItem(node, on) {
+  const faults = countRails(node).filter(([word]) => word === "dead" || word === "degraded");
+  const since = Object.values(node.faulty_since ?? {}).sort()[0];
+  const text = [node.note, ...faults.map(([word, count]) => `${count} ${word} ${count === 1 ? "rail" : "rails"}`)].filter(Boolean).join(", ");
+  const age = node.note_at || since;
+  return [buildLink(node.name, () => on.chooseNode(node.name)), ` ${text}`, ...(age ? [", ", buildAge(age)] : [])];
+}
