@@ -29,6 +29,6 @@ class Answer(msgspec.Struct, frozen=True):
     role: str = ""
     reason: str = ""  # reason code of a rejection
     operations: int = 0
-    warnings: int = 0
+    warnings: tuple[str, ...] = ()  # their codes
     dry_run: bool = False
     event: EventRecord | None = None  # None on a dry run

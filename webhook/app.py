@@ -70,6 +70,6 @@ def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
         counters.count_injection(reply.fabric, reply.role, reply.outcome)
     if reply.operations:
         counters.webhook_patch_operations.observe(reply.operations)
-    if reply.warnings:
-        counters.webhook_warnings.inc(reply.warnings)
+    for code in reply.warnings:
+        counters.webhook_warnings.labels(code).inc()
     return routes.Reply(reply.body, outcome=reply.outcome)

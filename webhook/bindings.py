@@ -4,12 +4,14 @@ Looks up the pod and the node of a Binding; `railwright.fabric.injection.binding
 from caches. The caller waits briefly for a pod that the cache does not have yet.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import names, views
+from railwright.fabric import views
 from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from webhook import answer, patch, state, wire
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
@@ -44,8 +46,7 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
     if pending is None:
         if caches.pods.has(namespace, name, uid):
             return _allow(request, ())
-        warning = f"pod {namespace}/{name} is not known to railwright yet: annotation {names.PLACEMENT} is not written"
-        return _allow(request, (warning,))
+        return _allow(request, (reason.make(AdmissionCode.BOUND_POD_UNKNOWN, pod=f"{namespace}/{name}"),))
     return _write_placement(request, bound, pending, policy, caches.facts(namespace), caches.node(bound.target.name))
 
 
@@ -58,12 +59,12 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
     node: views.Node | None,
 ) -> answer.Answer:
     if node is None:
-        return _allow(request, (_format_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
+        return _allow(request, (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
     annotations = binding.annotations_for(pending.pod, policy, cluster_facts, node)
     if annotations is None:
         return _allow(request, ())
     if not annotations:
-        return _allow(request, ("the pod's annotations are at their limit of 256 KiB: its placement is not recorded",))
+        return _allow(request, (reason.make(AdmissionCode.PLACEMENT_TOO_LARGE),))
     operations = [
         *_remove_outdated(bound, pending, annotations),
         *patch.annotate(bound.metadata.annotations_or_none, annotations),
@@ -72,15 +73,13 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
 
 
-def _format_missing_node(name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> str:
+def _explain_missing_node(
+    name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+) -> reason.Reason:
     """Return the warning for a pod that is bound to a node that is not in the cache."""
-    cause = f"node {name} is not known to railwright yet" if name else "target.name of the Binding is empty"
-    if not binding.awaits_devices(pod, policy, cluster_facts):
-        return f"{cause}: annotation {names.PLACEMENT} is not written"
-    return (
-        f"{cause}: annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device "
-        "it sees; delete the pod so that it is bound again"
-    )
+    awaits_devices = binding.awaits_devices(pod, policy, cluster_facts)
+    code = AdmissionCode.BOUND_DEVICES_UNKNOWN if awaits_devices else AdmissionCode.BOUND_NODE_UNKNOWN
+    return reason.make(code, node=name)
 
 
 def _remove_outdated(
@@ -101,6 +100,11 @@ def _remove_outdated(
             yield {"op": "remove", "path": f"/metadata/annotations/{patch.escape(key)}"}
 
 
-def _allow(request: wire.Request[wire.Binding], warnings: tuple[str, ...]) -> answer.Answer:
-    body = wire.write(request.uid, wire.Response(warnings=warnings))
-    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))
+def _allow(request: wire.Request[wire.Binding], warnings: Sequence[reason.Reason]) -> answer.Answer:
+    messages = rendering.describe_all(warnings)
+    return answer.Answer(
+        body=wire.write(request.uid, wire.Response(warnings=messages)),
+        outcome=answer.ALLOWED,
+        warnings=wire.list_codes(messages),
+        dry_run=bool(request.dry_run),
+    )

@@ -3,12 +3,13 @@
 Selects the operations that matter, and formats a plan as patch, warnings, audit annotations or rejection.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 from webhook import answer, patch, response_cache, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
@@ -75,9 +76,9 @@ def _build_answer(
         fabric=cached.fabric,
         role=cached.role,
         operations=cached.operations,
-        warnings=len(cached.warnings),
+        warnings=wire.list_codes(cached.warnings),
         dry_run=bool(request.dry_run),
-        event=_build_event(request, pod, cached.warnings) if cached.warnings else None,
+        event=_build_event(request, pod, [warning.line for warning in cached.warnings]) if cached.warnings else None,
     )
 
 
@@ -143,7 +144,7 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_chang
         audit={"fabric": refusal.fabric or _UNKNOWN, "role": refusal.role or _UNKNOWN, "refused": refusal.reason},
     )
     # without the pod's name, so that all pods of one owner share one Event
-    event_message = refusal.problem or refusal.message
+    event_message = f"{refusal.reason}: {refusal.problem or refusal.message}"
     return answer.Answer(
         body=wire.write(request.uid, response),
         outcome=answer.REFUSED,
@@ -156,7 +157,7 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_chang
 
 
 def _build_event(
-    request: wire.Request[views.Pod], pod: views.Pod, messages: tuple[str, ...], *, rejected: bool = False
+    request: wire.Request[views.Pod], pod: views.Pod, messages: Sequence[str], *, rejected: bool = False
 ) -> answer.EventRecord | None:
     """Return the record for the pod's owner. None without an owner, and on a dry run, which must have no effect."""
     owner = pod.metadata.controller
@@ -166,6 +167,11 @@ def _build_event(
     return answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited)
 
 
-def _allow(request: wire.Request[views.Pod], warnings: tuple[str, ...] = ()) -> answer.Answer:
+def _allow(request: wire.Request[views.Pod], warnings: Sequence[rendering.Message] = ()) -> answer.Answer:
     body = wire.write(request.uid, wire.Response(warnings=warnings))
-    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings), dry_run=bool(request.dry_run))
+    return answer.Answer(
+        body=body,
+        outcome=answer.ALLOWED,
+        warnings=wire.list_codes(warnings),
+        dry_run=bool(request.dry_run),
+    )

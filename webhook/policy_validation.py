@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from railwright.cluster import policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model, shortcomings
+from railwright.fabric.reasons import rendering
 from railwright.serving import routes
 from webhook import answer, wire
 
@@ -69,7 +70,8 @@ class Validator:
         if isinstance(result, policies.Rejected):
             return _answer(request, _format_errors(result.errors))
         # in a thread, because the duration grows with the number of rails
-        return _answer(request, None, await asyncio.to_thread(shortcomings.find, result.document, networks, offered))
+        reasons = await asyncio.to_thread(shortcomings.find, result.document, networks, offered)
+        return _answer(request, None, rendering.describe_all(reasons))
 
     async def _read_in_turn(self, text: str, seconds: float) -> model.Policy | policies.Rejected:
         """Wait for earlier callers and read the policy. Raises TimeoutError and the errors of the reader."""
@@ -113,10 +115,12 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     return "\n".join(lines)
 
 
-def _answer(request: wire.Request[views.ConfigMap], problem: str | None, warnings: Sequence[str] = ()) -> answer.Answer:
+def _answer(
+    request: wire.Request[views.ConfigMap], problem: str | None, warnings: Sequence[rendering.Message] = ()
+) -> answer.Answer:
     if problem is None:
         body = wire.write(request.uid, wire.Response(warnings=warnings))
-        return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=len(warnings))
+        return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=wire.list_codes(warnings))
     message = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}: {problem}"
     response = wire.Response(allowed=False, code=_BAD_REQUEST, message=message)
     body = wire.write(request.uid, response)

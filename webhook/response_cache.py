@@ -9,6 +9,7 @@ import msgspec
 from railwright.fabric import bounded_cache, views
 from railwright.fabric.injection import facts, plan_cache_key
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the gangs, roles and sizes that start within minutes
 
@@ -21,7 +22,7 @@ class CachedResponse(msgspec.Struct, frozen=True):
     fabric: str
     role: str
     operations: int
-    warnings: tuple[str, ...]
+    warnings: tuple[rendering.Message, ...]
 
 
 class ResponseCache:

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from railwright.fabric import text, views
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
@@ -91,7 +93,7 @@ class Response(msgspec.Struct, frozen=True):
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[str] = ()
+    warnings: Sequence[rendering.Message] = ()
     audit: Mapping[str, str] = {}
     code: int = 403
     message: str = ""
@@ -161,16 +163,21 @@ def wrap_response(uid: str, fields: bytes) -> bytes:
 _HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 
 
-def limit_warnings(warnings: Sequence[str]) -> list[str]:
-    """Return at most MAX_WARNINGS warnings, each cut to MAX_WARNING characters.
+def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
+    """Return at most MAX_WARNINGS lines, each cut to MAX_WARNING characters.
 
     If there are more, the last line states how many were left out.
     """
-    limited = [text.limit(warning, MAX_WARNING) for warning in warnings]
+    limited = [text.limit(warning.line, MAX_WARNING) for warning in warnings]
     if len(limited) <= MAX_WARNINGS:
         return limited
-    rest = len(limited) - MAX_WARNINGS + 1
-    return [*limited[: MAX_WARNINGS - 1], f"and {rest} more warnings; fix these first to see them"]
+    more = reason.make(AdmissionCode.MORE_WARNINGS, count=len(limited) - MAX_WARNINGS + 1)
+    return [*limited[: MAX_WARNINGS - 1], rendering.describe(more).line]
+
+
+def list_codes(warnings: Sequence[rendering.Message]) -> tuple[str, ...]:
+    """Return the codes of warnings, for metrics."""
+    return tuple([warning.code for warning in warnings])
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):

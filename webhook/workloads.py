@@ -13,6 +13,8 @@ from railwright.fabric import admission, names, text
 from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored_templates, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import kinds, registry
 from webhook import answer, patch, wire
 
@@ -22,10 +24,7 @@ _MAX_TEMPLATES = 512  # injected in one workload: each is planned like a pod, an
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
-_NO_POLICY = (
-    "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
-    "it has one; if it is not just starting, the administrator finds the cause with `railwright check`"
-)
+_NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
 
 GetFacts = Callable[[str], facts.ClusterFacts]
 
@@ -118,7 +117,7 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
         review.request,
         review.workload.kind,
         operations=operations,
-        warnings=(*keys.above(review.workload, review.before), *warnings, *_warn_shadowed_labels(review)),
+        warnings=(*keys.check_workload(review.workload, review.before), *warnings, *_warn_overridden_labels(review)),
         audit=audit if injections else {},
     )
 
@@ -131,7 +130,7 @@ def _build_operations(template: templates.Template, changes: Sequence[pod_change
     return operations
 
 
-def _warn_shadowed_labels(review: _WorkloadReview) -> Iterator[str]:
+def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Message]:
     """Yield warnings for templates with an own label, if the workload's label changes.
 
     The template's label takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's label.
@@ -141,10 +140,10 @@ def _warn_shadowed_labels(review: _WorkloadReview) -> Iterator[str]:
     for template in review.workload.templates:
         own = template.pod.metadata.labels.get(names.FABRIC)
         if own is not None and own != review.workload.label:
-            yield (
-                f"{template.title}: its own label {names.FABRIC} {text.quote(own)} takes precedence over the changed "
-                f"label of the {review.workload.kind.name}; change it in the template too"
+            overridden = reason.make(
+                AdmissionCode.LABEL_OVERRIDDEN, label=text.quote(own), kind=review.workload.kind.name
             )
+            yield rendering.locate(rendering.describe(overridden), template.title)
 
 
 def _handle_frozen(
@@ -165,11 +164,8 @@ def _handle_frozen(
             and _would_change(template, policy, cluster_facts)
             and not _would_change(stored, policy, cluster_facts)
         ):
-            warnings.append(
-                f"{template.title}: the template of a {review.workload.kind.name} cannot change, and this update "
-                "does more than remove what railwright added at creation; undo the other changes, or delete "
-                f"the {review.workload.kind.name} and create it again"
-            )
+            immutable = reason.make(AdmissionCode.TEMPLATE_IMMUTABLE, kind=review.workload.kind.name)
+            warnings.append(rendering.locate(rendering.describe(immutable), template.title))
     operations = [
         {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
     ]
@@ -242,7 +238,7 @@ def _build_answer(
     kind: kinds.WorkloadKind,
     *,
     operations: Sequence[patch.Operation] = (),
-    warnings: Sequence[str] = (),
+    warnings: Sequence[rendering.Message] = (),
     audit: dict[str, str] | None = None,
 ) -> answer.Answer:
     response = wire.Response(operations=operations, warnings=warnings, audit=audit or {})
@@ -251,7 +247,7 @@ def _build_answer(
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         kind=kind.display_name,
         operations=len(operations),
-        warnings=len(warnings),
+        warnings=wire.list_codes(warnings),
         dry_run=bool(request.dry_run),
     )
 

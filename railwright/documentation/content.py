@@ -25,6 +25,8 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "lint-rules": rules.all_rules,
     "reason-codes": reason_codes.list_codes,
     "rejection-codes": reason_codes.list_rejections,
+    "admission-codes": reason_codes.list_admission,
+    "variable-codes": reason_codes.list_variables,
     "file": examples.include_file,
     "admission": examples.show_admission,
     "common-refusals": refusals.common,

@@ -56,7 +56,7 @@ def _format_template(preview: previews.AdmissionPreview, others: Sequence[previe
     if others:
         title += f" The same for {', '.join(map(_format_name, others))}."
     rows = [f"| {_escape_cell(item.change)} | {_escape_cell(item.reason)} |" for item in preview.changes]
-    warnings = [f"- warning: {_escape_cell(item)}" for item in preview.warnings]
+    warnings = [f"- warning: {_escape_cell(item.line)}" for item in preview.warnings]
     table = ["| change | why |", "|---|---|", *rows, *(["", *warnings] if warnings else [])]
     return "\n".join([title, "", "```diff", _diff(preview), "```", "", *table])
 

@@ -1,27 +1,43 @@
-"""Formats the codes of placement and of rejections at admission as tables."""
+"""Formats the codes of placement, of admission, of variables and of rejections as tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from railwright.fabric.injection import rejection_codes
-from railwright.fabric.reasons import codes
+from railwright.fabric.reasons import admission_codes, codes, reason_code, variable_codes
+
+_PLACEMENT = (
+    reason_code.Group.FILTER,
+    reason_code.Group.NODE,
+    reason_code.Group.GANG,
+    reason_code.Group.SCORE,
+)
 
 
 def list_codes() -> str:
     """Return the tables of placement's codes, one for each question that they answer, in Markdown."""
-    return "\n\n".join(map(_format_group, codes.Group))
+    return "\n\n".join(f"**{group.value}**\n\n{_format_table(_select(group))}" for group in _PLACEMENT)
 
 
-def _format_group(group: codes.Group) -> str:
-    return "\n".join([f"**{group.value}**", "", "| code | meaning | fix |", "|---|---|---|", *_format_rows(group)])
+def _select(group: reason_code.Group) -> list[codes.Code]:
+    return [code for code in codes.Code if code.group is group]
 
 
-def _format_rows(group: codes.Group) -> Iterator[str]:
-    for code in codes.Code:
-        if code.group is group:
-            yield f"| `{code.value}` | {code.meaning} | {code.fix} |"
+def list_admission() -> str:
+    """Return the table of the codes of warnings and of `skipped`, in Markdown."""
+    return _format_table(admission_codes.AdmissionCode)
 
 
 def list_rejections() -> str:
     """Return the table of the codes of rejections, in Markdown."""
-    rows = [f"| `{code.value}` | {code.meaning} | {code.fix} |" for code in rejection_codes.RejectionCode]
-    return "\n".join(["| code | meaning | fix |", "|---|---|---|", *rows])
+    return _format_table(rejection_codes.RejectionCode)
+
+
+def list_variables() -> str:
+    """Return the table of the reasons for variables, in Markdown."""
+    rows = [f"| `{code.value}` | {code.text} | {code.source} |" for code in variable_codes.VariableCode]
+    return "\n".join(["| code | reason | source |", "|---|---|---|", *rows])
+
+
+def _format_table(rows: Iterable[reason_code.ReasonCode | rejection_codes.RejectionCode]) -> str:
+    lines = [f"| `{code.value}` | {code.meaning} | {code.fix} |" for code in rows]
+    return "\n".join(["| code | meaning | fix |", "|---|---|---|", *lines])

@@ -8,6 +8,7 @@ from railwright.fabric.injection import plan as injection
 from railwright.fabric.lint import admission as lint
 from railwright.fabric.lint import fabric_context
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 
 _MAX_CHANGES = 512  # of a pod that is linted: the API server waits, and no real pod gets so many
 
@@ -30,12 +31,12 @@ def plan_template(
     warnings = lint_injected(outcome.injection, policy)
     return msgspec.structs.replace(
         outcome,
-        warnings=outcome.warnings + tuple(f"{template.title}: {warning}" for warning in warnings),
+        warnings=outcome.warnings + template_plan.locate(template, warnings),
         injection=_add_warnings(outcome.injection, warnings),
     )
 
 
-def lint_injected(injected: pod_changes.Injection, policy: policies.Policy) -> tuple[str, ...]:
+def lint_injected(injected: pod_changes.Injection, policy: policies.Policy) -> tuple[rendering.Message, ...]:
     """Return the warnings of lint about a pod after its injection."""
     if len(injected.changes) > _MAX_CHANGES:
         return lint.TOO_LARGE
@@ -59,5 +60,5 @@ def _describe(injected: pod_changes.Injection) -> lint.InjectedPod:
     )
 
 
-def _add_warnings(injected: pod_changes.Injection, warnings: tuple[str, ...]) -> pod_changes.Injection:
+def _add_warnings(injected: pod_changes.Injection, warnings: tuple[rendering.Message, ...]) -> pod_changes.Injection:
     return msgspec.structs.replace(injected, warnings=injected.warnings + warnings) if warnings else injected

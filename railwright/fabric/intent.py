@@ -12,6 +12,7 @@ import msgspec
 
 from railwright.fabric import names, resources, views
 from railwright.fabric.policy import compiled, model
+from railwright.fabric.reasons import reason
 
 Networks = Mapping[tuple[str, str], str | None]
 """(namespace, name) of a NetworkAttachmentDefinition -> the device plugin resource it uses, None if it uses none."""
@@ -25,8 +26,8 @@ _MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
-    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has reason and source of
-    each variable in `added`.
+    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the reason of each
+    variable in `added`.
     """
 
     version: str = ""
@@ -37,7 +38,7 @@ class Record(msgspec.Struct, frozen=True):
     rails: tuple[str, ...] | None = None
     added: tuple[str, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
-    skipped: Mapping[str, str] = {}
+    skipped: Mapping[str, reason.RecordedReason] = {}
     reasons: msgspec.Raw = msgspec.Raw()
 
     @property

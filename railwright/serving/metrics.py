@@ -67,7 +67,7 @@ class Metrics:
     webhook_skipped = counter("webhook_skipped", "Reviewed pods that had not opted in.", only="webhook")
     webhook_workloads = counter("webhook_workloads", "Reviewed workloads.", "kind", "outcome", only="webhook")
     webhook_refusals = counter("webhook_refusals", "Rejected objects.", "fabric", "reason", only="webhook")
-    webhook_warnings = counter("webhook_warnings", "Admission warnings returned.", only="webhook")
+    webhook_warnings = counter("webhook_warnings", "Admission warnings, by reason code.", "code", only="webhook")
     webhook_events = counter("webhook_events", "Kubernetes Events by result.", "outcome", only="webhook")
     uninjected_pods = gauge(
         "uninjected_pods",

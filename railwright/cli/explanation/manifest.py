@@ -85,9 +85,9 @@ def render(preview: AdmissionPreview, *, full: bool) -> Group:
         Text(output.visible(_format_title(preview)), style="bold underline"),
         Text(output.visible(_format_outcome(preview)), style=_get_style(preview)),
         *([_render_difference(preview, full=full), _render_reasons(preview)] if preview.operations else []),
-        *_render_notes("warning", "yellow", preview.warnings),
+        *_render_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
         *_render_notes("kept", "cyan", unchanged),
-        *_render_notes("skipped", "dim", [f"{step}: {reason}" for step, reason in preview.skipped.items()]),
+        *_render_notes("skipped", "dim", [f"{step}: {reason.message}" for step, reason in preview.skipped.items()]),
         Text(),
     )
 

@@ -12,9 +12,10 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
-from railwright.fabric import admission, names, views
+from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 from webhook import answer, patch, pods, state, wire
 
 Tree = object_files.Tree
@@ -41,9 +42,9 @@ class AdmissionPreview(msgspec.Struct, frozen=True):
     rails: Sequence[str]
     operations: Sequence[Any]
     changes: Sequence[Change]
-    warnings: Sequence[str]
+    warnings: Sequence[rendering.Message]
     unchanged: Mapping[str, Any] = msgspec.field(name="kept")  # the user's own settings, by container
-    skipped: Mapping[str, str]
+    skipped: Mapping[str, rendering.Message]
     message: str
     before: Tree
     after: Tree
@@ -96,7 +97,7 @@ def preview_admission(template: templates.Template, policy: policies.Policy, cac
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
     after = jsonpatch.apply_patch(template.pod, operations)
     planned = admission.plan(pod, policy, facts)
-    record = _read_record(after) if isinstance(planned, pod_changes.Injection) else {}
+    record = _read_record(after) if isinstance(planned, pod_changes.Injection) else intent.Record()
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -108,8 +109,8 @@ def preview_admission(template: templates.Template, policy: policies.Policy, cac
         operations=operations,
         changes=_list_changes(pod, planned),
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
-        unchanged=record.get("kept", {}),
-        skipped=record.get("skipped", {}),
+        unchanged=record.user_values,
+        skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
         message=answer_body.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
@@ -121,10 +122,10 @@ def is_rejected(preview: AdmissionPreview) -> bool:
     return preview.outcome == answer.REFUSED
 
 
-def _read_record(pod: Tree) -> Tree:
+def _read_record(pod: Tree) -> intent.Record:
     """Return the injection record of a pod; empty if it was left out because of its size."""
     text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
-    return object_files.get_mapping(msgspec.json.decode(text)) if text else {}
+    return intent.decode_record(text) if text else intent.Record()
 
 
 def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:

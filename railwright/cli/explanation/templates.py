@@ -13,6 +13,7 @@ from railwright.cli import object_files, output
 from railwright.fabric import names
 from railwright.fabric.injection import keys
 from railwright.fabric.injection import templates as stored
+from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import kinds, registry
 
 Tree = object_files.Tree
@@ -27,7 +28,7 @@ class Template(msgspec.Struct, frozen=True):
     pods: int | None  # None if the number is decided elsewhere
     namespace: str
     pod: Tree
-    warnings: tuple[str, ...] = ()  # about the object; only on its first template
+    warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
 
 
@@ -59,7 +60,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
         origin = kinds.TemplateOrigin(template.context, template.added, _list_ancestors(tree, template.pointer))
         templates += [_build_template(template, origin, own_namespace, pods) for pods in kind.create_pods(origin)]
     if templates:
-        templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.above(workload)))
+        templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.check_workload(workload)))
     return templates
 
 

@@ -5,10 +5,12 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric import names, text
-from railwright.fabric.injection import applied_pod, context, pod_changes
+from railwright.fabric import names
+from railwright.fabric.injection import applied_pod, context, pod_changes, user_options
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 
 def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -73,46 +75,33 @@ def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionCon
 
 def _list_warnings(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: tuple[network_selection.Selection, ...]
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     if pod.host_network and ctx.role.rails:
-        yield _warn_of_host_network(ctx)
+        yield _explain_host_network(ctx)
     rail_networks = {rail.network for rail in ctx.rails} if _gets_networks(pod, ctx) else set()
     for position, selection in enumerate(selections, start=1):
         if selection.gateways is not None:
-            yield (
-                f"annotation {names.NETWORKS}: entry {position} has default-route, which takes the default route "
-                "from every other interface of the pod; remove it unless that is intended"
-            )
+            yield reasons.make(AdmissionCode.DEFAULT_ROUTE, entry=position)
         if (
             ctx.known.networks is not None
             and selection.key not in ctx.known.networks
             and selection.key not in rail_networks
         ):
-            yield (
-                f"annotation {names.NETWORKS}: NetworkAttachmentDefinition "
-                f"{text.join_fitting([f'{selection.namespace}/{selection.name}'])} of entry {position} does not exist, "
-                "and the pod's sandbox cannot start without it; create it or correct the entry"
-            )
+            network = f"{selection.namespace}/{selection.name}"
+            yield reasons.make(AdmissionCode.NETWORK_MISSING, network=network, entry=position)
 
 
-def _warn_of_host_network(ctx: context.InjectionContext) -> str:
-    if ctx.rails:
-        return (
-            f"spec.hostNetwork is true: fabric {ctx.fabric_name} adds no networks and no NCCL_SOCKET_IFNAME; "
-            "remove hostNetwork to give the pod network interfaces of its own"
-        )
-    return (
-        "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
-        "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
-    )
+def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
+    """Return the reason why a pod gets no networks. Without rails it would get none in any case."""
+    return reasons.make(AdmissionCode.HOST_NETWORK, fabric=ctx.fabric_name if ctx.rails else "")
 
 
-def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, str]:
+def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, reasons.Reason]:
     if not any(rail.network for rail in ctx.rails):
         return {}
     if "networks" in ctx.options.skip:
-        return {"networks": f"by annotation {names.SKIP}"}
-    return {"networks": "hostNetwork"} if pod.host_network else {}
+        return {"networks": user_options.SKIPPED}
+    return {"networks": _explain_host_network(ctx)} if pod.host_network else {}
 
 
 def _add_fabric_annotations(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:

@@ -10,9 +10,12 @@ import msgspec
 from railwright.fabric import device_names, names, views
 from railwright.fabric.injection import applied_pod, container_env, context, env_tables, mounts, pod_changes
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import roles as workload_roles
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
+_REPLACED = reasons.make(AdmissionCode.CONFIG_REPLACED)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -68,7 +71,9 @@ def deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rou
     if not route.mounted and not route.unreachable:
         return pod_changes.Contribution(changes=annotation, warnings=warnings) if annotation else pod_changes.EMPTY
     mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else pod_changes.EMPTY
-    skipped = {} if route.mounted or not route.unreachable else {"nccl.conf": f"{names.NCCL_CONF_PATH} is the user's"}
+    skipped = (
+        {} if route.mounted else {"nccl.conf": mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH)}
+    )
     return msgspec.structs.replace(
         mounted,
         changes=annotation + mounted.changes,
@@ -143,7 +148,7 @@ def _has_no_device_list(container: views.Container) -> bool:
 
 def _set_annotation(
     pod: applied_pod.AppliedPod, text: str
-) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[str, ...]]:
+) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
     """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
     user_value = pod.metadata.annotations.get(names.NCCL_CONF)
     if (user_value or "") == text:
@@ -152,16 +157,17 @@ def _set_annotation(
     change = pod_changes.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
     if user_value is None:
         return (change,), ()
-    warning = f"annotation {names.NCCL_CONF} is written by railwright; its value was replaced; remove it"
-    return (change,), (warning,)
+    return (change,), (_REPLACED,)
 
 
 def _warn_unreachable(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, containers: Iterable[int]
-) -> Iterable[str]:
+) -> Iterable[reasons.Reason]:
     for index in containers:
         container = pod.container(index)
-        yield (
-            f"container {container.name} mounts {find_conflicting_mount(container)} itself; remove that mount, "
-            f"or set the NCCL settings of fabric {ctx.fabric_name} in env"
+        yield reasons.make(
+            AdmissionCode.CONFIG_PATH_OCCUPIED,
+            container=container.name,
+            path=find_conflicting_mount(container) or "",
+            fabric=ctx.fabric_name,
         )

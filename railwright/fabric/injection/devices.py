@@ -7,9 +7,11 @@ requested once and covers every attachment. Any other resource is shared: each t
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.fabric import names, text
-from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, rails
+from railwright.fabric import names
+from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, rails, user_options
 from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 Selection = network_selection.Selection
 
@@ -22,7 +24,7 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
         return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
     if "devices" in ctx.options.skip:
         warnings = tuple(_warn_of_missing_devices(pod, ctx, selections))
-        return pod_changes.Contribution(skipped={"devices": f"by annotation {names.SKIP}"}, warnings=warnings)
+        return pod_changes.Contribution(skipped={"devices": user_options.SKIPPED}, warnings=warnings)
     pools = _find_pools(ctx, selections)
     needed_by_resource = _count_devices(pod, ctx, selections, pools)
     changes = tuple(
@@ -52,26 +54,19 @@ def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
 
 def _warn_of_missing_devices(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
     if short_resources := _find_short_resources(pod, ctx, selections):
-        yield (
-            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of "
-            f"{text.join_fitting(short_resources)} for its networks, so its sandbox cannot start; request them, or add "
-            "networks to the annotation"
-        )
+        yield reasons.make(AdmissionCode.SKIPPED_DEVICES_NEEDED, resources=tuple(short_resources))
 
 
 def _warn_of_unrequested_devices(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
     if short_resources := _find_short_resources(pod, ctx, selections):
-        yield (
-            f"annotation {names.NETWORKS}: the networks use {text.join_fitting(short_resources)}, and the pod requests "
-            "too few, so its sandbox cannot start; request them, or remove the networks from this "
-            f"{ctx.role.name} without rails"
-        )
+        resources = tuple(short_resources)
+        yield reasons.make(AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED, resources=resources, role=ctx.role.name)
 
 
 def _find_short_resources(
@@ -187,13 +182,13 @@ def _list_warnings(
     ctx: context.InjectionContext,
     selections: Sequence[Selection],
     needed_by_resource: Mapping[str, int],
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     yield from _warn_of_policy(ctx)
     if ctx.known.offered is not None:
         yield from _warn_not_allocatable(pod, ctx, selections, needed_by_resource, ctx.known.offered)
 
 
-def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
+def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
     """Yield warnings that only the operator can fix.
 
     `railwright.fabric.policy.shortcomings` reports them to the operator.
@@ -201,18 +196,13 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[str]:
     pool_by_network = ctx.known.networks or {}
     without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
     if without_resource and not ctx.fabric.mounts.dev_infiniband:
-        yield (
-            f"no device is requested for {text.join_fitting(rail.name for rail in without_resource)}, because neither "
-            "the policy nor a network names a resource for it; ask the operator to set `resource` of the rail in the "
-            f"policy of fabric {ctx.fabric_name}"
-        )
+        rail_names = tuple([rail.name for rail in without_resource])
+        yield reasons.make(AdmissionCode.RAIL_WITHOUT_RESOURCE, rails=rail_names, fabric=ctx.fabric_name)
     for rail in ctx.rails:
         pool = pool_by_network.get(rail.network) if rail.network else None
         if pool and rail.resource and pool != rail.resource:
-            yield (
-                f"{text.join_fitting([rail.name])}: the policy requests {text.join_fitting([rail.resource])} and the "
-                f"network uses {text.join_fitting([pool])}, so both are requested; ask the operator to correct "
-                "`resource` of the rail"
+            yield reasons.make(
+                AdmissionCode.RAIL_RESOURCES_DIFFER, rail=rail.name, resource=rail.resource, network_resource=pool
             )
             return
 
@@ -223,7 +213,7 @@ def _warn_not_allocatable(
     selections: Sequence[Selection],
     needed_by_resource: Mapping[str, int],
     allocatable: Collection[str],
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     """Yield a warning for each resource that no node offers now.
 
     Such pods are not rejected: an autoscaler may add a node.
@@ -231,11 +221,9 @@ def _warn_not_allocatable(
     rail_resources = {rail.resource for rail in ctx.rails}
     missing = [resource for resource in needed_by_resource if resource not in allocatable]
     if missing_of_rails := [resource for resource in missing if resource in rail_resources]:
-        rail_names = text.join_fitting(rail.name for rail in ctx.rails if rail.resource in missing_of_rails)
-        yield (
-            f"no node offers {text.join_fitting(missing_of_rails)}, which {rail_names} needs: the pod stays pending "
-            "until a node does; ask the operator to check the device plugin and `resource` of the rail"
-        )
+        rail_names = tuple([rail.name for rail in ctx.rails if rail.resource in missing_of_rails])
+        resources = tuple(missing_of_rails)
+        yield reasons.make(AdmissionCode.RAIL_DEVICES_NOT_OFFERED, resources=resources, rails=rail_names)
     pool_by_network = ctx.known.networks or {}
     if missing_of_networks := [resource for resource in missing if resource not in rail_resources]:
         network_names = [
@@ -243,15 +231,15 @@ def _warn_not_allocatable(
             for selection in selections
             if pool_by_network.get(selection.key) in missing_of_networks
         ]
-        yield (
-            f"no node offers {text.join_fitting(missing_of_networks)}, which network "
-            f"{text.join_fitting(network_names)} uses: the pod stays pending; correct annotation {names.NETWORKS}, "
-            "or ask the operator for its device plugin"
+        yield reasons.make(
+            AdmissionCode.NETWORK_DEVICES_NOT_OFFERED,
+            resources=tuple(missing_of_networks),
+            networks=tuple(network_names),
         )
     yield from _warn_of_stale_requests(pod, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 
 
-def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collection[str]) -> Iterator[str]:
+def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collection[str]) -> Iterator[reasons.Reason]:
     """Yield a warning for requested devices that no node offers.
 
     Often the template was mutated under an older policy.
@@ -260,9 +248,8 @@ def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collec
         missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:
-            yield (
-                f"container {container.name} requests {text.join_fitting(missing)}, which no node offers: the pod "
-                "stays pending until a node does; remove the request if it is left from an older template"
+            yield reasons.make(
+                AdmissionCode.REQUESTED_DEVICES_NOT_OFFERED, container=container.name, resources=tuple(missing)
             )
 
 

@@ -12,6 +12,9 @@ from railwright.fabric.injection import pod_changes
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 HCA = "NCCL_IB_HCA"
 # Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
@@ -25,7 +28,8 @@ class Setting(msgspec.Struct, frozen=True):
     name: str
     value: str
     entry: str  # in the record
-    reason: str
+    recorded: bytes  # a member of the record's object `reasons`
+    reason: str  # its text
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -36,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
     env_only_vars: tuple[Setting, ...]
     file_text: str  # content of the file with the `file_vars`
     optional_library_vars: tuple[Setting, ...]  # for containers that use the library; a file cannot carry them
-    reasons: pod_changes.Reasons  # of `all` and `optional_library_vars`
+    recorded: pod_changes.RecordedReasons  # of `all` and `optional_library_vars`
 
 
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
@@ -85,13 +89,14 @@ class Tables:
 
 def build_setting(variable: nccl.Variable) -> Setting:
     """Return a variable with its record entry and the reason of its change."""
-    reason = f"{variable.reason} ({variable.source})"
-    return Setting(variable.name, variable.value, f"env.{variable.name}", reason)
+    entry = f"env.{variable.name}"
+    recorded = msgspec.json.encode({entry: rendering.record(variable.reason)})[1:-1]
+    return Setting(variable.name, variable.value, entry, recorded, rendering.render(variable.reason))
 
 
-def encode_reasons(settings: Iterable[Setting]) -> pod_changes.Reasons:
+def encode_reasons(settings: Iterable[Setting]) -> pod_changes.RecordedReasons:
     """Return the reason of each record entry as a member of the record's object `reasons`."""
-    return {setting.entry: msgspec.json.encode({setting.entry: setting.reason})[1:-1] for setting in settings}
+    return {setting.entry: setting.recorded for setting in settings}
 
 
 def _build_settings(
@@ -126,7 +131,7 @@ def _build_settings(
         env_only_vars=tuple(variable for variable in variables if variable not in file_vars),
         file_text=format_file(file_vars),
         optional_library_vars=tuple(optional),
-        reasons=encode_reasons([*variables, *optional]),
+        recorded=encode_reasons([*variables, *optional]),
     )
 
 
@@ -137,9 +142,9 @@ def format_file(file_vars: Sequence[Setting]) -> str:
 
 def _build_literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
     """Return the policy's literals. On the host network, leave out those that name an interface of the pod."""
-    reason = "set by the policy"
+    reason = reasons.make(VariableCode.SET_BY_POLICY, key=f"fabrics.{name}.env")
     return [
-        nccl.Variable(key, value, reason, f"fabrics.{name}.env")
+        nccl.Variable(key, value, reason)
         for key, value in fabric.env.items()
         if not (host_network and key in _INTERFACES)
     ]

@@ -6,10 +6,23 @@ The user's entry takes precedence, also with valueFrom, unless the policy forces
 
 from collections.abc import Collection, Sequence
 
-from railwright.fabric import names, text
-from railwright.fabric.injection import applied_pod, container_env, context, delivery, env_tables, pod_changes, targets
+from railwright.fabric.injection import (
+    applied_pod,
+    container_env,
+    context,
+    delivery,
+    env_tables,
+    pod_changes,
+    targets,
+    user_options,
+)
 from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.nccl import derive, libraries
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
+
+_WRITTEN_AT_BINDING = reasons.make(AdmissionCode.WRITTEN_AT_BINDING)
+_NODE_NAME_SET = reasons.make(AdmissionCode.NODE_NAME_SET, variable=env_tables.HCA)
 
 
 def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -20,7 +33,7 @@ def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [delivery.remove_file(pod), pod_changes.Contribution(skipped={"env": f"by annotation {names.SKIP}"})]
+        return [delivery.remove_file(pod), pod_changes.Contribution(skipped={"env": user_options.SKIPPED})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
         return [delivery.remove_file(pod), *launcher_settings]
@@ -40,7 +53,7 @@ def _set_rank_variables(
     if route.in_file:
         contributions.append(
             pod_changes.Contribution(
-                entries=tuple([setting.entry for setting in route.in_file]), reasons=(route.settings.reasons,)
+                entries=tuple([setting.entry for setting in route.in_file]), recorded=(route.settings.recorded,)
             )
         )
     return contributions
@@ -73,8 +86,8 @@ def _set_container_variables(
         )
         additions = (*additions, *library_settings)
     if not container_env.env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
-        return [_build_contribution(pod, ctx, index, existing, candidates, additions, route.settings.reasons)]
-    return _set_with_env_from(pod, ctx, index, existing, candidates, route.settings.file_vars, route.settings.reasons)
+        return [_build_contribution(pod, ctx, index, existing, candidates, additions, route.settings.recorded)]
+    return _set_with_env_from(pod, ctx, index, existing, candidates, route.settings.file_vars, route.settings.recorded)
 
 
 def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, three of the policy
@@ -84,7 +97,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     additions: Collection[env_tables.Setting],
-    reasons: pod_changes.Reasons,
+    recorded: pod_changes.RecordedReasons,
 ) -> pod_changes.Contribution:
     """Add the `additions` to the environment.
 
@@ -92,7 +105,8 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     """
     container = pod.container(index)
     forced = ctx.fabric.force_env
-    changes, record_entries, warnings, user_values = [], [], [], []
+    changes, record_entries, user_values = [], [], []
+    warnings: list[reasons.Reason] = []
     for setting in candidates:
         match = existing.get(setting.name)
         if match is None:
@@ -105,14 +119,19 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
             changes.append(_build_change(index, setting, match[0]))
             record_entries.append(setting.entry)
             warnings.append(
-                f"container {container.name}: remove {setting.name} from the pod; the pod's own value was replaced, "
-                f"because the policy of fabric {ctx.fabric_name} forces {setting.name}={setting.value}"
+                reasons.make(
+                    AdmissionCode.VARIABLE_FORCED,
+                    container=container.name,
+                    variable=setting.name,
+                    fabric=ctx.fabric_name,
+                    value=setting.value,
+                )
             )
         else:
             user_values.append(setting.name)
     user_values_by_container = {container.name: tuple(user_values)} if user_values else {}
     return pod_changes.Contribution(
-        tuple(changes), tuple(record_entries), tuple(warnings), user_values_by_container, reasons=(reasons,)
+        tuple(changes), tuple(record_entries), tuple(warnings), user_values_by_container, recorded=(recorded,)
     )
 
 
@@ -123,7 +142,7 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     file_vars: Collection[env_tables.Setting],
-    reasons: pod_changes.Reasons,
+    recorded: pod_changes.RecordedReasons,
 ) -> list[pod_changes.Contribution]:
     """Set the variables of a container with envFrom.
 
@@ -138,18 +157,15 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
         if setting.name not in existing and setting not in file_vars and setting not in forced
     ]
     warnings = [
-        f"container {name}: the policy forces {setting.name}={text.join_fitting([setting.value])}, which overrides any "
-        f"{setting.name} from envFrom; remove it there"
+        reasons.make(AdmissionCode.ENV_FROM_OVERRIDDEN, container=name, variable=setting.name, value=setting.value)
         for setting in forced
         if setting.name not in existing
     ]
     if undelivered:
-        warnings.append(
-            f"container {name} has envFrom, so {text.join_fitting(undelivered)} is not set, because it would override "
-            "envFrom; set it in env or in its source"
-        )
+        variables = tuple(undelivered)
+        warnings.append(reasons.make(AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM, container=name, variables=variables))
     return [
-        _build_contribution(pod, ctx, index, existing, candidates, forced, reasons),
+        _build_contribution(pod, ctx, index, existing, candidates, forced, recorded),
         pod_changes.Contribution(warnings=tuple(warnings)),
     ]
 
@@ -161,12 +177,8 @@ def _defer_device_list(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
     """
     entry = f"env.{env_tables.HCA}"
     if not pod.spec.node_name:
-        return pod_changes.Contribution(skipped={entry: "written at binding"})
-    warning = (
-        f"spec.nodeName is set: no scheduler binds the pod, so {env_tables.HCA} is not written for its node; "
-        "select the node by nodeSelector instead"
-    )
-    return pod_changes.Contribution(skipped={entry: "spec.nodeName is set"}, warnings=(warning,))
+        return pod_changes.Contribution(skipped={entry: _WRITTEN_AT_BINDING})
+    return pod_changes.Contribution(skipped={entry: _NODE_NAME_SET}, warnings=(_NODE_NAME_SET,))
 
 
 def _remove_overridden(
@@ -181,8 +193,11 @@ def _remove_overridden(
     if not user_entries or env_tables.HCA not in ctx.fabric.force_env:
         return pod_changes.EMPTY
     reason = f"the policy of fabric {ctx.fabric_name} forces {env_tables.HCA}, which is written at binding"
-    warning = (
-        f"container {container.name}: remove {env_tables.HCA} from the pod; the pod's own value was removed: {reason}"
+    warning = reasons.make(
+        AdmissionCode.VARIABLE_FORCED_AT_BINDING,
+        container=container.name,
+        variable=env_tables.HCA,
+        fabric=ctx.fabric_name,
     )
     changes = tuple(
         pod_changes.UnsetEnv(entry="", reason=reason, container=index, index=position)
@@ -196,7 +211,7 @@ def _set_launcher_settings(
 ) -> list[pod_changes.Contribution]:
     """Set the interface settings of mpirun, unless the user set the variable or one that conflicts with it."""
     settings = {setting.name: env_tables.build_setting(setting) for setting in _derive_launcher_settings(pod, ctx)}
-    reasons = env_tables.encode_reasons(settings.values())
+    recorded = env_tables.encode_reasons(settings.values())
     contributions = []
     for index in targets.select_launchers(pod, ctx.targets):
         container = pod.container(index)
@@ -206,9 +221,9 @@ def _set_launcher_settings(
         ]
         if container_env.env_from_may_set(container, settings.values()):
             if index in ctx.targets:
-                contributions += _set_with_env_from(pod, ctx, index, existing, unset, (), reasons)
+                contributions += _set_with_env_from(pod, ctx, index, existing, unset, (), recorded)
         else:
-            contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, reasons))
+            contributions.append(_build_contribution(pod, ctx, index, existing, unset, unset, recorded))
     return contributions
 
 

@@ -10,26 +10,31 @@ from typing import Final
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
-_POD_KEYS = (names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY)  # annotations that users write
 _OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF)
-_TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(_POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
+_TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
 _VALID_LABELS = frozenset({names.FABRIC})
-_VALID_ANNOTATIONS = frozenset({*_POD_KEYS, *_OWN_KEYS})
+_VALID_ANNOTATIONS = frozenset({*names.POD_KEYS, *_OWN_KEYS})
 _MAX_WARNINGS = 3  # the API server limits the total length of warnings
 _MAX_VALUE = 24  # characters of a value in a warning
 _MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
 _MIN_SIMILARITY = 0.6  # difflib's ratio
+_MORE_KEYS = reasons.make(AdmissionCode.MORE_KEYS)
 
 
-def check_pod(metadata: views.ObjectMeta) -> tuple[str, ...]:
+def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
     """Return warnings about the keys of a pod or of a pod template."""
     return _limit(_check_pod(metadata))
 
 
-def above(workload: templates.Workload, before: templates.Workload | None = None) -> Iterator[str]:
+def check_workload(
+    workload: templates.Workload, before: templates.Workload | None = None
+) -> Iterator[rendering.Message]:
     """Yield warnings about the keys of a workload, and of the objects in it that contain pod templates.
 
     Keys that an update does not change are not reported again: controllers update their objects often.
@@ -38,8 +43,9 @@ def above(workload: templates.Workload, before: templates.Workload | None = None
     for parent, (metadata, template_metadata) in _group_by_parent(workload).items():
         if parent in previous and _select_own_keys(previous[parent][0]) == _select_own_keys(metadata):
             continue
-        prefix, kind = (f"{parent}: ", "") if parent else ("", workload.kind.name)
-        yield from (prefix + warning for warning in _limit(_check_workload(metadata, kind, template_metadata)))
+        kind = "" if parent else workload.kind.name
+        for message in map(rendering.describe, _limit(_check_object(metadata, kind, template_metadata))):
+            yield rendering.locate(message, parent) if parent else message
 
 
 def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
@@ -56,7 +62,7 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
     return parents
 
 
-def _check_pod(metadata: views.ObjectMeta) -> Iterator[str]:
+def _check_pod(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     for key, value in metadata.labels.items():
         if key.startswith(_PREFIX) and key not in _VALID_LABELS:
             yield from _explain_wrong_key(metadata, _LABEL, key, value)
@@ -65,15 +71,15 @@ def _check_pod(metadata: views.ObjectMeta) -> Iterator[str]:
             yield from _explain_wrong_key(metadata, _ANNOTATION, key, value)
 
 
-def _check_workload(
+def _check_object(
     metadata: views.ObjectMeta, kind: str, template_metadata: Mapping[str, views.ObjectMeta]
-) -> Iterator[str]:
+) -> Iterator[reasons.Reason]:
     """Yield warnings about one object. `template_metadata` is the metadata of its pod templates by path."""
     for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
         for key, value in keys.items():
             if not key.startswith(_PREFIX):
                 continue
-            if key in _POD_KEYS:
+            if key in names.POD_KEYS:
                 template_paths = [
                     path for path, template in template_metadata.items() if key not in template.annotations
                 ]
@@ -83,56 +89,43 @@ def _check_workload(
                 yield from _explain_wrong_key(metadata, key_type, key, value)
 
 
-def _explain_move_to_templates(key_type: str, key: str, value: str, kind: str, template_paths: Sequence[str]) -> str:
-    owner = f" of the {kind}" if kind else ""
-    destination = (
-        f"the pod template ({template_paths[0]}.metadata)"
-        if len(template_paths) == 1
-        else "the pod templates it is meant for"
-    )
-    return (
-        f"{_format_key(key_type, key, value)}{owner} has no effect: railwright reads it on pods; move it to the "
-        f"annotations of {destination}"
-    )
+def _explain_move_to_templates(
+    key_type: str, key: str, value: str, kind: str, template_paths: Sequence[str]
+) -> reasons.Reason:
+    template = template_paths[0] if len(template_paths) == 1 else ""
+    return _make(AdmissionCode.KEY_ON_WORKLOAD, key_type, key, value, kind=kind, template=template)
 
 
-def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[str]:
+def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:
     """Yield the warning about a key in the wrong place, unless the right place has the same value."""
-    problem = f"{_format_key(key_type, key, value)} has no effect: "
     if key == names.UNINJECTED:
-        yield f"{problem}railwright reads it as a label of the namespace; move it there"
+        yield _make(AdmissionCode.KEY_OF_NAMESPACE, key_type, key, value)
     elif key in _OWN_KEYS:
-        yield f"{problem}only railwright writes it, as an annotation; remove it"
+        yield _make(AdmissionCode.KEY_WRITTEN_BY_RAILWRIGHT, key_type, key, value)
     elif key in _TYPE_BY_KEY:
         if (metadata.labels if key_type == _ANNOTATION else metadata.annotations).get(key) != value:
-            yield f"{problem}railwright reads it as {_add_article(_TYPE_BY_KEY[key])}; move it there"
+            yield _make(AdmissionCode.KEY_MISPLACED, key_type, key, value, expected=_TYPE_BY_KEY[key])
     else:
-        yield f"{problem}railwright has no such key; {_suggest_key(key)}"
+        yield _make(AdmissionCode.KEY_UNKNOWN, key_type, key, value, suggestion=_suggest_key(key))
+
+
+def _make(code: AdmissionCode, key_type: str, key: str, value: str, **parameters: str) -> reasons.Reason:
+    """Build the reason why a key has no effect."""
+    return reasons.make(code, type=key_type, key=key[:_MAX_KEY], value=text.abbreviate(value, _MAX_VALUE), **parameters)
 
 
 def _suggest_key(key: str) -> str:
+    """Return the type and the name of the key that was probably meant, "" if none is similar."""
     key_end = key[len(_PREFIX) : _MAX_KEY].casefold()
     key_by_end = {candidate[len(_PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
     matches = difflib.get_close_matches(key_end, key_by_end, n=1, cutoff=_MIN_SIMILARITY)
     matches = matches or [end for end in key_by_end if end.rstrip("s") in key_end]
-    if matches:
-        return f"did you mean {_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}?"
-    first, *others = [pod_key[len(_PREFIX) :] for pod_key in _POD_KEYS]
-    return f"it reads label {names.FABRIC} and annotations {_PREFIX}{first}, {', '.join(others)} of a pod"
+    return f"{_TYPE_BY_KEY[key_by_end[matches[0]]]} {key_by_end[matches[0]]}" if matches else ""
 
 
-def _format_key(key_type: str, key: str, value: str) -> str:
-    displayed = text.abbreviate(value, _MAX_VALUE)
-    return f"{key_type} {key[:_MAX_KEY]} {displayed!r}"
-
-
-def _add_article(key_type: str) -> str:
-    return f"an {key_type}" if key_type == _ANNOTATION else f"a {key_type}"
-
-
-def _limit(warnings: Iterator[str]) -> tuple[str, ...]:
+def _limit(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:
     """Return the first warnings. A pod may have thousands of such keys, and the others are not checked."""
     first_warnings = tuple(itertools.islice(warnings, _MAX_WARNINGS + 1))
     if len(first_warnings) <= _MAX_WARNINGS:
         return first_warnings
-    return (*first_warnings[:_MAX_WARNINGS], f"more keys of {names.DOMAIN} have no effect; correct these first")
+    return (*first_warnings[:_MAX_WARNINGS], _MORE_KEYS)

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security
+from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
 
@@ -46,7 +48,7 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if not ctx.role.rails or not (settings.dev_infiniband or settings.shared_memory is not None):
         return pod_changes.EMPTY
     if "mounts" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"mounts": f"by annotation {names.SKIP}"})
+        return pod_changes.Contribution(skipped={"mounts": user_options.SKIPPED})
     contributions = []
     if settings.dev_infiniband and ctx.rails:
         contributions.append(_mount_infiniband(pod, ctx))
@@ -67,9 +69,8 @@ def mount_volume(
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        container_names = ", ".join(pod.container(index).name for index in containers)
         return pod_changes.Contribution(
-            skipped={fabric_volume.entry: f"container {container_names} mounts {fabric_volume.path} itself"}
+            skipped={fabric_volume.entry: explain_occupied(pod, containers, fabric_volume.path)}
         )
     volume = _add_volume(pod, fabric_volume)
     changes: list[pod_changes.AnyChange] = [volume] if volume else []
@@ -80,6 +81,15 @@ def mount_volume(
         for index in unmounted
     ]
     return pod_changes.Contribution(changes=tuple(changes), entries=(fabric_volume.entry,))
+
+
+def explain_occupied(pod: applied_pod.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
+    """Return the reason why nothing is mounted at a path."""
+    return reasons.make(AdmissionCode.PATH_OCCUPIED, containers=_list_names(pod, containers), path=path)
+
+
+def _list_names(pod: applied_pod.AppliedPod, containers: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple([pod.container(index).name for index in containers])
 
 
 def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
@@ -95,13 +105,11 @@ def _mount_shared_memory(
     NCCL treats ranks with different /dev/shm as ranks on different hosts.
     """
     if pod.spec.host_ipc:
-        return pod_changes.Contribution(skipped={memory.entry: f"spec.hostIPC is true: {names.DEV_SHM} is the host's"})
+        return pod_changes.Contribution(skipped={memory.entry: reasons.make(AdmissionCode.HOST_MEMORY, containers=())})
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if not containers:
-        container_names = ", ".join(pod.container(index).name for index in ctx.targets)
-        return pod_changes.Contribution(
-            skipped={memory.entry: f"container {container_names} mounts {_DEV} of the host"}
-        )
+        host_memory = reasons.make(AdmissionCode.HOST_MEMORY, containers=_list_names(pod, ctx.targets))
+        return pod_changes.Contribution(skipped={memory.entry: host_memory})
     return mount_volume(pod, memory, containers)
 
 
@@ -121,17 +129,15 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
-    problem = f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids hostPath"
     if pod_security.needs_privilege(ctx):
         raise pod_changes.RefusedError(
             "pod-security",
-            f"{problem}, and hostPath {names.DEV_INFINIBAND} is the only way to the devices of fabric "
-            f"{ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the policy",
+            f"{pod_security.format_problem(ctx, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the only "
+            f"way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
+            "device-plugin resource in the policy",
         )
-    return pod_changes.Contribution(
-        skipped={entry: f"pod-security level {level}"},
-        warnings=(f"{problem}: {names.DEV_INFINIBAND} is not mounted; {pod_security.ALTERNATIVE}",),
-    )
+    left_out = pod_security.explain(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
+    return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
 
 
 def _build_shared_memory(size: str | int) -> FabricVolume:

@@ -21,6 +21,7 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 
 _ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
     pod_changes.SetAnnotation: 0,
@@ -53,7 +54,7 @@ def plan(
     try:
         name = opt_in.find_fabric(pod, policy.document, cluster)
         if name is None:
-            return pod_changes.NotOptedIn(keys.check_pod(pod.metadata))
+            return pod_changes.NotOptedIn(rendering.describe_all(keys.check_pod(pod.metadata)))
         fabric = name
         record.check_size(pod)
         options = user_options.read(pod, [row.skip for row in rows if row.skip])
@@ -91,7 +92,7 @@ def _build_injection(
         containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
         changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
-        warnings=keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings,
+        warnings=rendering.describe_all(keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings),
         pod=pod,
         networks=pod.networks,
         targets=ctx.targets,

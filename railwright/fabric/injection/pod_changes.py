@@ -10,6 +10,8 @@ import msgspec
 
 from railwright.fabric import names, text, views
 from railwright.fabric.multus import network_selection
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -110,7 +112,7 @@ AnyChange = (
 )
 
 
-Reasons = Mapping[str, bytes]
+RecordedReasons = Mapping[str, bytes]
 """Record entry -> a member of the record's object `reasons`, encoded once per table. A pod may lack the entry."""
 
 
@@ -123,10 +125,10 @@ class Contribution(msgspec.Struct, frozen=True):
 
     changes: tuple[AnyChange, ...] = ()
     entries: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[reasons.Reason, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
-    skipped: Mapping[str, str] = {}  # mutator or record entry -> reason for leaving it out
-    reasons: tuple[Reasons, ...] = ()
+    skipped: Mapping[str, reasons.Reason] = {}  # mutator or record entry -> reason for leaving it out
+    recorded: tuple[RecordedReasons, ...] = ()  # of `entries`
 
 
 EMPTY = Contribution()
@@ -138,10 +140,10 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
         return contributions[0]
     changes: list[AnyChange] = []
     entries: dict[str, None] = {}
-    warnings: dict[str, None] = {}
+    warnings: dict[reasons.Reason, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
-    skipped: dict[str, str] = {}
-    reasons: list[Reasons] = []
+    skipped: dict[str, reasons.Reason] = {}
+    recorded: list[RecordedReasons] = []
     for contribution in contributions:
         if contribution is EMPTY:  # only saves time: merging it changes nothing
             continue
@@ -152,10 +154,10 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
             warnings.update(dict.fromkeys(contribution.warnings))
         if contribution.skipped:
             skipped.update(contribution.skipped)
-        reasons += [table for table in contribution.reasons if table not in reasons]
+        recorded += [table for table in contribution.recorded if table not in recorded]
         for container, variables in contribution.user_values.items():
             user_values[container] = user_values.get(container, ()) + variables
-    return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(reasons))
+    return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(recorded))
 
 
 class Injection(msgspec.Struct, frozen=True):
@@ -166,7 +168,7 @@ class Injection(msgspec.Struct, frozen=True):
     containers: tuple[str, ...]
     rails: tuple[str, ...]
     changes: tuple[AnyChange, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[rendering.Message, ...]
     pod: views.Pod  # after all changes
     networks: tuple[network_selection.Selection, ...]  # of its networks annotation
     targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
@@ -187,7 +189,7 @@ class Refusal(msgspec.Struct, frozen=True):
 class NotOptedIn(msgspec.Struct, frozen=True):
     """The outcome for a pod that did not opt in. It is not changed. `warnings` name keys that have no effect."""
 
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[rendering.Message, ...] = ()
 
 
 class RefusedError(Exception):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from railwright.fabric import names
 from railwright.fabric.injection import context, facts
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _PRIVILEGED, _RESTRICTED = "privileged", "restricted"
 # Capabilities a container may add, by level (pod-security-admission policy/check_capabilities_*.go).
@@ -17,8 +19,6 @@ _BASELINE = frozenset(
     }
 )
 _ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: frozenset({"NET_BIND_SERVICE"})}
-
-ALTERNATIVE = "if NCCL fails without it, run the pod in a privileged namespace"
 
 
 def find_level(cluster: facts.ClusterFacts) -> str | None:
@@ -40,3 +40,15 @@ def allows(enforced: str | None, capability: str) -> bool:
 def needs_privilege(ctx: context.InjectionContext) -> bool:
     """True if some rail has no resource, so that no device plugin can add its device to the container."""
     return any(rail.resource is None for rail in ctx.rails)
+
+
+def explain(ctx: context.InjectionContext, level: str | None, setting: str) -> reason.Reason:
+    """Return the reason why a setting is left out under a level."""
+    return reason.make(
+        AdmissionCode.POD_SECURITY_FORBIDS, namespace=ctx.known.namespace, level=level or _PRIVILEGED, setting=setting
+    )
+
+
+def format_problem(ctx: context.InjectionContext, level: str, setting: str) -> str:
+    """Return the start of a refusal of a setting that the fabric cannot work without."""
+    return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {setting}"

@@ -4,15 +4,21 @@
 """
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, pod_changes, preflight_container
+from railwright.fabric.injection import applied_pod, context, pod_changes, preflight_container, user_options
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.admission_codes import AdmissionCode
+
+_DISABLED = reason.make(AdmissionCode.DISABLED_BY_POLICY)
+_NO_RAILS = reason.make(AdmissionCode.NO_RAILS)
+_NO_DEVICES = reason.make(AdmissionCode.PREFLIGHT_WITHOUT_DEVICES)
 
 
 def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Append the init container. Raises RefusedError."""
     if not ctx.role.rails:
         return pod_changes.EMPTY
-    if reason := _find_skip_reason(pod, ctx):
-        return pod_changes.Contribution(skipped={"preflight": reason})
+    if skip_reason := _find_skip_reason(pod, ctx):
+        return pod_changes.Contribution(skipped={"preflight": skip_reason})
     if any(_is_ours(container) for container in pod.spec.init_containers or ()):
         return pod_changes.Contribution(entries=("preflight",))
     _check_name(pod)
@@ -24,17 +30,17 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
     return pod_changes.Contribution(changes=(change,), entries=("preflight",))
 
 
-def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
-    """Return the reason why the pod gets no preflight, "" if it gets one."""
+def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
+    """Return the reason why the pod gets no preflight, None if it gets one."""
     if "preflight" in ctx.options.skip:
-        return f"by annotation {names.SKIP}"
+        return user_options.SKIPPED
     if not ctx.fabric.preflight.enabled:
-        return "disabled by policy"
+        return _DISABLED
     if not ctx.rails:
-        return "no rails"
+        return _NO_RAILS
     if "devices" in ctx.options.skip and not preflight_container.has_devices(pod, ctx):
-        return f"annotation {names.SKIP} leaves out the devices that preflight checks"
-    return ""
+        return _NO_DEVICES
+    return None
 
 
 def _is_ours(container: views.InitContainer) -> bool:

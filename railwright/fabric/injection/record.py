@@ -10,10 +10,14 @@ import msgspec
 
 from railwright.fabric import intent, names, version, views
 from railwright.fabric.injection import context, pod_changes
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 _MAX_CHARACTER = 4  # bytes in UTF-8
+_TOO_LARGE = reasons.make(AdmissionCode.RECORD_TOO_LARGE)
 
 
 def check_size(pod: views.Pod) -> None:
@@ -32,20 +36,19 @@ def check_size(pod: views.Pod) -> None:
 
 def write(
     pod: views.Pod, ctx: context.InjectionContext, contribution: pod_changes.Contribution
-) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[str, ...]]:
+) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
     """Return the change that writes the record, and warnings. `pod` has all other changes.
 
     Raises RefusedError if the other annotations do not fit.
     """
     annotations = pod.metadata.annotations
     text = _format_record(pod, ctx, contribution)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[reasons.Reason, ...] = ()
     if _may_exceed({**annotations, names.INJECTION: text}):
         size = measure({key: value for key, value in annotations.items() if key != names.INJECTION})
         _check_limit(size, contribution)
         if size + len(names.INJECTION) + len(text.encode()) > MAX_ANNOTATIONS:
-            limit = "the pod's annotations are at their limit of 256 KiB; shorten some of them"
-            warnings = (f"annotation {names.INJECTION} is left out: {limit}",)
+            warnings = (_TOO_LARGE,)
             text = ""  # removes a record that a user may have forged
     if annotations.get(names.INJECTION, "") == text:
         return (), warnings
@@ -63,13 +66,13 @@ def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: 
         rails=tuple(rail.name for rail in ctx.rails),
         added=contribution.entries,
         user_values=contribution.user_values,
-        skipped=contribution.skipped,
-        reasons=_encode_reasons(contribution.entries, contribution.reasons),
+        skipped={entry: rendering.record(skip_reason) for entry, skip_reason in contribution.skipped.items()},
+        reasons=_encode_reasons(contribution.entries, contribution.recorded),
     )
     return msgspec.json.encode(record).decode()
 
 
-def _encode_reasons(entries: Sequence[str], tables: Sequence[pod_changes.Reasons]) -> msgspec.Raw:
+def _encode_reasons(entries: Sequence[str], tables: Sequence[pod_changes.RecordedReasons]) -> msgspec.Raw:
     member_by_entry = {entry: member for table in tables for entry, member in table.items()}
     members = [member_by_entry[entry] for entry in entries if entry in member_by_entry]
     return msgspec.Raw(b"{" + b",".join(members) + b"}")

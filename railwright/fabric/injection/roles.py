@@ -9,25 +9,34 @@ import msgspec
 
 from railwright.fabric import names, views
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, volcano
 from railwright.fabric.workloads import roles as shown_roles
 
 
 class Role(msgspec.Struct, frozen=True):
-    """The role of a pod. `rails`: it gets the fabric. `reason`: why it gets no rails.
+    """The role of a pod. `no_rails` is the reason why it gets no rails, None if it gets the fabric.
 
     `needs_launcher_settings`: it gets the interface settings of mpirun.
     """
 
     name: str
-    rails: bool
+    no_rails: reason.Reason | None = None
     needs_launcher_settings: bool = False
-    reason: str = ""
+
+    @property
+    def rails(self) -> bool:
+        """True if the pod gets the fabric."""
+        return self.no_rails is None
 
 
-_WORKER = Role(frameworks.WORKER, rails=True)
+_WORKER = Role(frameworks.WORKER)
 # a rank that also starts the other ranks
-_ACTING_LAUNCHER = Role(frameworks.LAUNCHER, rails=True, needs_launcher_settings=True)
+_ACTING_LAUNCHER = Role(frameworks.LAUNCHER, needs_launcher_settings=True)
+_LAUNCHERS_EXCLUDED = reason.make(AdmissionCode.EXCLUDED_BY_POLICY, key="roles.launchers", task="")
+_IDLE_LAUNCHER = reason.make(AdmissionCode.LAUNCHER_WITHOUT_ACCELERATORS)
+_IDLE_HEAD = reason.make(AdmissionCode.HEAD_WITHOUT_ACCELERATORS)
 
 
 def return_false() -> bool:
@@ -46,8 +55,8 @@ def role_of(
     task = pod.metadata.labels.get(volcano.TASK)
     decision = roles.volcano_tasks.get(task) if task else None
     if decision == "never":
-        reason = f"the policy sets roles.volcanoTasks to never for task {task}"
-        return Role(frameworks.EXCLUDED, rails=False, reason=reason)
+        excluded = reason.make(AdmissionCode.EXCLUDED_BY_POLICY, key="roles.volcanoTasks", task=task or "")
+        return Role(frameworks.EXCLUDED, excluded)
     name = shown_roles.find_role(pod, is_accelerated=accelerated)
     if not name and not accelerated:
         if job := shown_roles.find_helper_job(pod):
@@ -62,34 +71,29 @@ def role_of(
 
 
 def _build_helper(job: str) -> Role:
-    reason = f"a {job}'s pod without accelerators sends no NCCL traffic; annotation {names.CONTAINERS} makes it a rank"
-    return Role(frameworks.EXCLUDED, rails=False, reason=reason)
+    return Role(frameworks.EXCLUDED, reason.make(AdmissionCode.HELPER_POD, job=job))
 
 
 def _decide_launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
     is_rank = accelerated or shown_roles.is_launcher_rank(pod)
     if roles.launchers == "always" or (roles.launchers == "inject-if-accelerated" and is_rank):
         return _ACTING_LAUNCHER
-    is_excluded = roles.launchers == "never"
-    reason = (
-        "the policy sets roles.launchers to never" if is_excluded else "a launcher without accelerators sends no data"
-    )
-    return Role(frameworks.LAUNCHER, rails=False, needs_launcher_settings=True, reason=reason)
+    no_rails = _LAUNCHERS_EXCLUDED if roles.launchers == "never" else _IDLE_LAUNCHER
+    return Role(frameworks.LAUNCHER, no_rails, needs_launcher_settings=True)
 
 
 def _decide_head(_: views.Pod, __: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature
     if accelerated:
-        return Role(frameworks.HEAD, rails=True)
-    reason = "a Ray head without accelerators sends no data"
-    return Role(frameworks.HEAD, rails=False, needs_launcher_settings=True, reason=reason)
+        return Role(frameworks.HEAD)
+    return Role(frameworks.HEAD, _IDLE_HEAD, needs_launcher_settings=True)
 
 
 def _decide_initializer(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(frameworks.INITIALIZER, rails=False, reason="an initializer sends no data over the fabric")
+    return Role(frameworks.INITIALIZER, reason.make(AdmissionCode.INITIALIZER))
 
 
 def _decide_submitter(_: views.Pod, __: policies.Roles, ___: bool) -> Role:  # noqa: FBT001 - a row's signature
-    return Role(frameworks.SUBMITTER, rails=False, reason="a cleanup or submitter pod sends no data")
+    return Role(frameworks.SUBMITTER, reason.make(AdmissionCode.SUBMITTER))
 
 
 _DECISIONS: dict[str, Callable[[views.Pod, policies.Roles, bool], Role]] = {

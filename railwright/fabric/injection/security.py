@@ -5,8 +5,10 @@ Settings of the container itself are checked before the pod-security level of th
 
 from collections.abc import Iterator
 
-from railwright.fabric import names, text, views
-from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security
+from railwright.fabric import views
+from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
 _NO_CONTEXT = views.SecurityContext()
@@ -19,30 +21,29 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_cha
     if not ctx.role.rails or not (settings.capabilities or settings.privileged):
         return pod_changes.EMPTY
     if "security" in ctx.options.skip:
-        return pod_changes.Contribution(skipped={"security": f"by annotation {names.SKIP}"})
+        return pod_changes.Contribution(skipped={"security": user_options.SKIPPED})
     level = pod_security.find_level(ctx.known)
     changes: list[pod_changes.AnyChange] = []
-    record_entries, warnings, skipped = [], [], {}
+    record_entries: list[str] = []
+    warnings: list[reasons.Reason] = []
+    skipped: dict[str, reasons.Reason] = {}
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
         if not pod_security.allows(level, capability):
-            skipped[entry] = f"pod-security level {level}"
-            warnings.append(
-                _format_forbidden(ctx, level, f"capability {capability}")
-                + f": it is not added; {pod_security.ALTERNATIVE}"
-            )
+            skipped[entry] = pod_security.explain(ctx, level, f"capability {capability}")
+            warnings.append(skipped[entry])
             continue
         dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
-        warnings += [_warn_of_drop(ctx, name, capability) for name in dropping_containers]
+        warnings += [_explain_drop(ctx, (name,), capability) for name in dropping_containers]
         if len(dropping_containers) == len(ctx.targets):
-            skipped[entry] = f"container {', '.join(dropping_containers)} drops it"
+            skipped[entry] = _explain_drop(ctx, tuple(dropping_containers), capability)
             continue
         changes += _add_capability(pod, ctx, capability, entry)
         record_entries.append(entry)
         if capability == _LOCK:
             warnings += _warn_without_effect(pod, ctx)
     if settings.privileged and (warning := _check_privileged_allowed(ctx, level)):
-        skipped["security.privileged"] = f"pod-security level {level}"
+        skipped["security.privileged"] = warning
         warnings.append(warning)
     elif settings.privileged:
         changes += _set_privileged(pod, ctx)
@@ -60,26 +61,19 @@ def _add_capability(
             yield pod_changes.AddCapability(entry=entry, reason=reason, container=index, capability=capability)
 
 
-def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
     """Warn if the kernel ignores IPC_LOCK, so that only the runtime's own limit applies.
 
     The kernel checks the capability in the host's user namespace (mm/mlock.c, can_do_mlock). A process that is not root
     does not have the container's capabilities, because Kubernetes sets no ambient capabilities.
     """
     if pod.spec.host_users is False:
-        yield (
-            f"spec.hostUsers is false: {_LOCK} has no effect in a user namespace, and NCCL may fail to register "
-            "memory; remove hostUsers, or ask the operator for LimitMEMLOCK=infinity of the container runtime"
-        )
+        yield reasons.make(AdmissionCode.LOCKING_IN_USER_NAMESPACE, capability=_LOCK)
         return
     granted = [index for index in ctx.targets if not _drops(pod, index, _LOCK)]
     non_root = [pod.container(index).name for index in granted if not pod.runs_as_root(index)]
     if non_root:
-        yield (
-            f"container {text.join_fitting(non_root)} does not run as root: {_LOCK} has no effect, and NCCL may "
-            "fail to register memory; run it as root, or ask the operator for LimitMEMLOCK=infinity of the container "
-            "runtime"
-        )
+        yield reasons.make(AdmissionCode.LOCKING_WITHOUT_ROOT, containers=tuple(non_root), capability=_LOCK)
 
 
 def _drops(pod: applied_pod.AppliedPod, index: int, capability: str) -> bool:
@@ -87,25 +81,23 @@ def _drops(pod: applied_pod.AppliedPod, index: int, capability: str) -> bool:
     return not {capability, f"CAP_{capability}"}.isdisjoint(_get_capabilities(pod, index).drop or ())
 
 
-def _warn_of_drop(ctx: context.InjectionContext, container: str, capability: str) -> str:
-    return (
-        f"container {container}: remove {capability} from securityContext.capabilities.drop if NCCL is to register "
-        f"memory with the NIC; fabric {ctx.fabric_name} does not add what a container drops by name"
+def _explain_drop(ctx: context.InjectionContext, containers: tuple[str, ...], capability: str) -> reasons.Reason:
+    return reasons.make(
+        AdmissionCode.CAPABILITY_DROPPED, containers=containers, capability=capability, fabric=ctx.fabric_name
     )
 
 
-def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) -> str | None:
+def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) -> reasons.Reason | None:
     """Return the warning if privilege is left out. Raises RefusedError if the fabric cannot work without it."""
     if level is None:
         return None
-    problem = _format_forbidden(ctx, level, "privileged")
     if pod_security.needs_privilege(ctx):
         raise pod_changes.RefusedError(
             "pod-security",
-            f"{problem}, and it is the only way to the devices of fabric {ctx.fabric_name}; "
+            f"{pod_security.format_problem(ctx, level, 'privileged')}, and it is the only way to the devices of fabric {ctx.fabric_name}; "
             "run the pod in a privileged namespace or name a device-plugin resource in the policy",
         )
-    return f"{problem}: it is not set; {pod_security.ALTERNATIVE}"
+    return pod_security.explain(ctx, level, "privileged")
 
 
 def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[pod_changes.SetPrivileged]:
@@ -126,10 +118,6 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
                 )
         reason = f"fabric {ctx.fabric_name} has no other way to its devices"
         yield pod_changes.SetPrivileged(entry="security.privileged", reason=reason, container=index)
-
-
-def _format_forbidden(ctx: context.InjectionContext, level: str | None, setting: str) -> str:
-    return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {setting}"
 
 
 def _get_capabilities(pod: applied_pod.AppliedPod, index: int) -> views.Capabilities:

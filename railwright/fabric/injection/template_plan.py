@@ -4,11 +4,16 @@ Templates get these so that quotas, queues and PodGroups count the devices. The 
 from the same plan, so nothing is added twice (docs/interface.md 3).
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from railwright.fabric import names, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import roles
 
 # Refusals that may not apply when the pod is created: package managers create custom resources such as networks after
@@ -21,7 +26,7 @@ class TemplatePlan(msgspec.Struct, frozen=True):
 
     template: templates.Template
     changes: tuple[pod_changes.AnyChange, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[rendering.Message, ...] = ()
     injection: pod_changes.Injection | None = None
 
 
@@ -36,11 +41,9 @@ def plan_template(
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
     match outcome:
         case pod_changes.NotOptedIn(warnings=warnings):
-            return TemplatePlan(
-                template, copy_label(template), tuple(f"{template.title}: {warning}" for warning in warnings)
-            )
+            return TemplatePlan(template, copy_label(template), locate(template, warnings))
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            return TemplatePlan(template, copy_label(template), (f"{message}; its pods are rejected until then",))
+            return TemplatePlan(template, copy_label(template), (_describe_rejection(reason, message),))
         case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -49,9 +52,17 @@ def plan_template(
             return outcome
         case pod_changes.Injection():
             changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
-            return TemplatePlan(
-                template, changes, tuple(f"{template.title}: {warning}" for warning in outcome.warnings), outcome
-            )
+            return TemplatePlan(template, changes, locate(template, outcome.warnings), outcome)
+
+
+def locate(template: templates.Template, warnings: Iterable[rendering.Message]) -> tuple[rendering.Message, ...]:
+    """Return the warnings with the path of the template before the text."""
+    return tuple([rendering.locate(warning, template.title) for warning in warnings])
+
+
+def _describe_rejection(code: str, message: str) -> rendering.Message:
+    """Return the warning that the pods of a template would be rejected now."""
+    return rendering.describe(reasons.make(AdmissionCode.PODS_REJECTED, rejection=code, message=message))
 
 
 def copy_label(template: templates.Template) -> tuple[pod_changes.SetLabel, ...]:

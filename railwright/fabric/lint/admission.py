@@ -11,11 +11,13 @@ from railwright.fabric import bounded_cache, names, pod_normalization, views
 from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _MAX_RESULTS = 512  # pods with different settings, for one version of the policy
 _MAX_CACHED_KEY = 16384  # bytes; longer keys are not worth the memory
 _MAX_KEY = 65536  # bytes; linting longer keys would delay the API server, and pods in use have far shorter ones
-TOO_LARGE = ("the pod is too large to be linted during admission; `railwright lint` checks all of it",)
+TOO_LARGE = (rendering.describe(reason.make(AdmissionCode.LINT_TOO_LARGE)),)
 # First letters of the variables that lint checks. A look-up is several times faster than a test of each prefix.
 _PREFIX_LENGTH = 3
 _PREFIXES = frozenset(prefix[:_PREFIX_LENGTH] for prefix in commands.RELEVANT)
@@ -39,9 +41,11 @@ class Linter:
 
     def __init__(self, document: policies.FabricPolicy) -> None:
         self._document = document
-        self._results: bounded_cache.BoundedCache[bytes, tuple[str, ...]] = bounded_cache.BoundedCache(_MAX_RESULTS)
+        self._results: bounded_cache.BoundedCache[bytes, tuple[rendering.Message, ...]] = bounded_cache.BoundedCache(
+            _MAX_RESULTS
+        )
 
-    def list_warnings(self, injected: InjectedPod) -> tuple[str, ...]:
+    def list_warnings(self, injected: InjectedPod) -> tuple[rendering.Message, ...]:
         """Return at most five warnings of at most 256 characters each. Never raises."""
         key = _build_key(injected)
         if len(key) > _MAX_KEY:
@@ -60,11 +64,11 @@ def prepare() -> None:
     catalogue.list_variables()
 
 
-def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[str, ...]:
+def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[rendering.Message, ...]:
     try:
         return _check(injected, find_use(injected, document))
     except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
-        return (f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected",)
+        return (rendering.describe(reason.make(AdmissionCode.LINT_FAILED, error=type(error).__name__)),)
 
 
 def find_use(injected: InjectedPod, document: policies.FabricPolicy) -> fabric_context.FabricUse:
@@ -76,13 +80,15 @@ def find_use(injected: InjectedPod, document: policies.FabricPolicy) -> fabric_c
     return fabric_context.FabricUse(document, fabric, rails, injected.resources)
 
 
-def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[str, ...]:
-    messages: list[str] = []
+def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[rendering.Message, ...]:
+    warnings: dict[str, rendering.Message] = {}  # by line, because containers may share a name
     for index in injected.containers:
         container = injected.pod.spec.containers[index]
         findings = [finding for finding in _find(injected, index, use) if _can_author_fix(finding, use, container)]
-        messages += [f"container {container.name}: {sentence}" for sentence in engine.sentences(findings)]
-    return engine.limit_warnings(tuple(dict.fromkeys(messages)))
+        for warning in engine.list_warnings(findings):
+            located = rendering.locate(warning, f"container {container.name}")
+            warnings[located.line] = located
+    return engine.limit_warnings(tuple(warnings.values()))
 
 
 def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:

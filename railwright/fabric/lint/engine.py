@@ -9,8 +9,12 @@ import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from railwright.fabric import text
 from railwright.fabric.lint import rule_types, rules
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
@@ -31,26 +35,21 @@ def check(ctx: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
-def admission(findings: Sequence[rule_types.Finding]) -> tuple[str, ...]:
-    """Return the findings as warnings of an AdmissionReview: a few short ones, most severe first, without infos."""
-    return limit_warnings(sentences(findings))
-
-
-def sentences(findings: Sequence[rule_types.Finding]) -> tuple[str, ...]:
-    """Return a message for each finding that is not an info, without duplicates."""
+def list_warnings(findings: Sequence[rule_types.Finding]) -> tuple[rendering.Message, ...]:
+    """Return a warning for each finding that is not an info, without duplicates. Its code is the rule's."""
     messages = dict.fromkeys(
-        _format_finding(finding) for finding in findings if finding.severity is not rule_types.Severity.INFO
+        (finding.code, finding.message) for finding in findings if finding.severity is not rule_types.Severity.INFO
     )
-    return tuple(messages)
+    return tuple([rendering.Message(code, message) for code, message in messages])
 
 
-def limit_warnings(messages: Sequence[str]) -> tuple[str, ...]:
-    """Return at most MOST_WARNINGS messages. The last one states how many were left out."""
-    if len(messages) <= MOST_WARNINGS:
-        return tuple(map(_truncate, messages))
-    first = messages[: MOST_WARNINGS - 1]
-    more = len(messages) - len(first)
-    return (*map(_truncate, first), f"{more} more findings about NCCL settings; `railwright lint FILE` shows them all")
+def limit_warnings(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
+    """Return at most MOST_WARNINGS warnings. The last one states how many were left out."""
+    if len(warnings) <= MOST_WARNINGS:
+        return tuple(map(_truncate, warnings))
+    first = warnings[: MOST_WARNINGS - 1]
+    more = reason.make(AdmissionCode.MORE_FINDINGS, count=len(warnings) - len(first))
+    return (*map(_truncate, first), rendering.describe(more))
 
 
 def _run_rules(ctx: rule_types.RankContext) -> Iterator[rule_types.Finding]:
@@ -60,9 +59,8 @@ def _run_rules(ctx: rule_types.RankContext) -> Iterator[rule_types.Finding]:
             yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
 
 
-def _format_finding(finding: rule_types.Finding) -> str:
-    return f"{finding.code} {finding.message}"
-
-
-def _truncate(message: str) -> str:
-    return text.truncate(message, LONGEST_WARNING)
+def _truncate(warning: rendering.Message) -> rendering.Message:
+    excess = len(warning.line) - LONGEST_WARNING
+    if excess <= 0:
+        return warning
+    return msgspec.structs.replace(warning, message=text.truncate(warning.message, len(warning.message) - excess))

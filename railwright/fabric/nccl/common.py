@@ -5,47 +5,42 @@
 
 from railwright.fabric.nccl import values
 from railwright.fabric.nccl.derivation_types import Row
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROWS = (
     Row(
         "NCCL_SOCKET_IFNAME",
         values.primary_interface(lambda name: f"={name}"),
-        "keeps bootstrap and the RDMA handshake off the rails",
-        values.NCCL_GUIDE,
+        VariableCode.BOOTSTRAP_INTERFACE,
     ),
     Row(
         "GLOO_SOCKET_IFNAME",
         values.primary_interface(str),
-        "keeps PyTorch's CPU traffic off the rails; Gloo takes a plain name only",
-        "PyTorch torch.distributed, common environment variables",
+        VariableCode.GLOO_INTERFACE,
     ),
     Row(
         "TP_SOCKET_IFNAME",
         values.primary_interface(str),
-        "keeps PyTorch's RPC off the rails; TensorPipe takes a plain name only",
-        "PyTorch TensorPipe agent, TP_SOCKET_IFNAME",
+        VariableCode.TENSOR_PIPE_INTERFACE,
     ),
-    Row("NCCL_DEBUG", values.policy_value("debug"), "log level set in the policy", values.NCCL_GUIDE),
+    Row("NCCL_DEBUG", values.policy_value("debug"), VariableCode.LOG_LEVEL),
 )
 
 LAUNCHER_ROWS = (
     Row(
         "OMPI_MCA_oob_tcp_if_include",
         values.primary_interface(str),
-        "keeps Open MPI 4's control messages off the rails",
-        "Open MPI 4 FAQ, TCP: which interfaces",
+        VariableCode.OPEN_MPI_CONTROL_INTERFACE,
     ),
     Row(
         "OMPI_MCA_btl_tcp_if_include",
         values.primary_interface(str),
-        "keeps Open MPI's TCP transport off the rails",
-        "Open MPI documentation, TCP: which interfaces",
+        VariableCode.OPEN_MPI_TCP_INTERFACE,
     ),
     Row(
         "PRTE_MCA_prte_if_include",
         values.primary_interface(str),
-        "keeps Open MPI 5's runtime off the rails",
-        "PRRTE documentation, prte_if_include",
+        VariableCode.PRTE_INTERFACE,
     ),
 )
 

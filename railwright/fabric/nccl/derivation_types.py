@@ -8,15 +8,15 @@ from collections.abc import Callable
 import msgspec
 
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason, variable_codes
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A derived variable, with the reason and the source of the rule."""
+    """A variable with its reason."""
 
     name: str
     value: str
-    reason: str
-    source: str
+    reason: reason.Reason
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -39,9 +39,11 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of a table. `value` returns the variable's value, or None to leave the variable out."""
+    """A row of a table. `value` returns the variable's value, or None to leave the variable out.
+
+    The code has the reason and the source of the rule.
+    """
 
     name: str
     value: Callable[[Case], str | None]
-    reason: str
-    source: str
+    code: variable_codes.VariableCode

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from railwright.fabric.nccl import common, derivation_types, libraries
 from railwright.fabric.nccl.transports import efa, erdma, infiniband, pvrdma, roce, tcp
 from railwright.fabric.policy.model import Fabric, Rail, Transport
+from railwright.fabric.reasons import reason
 
 _TABLES: Mapping[Transport, tuple[derivation_types.Row, ...]] = {
     Transport.ROCE: roce.ROWS,
@@ -73,7 +74,7 @@ def _evaluate(
 ) -> tuple[derivation_types.Variable, ...]:
     rows_with_values = ((row, row.value(case)) for row in rows)
     return tuple(
-        derivation_types.Variable(row.name, value, row.reason, row.source)
+        derivation_types.Variable(row.name, value, reason.make(row.code))
         for row, value in rows_with_values
         if value is not None
     )

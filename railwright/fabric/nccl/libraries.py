@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from railwright.fabric.nccl import common, values
 from railwright.fabric.nccl.derivation_types import Row
 from railwright.fabric.policy.model import Transport
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's name
     "NVSHMEM": "NVSHMEM",
@@ -20,45 +21,39 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
 _NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = frozenset({"Open MPI"})  # a launcher always uses it
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
-_NVSHMEM_GUIDE = "NVSHMEM documentation, environment variables"
 
 _BOOTSTRAP = Row(
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
     values.primary_interface(str),
-    "keeps NVSHMEM's bootstrap off the rails",
-    _NVSHMEM_GUIDE,
+    VariableCode.NVSHMEM_INTERFACE,
 )
 _ROCE = (
-    Row("NVSHMEM_HCA_LIST", values.plain_devices, "exactly the devices of the rails", _NVSHMEM_GUIDE),
+    Row("NVSHMEM_HCA_LIST", values.plain_devices, VariableCode.NVSHMEM_DEVICES),
     Row(
         "NVSHMEM_ENABLE_NIC_PE_MAPPING",
         values.if_devices_known("1"),
-        "without it NVSHMEM ignores NVSHMEM_HCA_LIST",
-        _NVSHMEM_GUIDE,
+        VariableCode.NVSHMEM_MAPPING,
     ),
     Row(
         "NVSHMEM_IB_ADDR_RANGE",
         # NVSHMEM reads the range as IPv4 unless NVSHMEM_IB_ADDR_FAMILY is set, which railwright does not derive
         lambda case: None if case.nccl.address_family == "AF_INET6" else case.nccl.address_range,
-        "selects the pod's addresses on the rails, not the host's",
-        _NVSHMEM_GUIDE,
+        VariableCode.NVSHMEM_ADDRESS_RANGE,
     ),
     Row(
         "NVSHMEM_IB_TRAFFIC_CLASS",
         values.policy_value("traffic_class"),
-        "the fabric's lossless class",
-        _NVSHMEM_GUIDE,
+        VariableCode.NVSHMEM_TRAFFIC_CLASS,
     ),
     Row(
         "UCX_IB_TRAFFIC_CLASS",
         values.policy_value("traffic_class"),
-        "the fabric's lossless class, if UCX carries data",
-        "UCX documentation, ucx_info -f",
+        VariableCode.UCX_TRAFFIC_CLASS,
     ),
 )
 _EFA = (
-    Row("NVSHMEM_REMOTE_TRANSPORT", values.constant("libfabric"), "EFA uses libfabric, not verbs", _NVSHMEM_GUIDE),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", values.constant("efa"), "libfabric's provider for EFA", _NVSHMEM_GUIDE),
+    Row("NVSHMEM_REMOTE_TRANSPORT", values.constant("libfabric"), VariableCode.NVSHMEM_TRANSPORT),
+    Row("NVSHMEM_LIBFABRIC_PROVIDER", values.constant("efa"), VariableCode.NVSHMEM_PROVIDER),
 )
 _TABLES: Mapping[Transport, tuple[Row, ...]] = {Transport.ROCE: _ROCE, Transport.EFA: _EFA}
 

@@ -9,8 +9,6 @@ from railwright.fabric.nccl import derivation_types
 
 Value = Callable[[derivation_types.Case], str | None]
 
-NCCL_GUIDE = "NCCL user guide, env.rst"  # the source of most rows
-
 
 def constant(text: str) -> Value:
     """Return a function that always gives `text`."""

@@ -10,6 +10,7 @@ import msgspec
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import overview_types
+from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
 
 MAX_PODS = 1000  # pods whose results are stored
@@ -104,8 +105,13 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message=text.truncate("; ".join(f"{key}: {reason}" for key, reason in record.skipped.items()), _MAX_MESSAGE),
+        message=text.truncate(_join_skipped(record), _MAX_MESSAGE),
     )
+
+
+def _join_skipped(record: intent.Record) -> str:
+    """Return each entry that was left out, with its reason."""
+    return "; ".join(f"{entry}: {rendering.render_recorded(recorded)}" for entry, recorded in record.skipped.items())
 
 
 def _build_sort_key(row: overview_types.Admission) -> tuple[str, str]:

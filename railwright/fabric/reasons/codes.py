@@ -4,25 +4,13 @@ The codes are part of the public interface (docs/interface.md 7.8, generated fro
 and metrics. `texts` has the text of each code. Nothing may parse that text.
 """
 
-import enum
 from typing import Self
 
-
-class Group(enum.StrEnum):
-    """The question that a code answers."""
-
-    FILTER = "Why a node is filtered"
-    NODE = "Other disadvantages of a node"
-    GANG = "Why a gang does not fit, or its placement is not better"
-    SCORE = "Why a node has its score"
+from railwright.fabric.reasons.reason_code import Group, ReasonCode
 
 
-class Code(enum.StrEnum):
-    """A reason code. Its value is the public name."""
-
-    group: Group
-    meaning: str
-    fix: str  # "" if there is nothing to fix
+class Code(ReasonCode):
+    """A reason code of placement."""
 
     def __new__(cls, name: str, group: Group, meaning: str, fix: str = "") -> Self:
         """Create the member `name`."""

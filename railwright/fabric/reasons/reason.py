@@ -3,12 +3,12 @@
 Reasons are hashable and comparable, so they can be part of facts and results. `rendering` turns them into text.
 """
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
-from railwright.fabric.reasons import codes
+from railwright.fabric.reasons import reason_code
 
 MAX_NAMED = 3  # items of a list that a reason keeps
 
@@ -19,12 +19,19 @@ Value: TypeAlias = "bool | int | float | str | Reason | Some | tuple[Value, ...]
 class Reason(msgspec.Struct, frozen=True, cache_hash=True):
     """A code and its parameters, in the order in which they were given."""
 
-    code: codes.Code
+    code: reason_code.ReasonCode
     parameters: tuple[tuple[str, Value], ...] = ()
 
     def get(self, name: str) -> Value:
         """Return one parameter. Raises KeyError."""
         return dict(self.parameters)[name]
+
+
+class RecordedReason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reason in an annotation. Its code and parameters may be any, because users can write annotations."""
+
+    code: str
+    parameters: Mapping[str, Any] = {}
 
 
 class Some(msgspec.Struct, frozen=True):
@@ -34,7 +41,7 @@ class Some(msgspec.Struct, frozen=True):
     more: int = 0
 
 
-def make(code: codes.Code, **parameters: Value) -> Reason:
+def make(code: reason_code.ReasonCode, **parameters: Value) -> Reason:
     """Build a reason."""
     return Reason(code, tuple(parameters.items()))
 

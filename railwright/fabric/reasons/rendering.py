@@ -4,28 +4,39 @@ The text of each code is in `texts`, its meaning and fix in `codes`.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from railwright.fabric.reasons import admission_texts, texts
 from railwright.fabric.reasons import reason as reason_values
-from railwright.fabric.reasons import texts
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.reason_code import ReasonCode
+
+_RENDERERS: Mapping[ReasonCode, texts.Renderer] = {**texts.RENDERERS, **admission_texts.RENDERERS}
+_CODES: Mapping[str, ReasonCode] = {code.value: code for code in _RENDERERS}
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reason for people and programs, as in every JSON answer."""
+    """A reason for people and programs, as in every JSON answer. A finding of lint has the code of its rule."""
 
-    code: Code
+    code: str
     message: str
     parameters: dict[str, Any] = {}
+
+    @property
+    def line(self) -> str:
+        """Return code and text in one line, as in Events and warnings, which have no field for a code."""
+        return f"{self.code}: {self.message}"
 
 
 def render(reason: reason_values.Reason) -> str:
     """Return the text of a reason."""
-    renderer = texts.RENDERERS[reason.code]
-    parameters = {name: _render_nested(value) for name, value in reason.parameters}
+    return _render(reason.code, {name: _render_nested(value) for name, value in reason.parameters})
+
+
+def _render(code: ReasonCode, parameters: texts.Parameters) -> str:
+    renderer = _RENDERERS[code]
     return renderer.format_map(parameters) if isinstance(renderer, str) else renderer(parameters)
 
 
@@ -54,6 +65,33 @@ def describe(reason: reason_values.Reason) -> Message:
 def describe_all(reasons: Iterable[reason_values.Reason]) -> tuple[Message, ...]:
     """Return several reasons with their texts."""
     return tuple(map(describe, reasons))
+
+
+def locate(message: Message, place: str) -> Message:
+    """Return the message with the name of its container, template or object before the text."""
+    return msgspec.structs.replace(message, message=f"{place}: {message.message}")
+
+
+@functools.lru_cache(maxsize=1024)  # the pods of a gang have the same few reasons
+def record(reason: reason_values.Reason) -> reason_values.RecordedReason:
+    """Return a reason as the injection record has it."""
+    return reason_values.RecordedReason(reason.code.value, {name: _to_json(value) for name, value in reason.parameters})
+
+
+def describe_recorded(recorded: reason_values.RecordedReason) -> Message:
+    """Return a reason of a record with its text."""
+    return Message(recorded.code, render_recorded(recorded), dict(recorded.parameters))
+
+
+def render_recorded(recorded: reason_values.RecordedReason) -> str:
+    """Return the text of a reason in a record, or its code if this version cannot render it."""
+    code = _CODES.get(recorded.code)
+    if code is None:
+        return recorded.code
+    try:
+        return _render(code, recorded.parameters)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a user wrote other parameters
+        return recorded.code
 
 
 def _render_nested(value: Any) -> Any:

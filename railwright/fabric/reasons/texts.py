@@ -9,6 +9,7 @@ from typing import Any
 from railwright.fabric import text
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.reason_code import ReasonCode
 
 Parameters = Mapping[str, Any]
 Renderer = str | Callable[[Parameters], str]
@@ -253,7 +254,7 @@ def _format_rails_free(parameters: Parameters) -> str:
     return f"{parameters['free']} of {parameters['needed']} rails free{degraded}"
 
 
-RENDERERS: Mapping[Code, Renderer] = {
+RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.RAIL_BUSY: "{rail} is busy: {free} of {allocatable} {resource} free, {needed} needed",
     Code.RAIL_UNAVAILABLE: "the node cannot give {rail}: {needed} {resource} needed, {allocatable} allocatable",
     Code.DEVICE_ASSUMED_ELSEWHERE: _format_assumed_elsewhere,

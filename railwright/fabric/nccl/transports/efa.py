@@ -2,13 +2,13 @@
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.derivation_types import Row
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROWS = (
     Row(
         "NCCL_NET",
         values.if_enabled("forbid_tcp_fallback", "AWS Libfabric"),
-        "an image without the EFA plugin fails instead of running slowly over TCP",
-        "aws-ofi-nccl doc/efa-env-var.md",
+        VariableCode.EFA_PLUGIN_REQUIRED,
     ),
     verbs.TOPOLOGY,
 )

@@ -2,20 +2,19 @@
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.derivation_types import Row
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROWS = (
     verbs.ONLY_IB,
     Row(
         "NCCL_NET_PLUGIN",
         values.constant("none"),
-        "disables the network plugin in HPC-X images",
-        "Alibaba Cloud PAI, NCCL over eRDMA",
+        VariableCode.NETWORK_PLUGIN_DISABLED,
     ),
     Row(
         "NCCL_IB_HCA",
         values.exact_devices(fallback="erdma"),
-        "only the eRDMA devices, all named erdma_N",
-        "Alibaba Cloud PAI, NCCL over eRDMA",
+        VariableCode.ERDMA_DEVICES,
     ),
     verbs.GID_INDEX,
     verbs.ADDRESS_FAMILY,

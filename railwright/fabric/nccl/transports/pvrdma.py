@@ -2,6 +2,7 @@
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.derivation_types import Row
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROWS = (
     verbs.ONLY_IB,
@@ -12,16 +13,14 @@ ROWS = (
     Row(
         "NCCL_IB_PCI_RELAXED_ORDERING",
         values.constant("0"),
-        "the paravirtual device does not offer relaxed ordering",
-        "rdma-core providers/vmw_pvrdma",
+        VariableCode.RELAXED_ORDERING_ABSENT,
     ),
     verbs.TIMEOUT,
     verbs.RETRY_COUNT,
     Row(
         "NCCL_NET_GDR_LEVEL",
         values.policy_value("gdr_level", default="LOC"),
-        "the driver supports neither peer memory nor dma-buf, so GPUDirect would fail in the job",
-        "rdma-core providers/vmw_pvrdma",
+        VariableCode.GPU_DIRECT_ABSENT,
     ),
     verbs.TOPOLOGY,
 )
