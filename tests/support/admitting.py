@@ -11,6 +11,7 @@ import msgspec
 from railwright.cluster import policies
 from railwright.fabric import views
 from railwright.fabric.injection import facts, mutators, plan, user_options
+from railwright.fabric.reasons import reason, rendering
 from webhook import patch
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -90,8 +91,24 @@ def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
     return outcome.message
 
 
+def messages(outcome) -> tuple[str, ...]:
+    """The texts of an outcome's warnings, without their codes."""
+    return tuple(warning.message for warning in outcome.warnings)
+
+
 def record(tree: dict) -> dict:
     return json.loads(tree["metadata"]["annotations"]["railwright.io/injection"])
+
+
+def skipped(tree: dict) -> dict[str, str]:
+    """The texts of the reasons in `skipped` of the record, by entry."""
+    return render(record(tree)["skipped"])
+
+
+def render(recorded: dict) -> dict[str, str]:
+    """The texts of the reasons in a part of a record, by entry."""
+    reasons = msgspec.convert(recorded, dict[str, reason.RecordedReason])
+    return {entry: rendering.render_recorded(value) for entry, value in reasons.items()}
 
 
 def env(tree: dict, container: int = 0) -> dict:

@@ -94,8 +94,9 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if pod_security.needs_privilege(ctx):
         raise pod_changes.RefusedError(
             "pod-security",
-            f"{pod_security.format_problem(ctx, level, 'privileged')}, and it is the only way to the devices of fabric {ctx.fabric_name}; "
-            "run the pod in a privileged namespace or name a device-plugin resource in the policy",
+            f"{pod_security.format_problem(ctx, level, 'privileged')}, and it is the only way to the devices of "
+            f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
+            "policy",
         )
     return pod_security.explain(ctx, level, "privileged")
 

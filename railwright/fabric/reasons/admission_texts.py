@@ -134,8 +134,8 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "resources",
     ),
     Code.NETWORK_DEVICES_NOT_REQUESTED: _fill(
-        f"annotation {names.NETWORKS}: the networks use {{resources}}, and the pod requests too few, so its sandbox "
-        "cannot start; request them, or remove the networks from this {role} without rails",
+        f"annotation {names.NETWORKS}: its networks use {{resources}}, and the pod requests too few, so it cannot "
+        "start; request them, or remove the networks from this {role}",
         "resources",
     ),
     Code.RAIL_WITHOUT_RESOURCE: _fill(
@@ -197,8 +197,8 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "value",
     ),
     Code.VARIABLES_LEFT_TO_ENV_FROM: _fill(
-        "container {container} has envFrom, so {variables} is not set, because it would override envFrom; set it in "
-        "env or in its source",
+        "container {container} has envFrom, so {variables} is not set: it would override envFrom; set it in env or "
+        "in its source",
         "variables",
     ),
     Code.WRITTEN_AT_BINDING: "written at binding",

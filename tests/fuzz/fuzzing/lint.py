@@ -90,6 +90,6 @@ def _check_findings(ranks: rule_types.RankContext) -> None:
         assert each.message
         assert len(each.message) < 2000, each
         assert each.message.isprintable(), each
-    told = engine.admission(findings)
+    told = engine.limit_warnings(engine.list_warnings(findings))
     assert len(told) <= engine.MOST_WARNINGS
-    assert all(len(each) <= engine.LONGEST_WARNING for each in told)
+    assert all(len(each.line) <= engine.LONGEST_WARNING for each in told)

@@ -112,7 +112,9 @@ def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
     assert refused["message"].startswith("Pod prod/p: label railwright.io/fabric 'g'")
     after = jsonpatch.apply_patch(tree, injected["operations"])
     record = json.loads(after["metadata"]["annotations"]["railwright.io/injection"])
-    assert (injected["skipped"], injected["kept"]) == (record["skipped"], record["kept"])
+    assert injected["kept"] == record["kept"]
+    assert injected["skipped"] == {"preflight": {"code": "DisabledByPolicy", "message": "disabled by policy"}}
+    assert record["skipped"] == {"preflight": {"code": "DisabledByPolicy"}}
     paths = {each["path"] for each in injected["operations"]}
     for change in injected["changes"]:
         assert change["path"] in paths

@@ -6,7 +6,7 @@ import json
 import admitting
 import msgspec
 import working
-from admitting import fabric
+from admitting import fabric, messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,7 +175,7 @@ def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
 
 def _lasting(outcome: pod_changes.Injection) -> set[str]:
     """What is said of the pod as it stays, not of what a change replaced."""
-    return {warning for warning in outcome.warnings if "was replaced" not in warning}
+    return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
 @settings(max_examples=300)  # as above

@@ -1,7 +1,7 @@
 """Networks of rails in the pod's annotation (docs/interface.md 3.1)."""
 
 import pytest
-from admitting import RAILS, admitted, env, fabric, known, planned, pod, record, refusal
+from admitting import RAILS, admitted, env, fabric, known, messages, planned, pod, record, refusal, skipped
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
@@ -46,12 +46,12 @@ def test_a_rails_network_that_does_not_exist_is_refused():
 
 
 def test_a_users_network_that_does_not_exist_is_warned_about():
-    (warning,) = planned(pod(annotations={NETWORKS: "mine"}), fabric()).warnings
+    (warning,) = messages(planned(pod(annotations={NETWORKS: "mine"}), fabric()))
     assert "NetworkAttachmentDefinition prod/mine of entry 1 does not exist" in warning
 
 
 def test_nothing_is_said_of_networks_where_the_cluster_is_not_known():
-    assert planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None)).warnings == ()
+    assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
 
 
 def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
@@ -61,8 +61,8 @@ def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
     assert "nvidia.com/mlx5_0" in tree["spec"]["containers"][0]["resources"]["limits"]
     assert "NCCL_IB_HCA" in env(tree)
     assert not {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"} & env(tree).keys()
-    assert "hostNetwork is true" in outcome.warnings[0]
-    assert record(tree)["skipped"]["networks"] == "hostNetwork"
+    assert "hostNetwork is true" in messages(outcome)[0]
+    assert skipped(tree)["networks"] == messages(outcome)[0]
 
 
 def test_the_fabrics_annotations_are_added_where_absent():
@@ -88,11 +88,11 @@ def test_skip_leaves_concerns_out_and_the_record_says_so():
 def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
     one = '{"name":"lan2","default-route":["10.0.0.1","fd00::1"]}'
     outcome = planned(pod(annotations={NETWORKS: f"[{one}]"}), fabric())
-    assert [warning for warning in outcome.warnings if "entry 1" in warning and "default-route" in warning]
+    assert [warning for warning in messages(outcome) if "entry 1" in warning and "default-route" in warning]
     told = refusal(pod(annotations={NETWORKS: f'[{one},{{"name":"x","default-route":["::ffff:10.0.0.2"]}}]'}), fabric())
     assert 'entry 2: "default-route" names a second IPv4 gateway, after entry 1' in told
     empty = planned(pod(annotations={NETWORKS: '[{"name":"lan2","default-route":[]}]'}), fabric())
-    assert any("default-route" in warning for warning in empty.warnings), "Multus takes the routes away for [] too"
+    assert any("default-route" in warning for warning in messages(empty)), "Multus takes the routes away for [] too"
 
 
 def test_a_missing_network_is_named_with_its_rail():
@@ -138,7 +138,7 @@ def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators
 
 
 def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_none():
-    (warning,) = planned(pod(hostNetwork=True), fabric(transport="tcp", rails="")).warnings
+    (warning,) = messages(planned(pod(hostNetwork=True), fabric(transport="tcp", rails="")))
     assert warning == (
         "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
         "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
@@ -148,7 +148,7 @@ def test_a_pod_on_the_host_network_is_not_promised_rails_by_a_fabric_that_has_no
 def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
     """Multus leaves such a pod alone, so that its sandbox starts without the network."""
     own = {"k8s.v1.cni.cncf.io/networks": "prod/gone"}
-    (warning,) = planned(pod(annotations=own, hostNetwork=True), fabric()).warnings
+    (warning,) = messages(planned(pod(annotations=own, hostNetwork=True), fabric()))
     assert "hostNetwork is true" in warning
 
 

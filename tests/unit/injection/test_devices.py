@@ -2,7 +2,7 @@
 
 import admitting
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, limits, planned, pod, record, refusal
+from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ONE_POOL = """
@@ -95,7 +95,7 @@ def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one(accel
 
 def test_a_resource_no_node_offers_is_warned_about():
     outcome = planned(pod(), fabric(), known(offered=frozenset({"nvidia.com/mlx5_0"})))
-    (warning,) = outcome.warnings
+    (warning,) = messages(outcome)
     assert "no node offers nvidia.com/mlx5_1" in warning
 
 
@@ -160,12 +160,12 @@ def test_a_gang_of_equal_pods_has_the_same_rails_whichever_container_holds_its_a
 def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about():
     by = fabric(rails="[{name: rail0, network: prod/bare, device: mlx5_0}]")
     at = known(networks={("prod", "bare"): None})
-    (warning,) = planned(pod(), by, at).warnings
+    (warning,) = messages(planned(pod(), by, at))
     assert warning.startswith("no device is requested for rail0, because neither the policy nor a network names")
     on_the_host = fabric(
         "    mounts: {devInfiniband: true}\n", rails="[{name: rail0, network: prod/bare, device: mlx5_0}]"
     )
-    assert planned(pod(), on_the_host, at).warnings == ()
+    assert messages(planned(pod(), on_the_host, at)) == ()
 
 
 @pytest.mark.parametrize(
@@ -232,21 +232,21 @@ MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range
 
 def test_a_shortcoming_of_the_policy_is_told_once_however_many_rails_have_it():
     networks = {("prod", f"lan{k}"): None for k in range(16)}
-    (warning,) = planned(pod(), fabric(rails=MANY), known(networks=networks)).warnings
+    (warning,) = messages(planned(pod(), fabric(rails=MANY), known(networks=networks)))
     assert "for rail0, rail1, " in warning
     assert " more, because neither the policy nor a network names a resource" in warning
     some = MANY.replace("{name: rail0,", "{name: rail0, resource: rdma/ib,")
-    (warning,) = planned(pod(), fabric(rails=some), known(networks=networks)).warnings
+    (warning,) = messages(planned(pod(), fabric(rails=some), known(networks=networks)))
     assert warning.startswith("no device is requested for rail1, rail2, ")
     other = dict.fromkeys(networks, "x.y/vf")
     contradicting = fabric(rails=MANY.replace("{name", "{resource: rdma/ib, name"))
-    warnings = planned(pod(), contradicting, known(networks=other)).warnings
+    warnings = messages(planned(pod(), contradicting, known(networks=other)))
     (warning,) = [each for each in warnings if "network uses" in each]
     assert warning.startswith("rail0: the policy requests rdma/ib and the network uses x.y/vf")
 
 
 def test_all_rails_whose_resource_no_node_offers_are_told_in_one_sentence():
-    (warning,) = planned(pod(), fabric(), known(offered=frozenset({"cpu"}))).warnings
+    (warning,) = messages(planned(pod(), fabric(), known(offered=frozenset({"cpu"}))))
     assert warning.startswith("no node offers nvidia.com/mlx5_0, nvidia.com/mlx5_1, which rail0, rail1 needs")
 
 
@@ -256,10 +256,10 @@ def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offer
         container["resources"][part] |= {"nvidia.com/old_0": "1", "nvidia.com/none": "0", "memory": "1Gi"}
         container["resources"][part]["deviceclass.resource.kubernetes.io/nic"] = "1"
     offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
-    (warning,) = planned(pod(container), fabric(), known(offered=offered)).warnings
+    (warning,) = messages(planned(pod(container), fabric(), known(offered=offered)))
     assert warning.startswith("container c requests nvidia.com/old_0, which no node offers: the pod stays pending")
-    assert planned(pod(container), fabric(), known(offered=offered | {"nvidia.com/old_0"})).warnings == ()
-    assert planned(pod(container), fabric(), known()).warnings == (), "nothing is known of nodes"
+    assert messages(planned(pod(container), fabric(), known(offered=offered | {"nvidia.com/old_0"}))) == ()
+    assert messages(planned(pod(container), fabric(), known())) == (), "nothing is known of nodes"
 
 
 @pytest.mark.parametrize(("asked", "told"), [(None, True), ("1", True), ("2", False), ("0", False)])
@@ -268,15 +268,15 @@ def test_skipped_devices_of_a_pool_that_networks_draw_on_are_told_unless_the_pod
     if asked is not None:
         container["resources"]["limits"]["x.y/vf"] = asked
     tree = pod(container, annotations={"railwright.io/skip": "devices"})
-    warnings = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)).warnings
+    warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
     assert any("leaves out devices, and the pod requests too few of x.y/vf" in each for each in warnings) == told
     tree["metadata"]["annotations"]["railwright.io/skip"] = "devices,networks"
-    warnings = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)).warnings
+    warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
     assert not any("leaves out devices" in each for each in warnings)
 
 
 def test_skipped_devices_that_no_network_draws_on_are_no_matter():
-    assert planned(pod(annotations={"railwright.io/skip": "devices"}), fabric()).warnings == ()
+    assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), fabric())) == ()
 
 
 @pytest.mark.parametrize(("own", "told"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
@@ -286,4 +286,4 @@ def test_a_pod_without_rails_is_told_of_devices_that_its_own_networks_lack(own, 
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
-    assert any("use x.y/vf, and the pod requests too few" in each for each in outcome.warnings) == told
+    assert any("use x.y/vf, and the pod requests too few" in each for each in messages(outcome)) == told

@@ -1,7 +1,7 @@
 """Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
 
 import pytest
-from admitting import SHAPES, admitted, cpu, env, fabric, gpus, planned, pod, record
+from admitting import SHAPES, admitted, cpu, env, fabric, gpus, messages, planned, pod, record, skipped
 
 CONF = "railwright.io/nccl.conf"
 
@@ -46,7 +46,7 @@ def test_a_forced_name_replaces_the_whole_entry_with_a_warning():
         {"name": "A", "value": "1"},
         {"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"},
     ]
-    assert len(planned(tree, by).warnings) == 2
+    assert len(messages(planned(tree, by))) == 2
     assert record(after)["kept"] == {}
 
 
@@ -65,8 +65,8 @@ def test_a_container_with_envfrom_gets_the_file_and_no_entries():
     assert volume["downwardAPI"]["items"] == [
         {"path": "nccl.conf", "fieldRef": {"fieldPath": "metadata.annotations['railwright.io/nccl.conf']"}}
     ]
-    (warning,) = planned(tree, fabric()).warnings
-    assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set, because it would override envFrom; set it" in warning
+    (warning,) = messages(planned(tree, fabric()))
+    assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set: it would override envFrom; set it" in warning
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_the_user_mounts_there_is_left_alone():
 def test_what_a_user_writes_into_our_file_is_overwritten_with_a_warning():
     tree = pod(annotations={CONF: "NCCL_ALGO=Ring\n"})
     assert admitted(tree, fabric())["metadata"]["annotations"][CONF] == ""
-    assert "its value was replaced" in planned(tree, fabric()).warnings[0]
+    assert "its value was replaced" in messages(planned(tree, fabric()))[0]
 
 
 def test_a_pod_that_pins_a_shape_gets_its_devices_at_admission():
@@ -197,7 +197,7 @@ def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)
     assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [each for each in planned(tree, by).warnings if "which overrides any" in each]
+    forced = [each for each in messages(planned(tree, by)) if "which overrides any" in each]
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
     assert planned(after, by).changes == ()
@@ -250,8 +250,8 @@ def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
     after = admitted(tree, by)
     assert mounts(after) == {path: "own"}
     assert CONF not in after["metadata"]["annotations"]
-    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in planned(tree, by).warnings)
-    assert record(after)["skipped"]["nccl.conf"] == "/etc/nccl.conf is the user's"
+    assert any(f"mounts {path.rstrip('/')} itself" in warning for warning in messages(planned(tree, by)))
+    assert skipped(after)["nccl.conf"] == "container c mounts /etc/nccl.conf itself"
 
 
 def test_what_no_line_can_hold_travels_by_environment():
@@ -330,18 +330,15 @@ def test_a_literal_of_a_library_shows_it_to_every_rank():
 def test_what_a_rank_with_envfrom_shows_is_left_out_with_a_word():
     tree = pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc"}], envFrom=[{"secretRef": {"name": "s"}}]))
     assert beside(admitted(tree, fabric(FACTS))) == {"UCX_TLS": "rc"}
-    (warning,) = planned(tree, fabric(FACTS)).warnings
-    assert ", UCX_IB_TRAFFIC_CLASS is not set, because it would override envFrom; set it in env" in warning
+    (warning,) = messages(planned(tree, fabric(FACTS)))
+    assert ", UCX_IB_TRAFFIC_CLASS is not set: it would override envFrom; set it in env" in warning
 
 
 def test_a_file_of_the_users_is_told_once_and_no_name_is_called_impossible_for_a_file_that_is_not():
     mounted = [{"name": "own", "mountPath": "/etc/nccl.conf"}]
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "s"}}], volumeMounts=mounted), volumes=[{"name": "own"}])
-    envfrom, file = [each for each in planned(tree, fabric()).warnings if " itself" in each or "envFrom" in each]
-    assert (
-        "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set, because it would override envFrom; set it in env"
-        in envfrom
-    )
+    envfrom, file = [each for each in messages(planned(tree, fabric())) if " itself" in each or "envFrom" in each]
+    assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set: it would override envFrom; set it in env" in envfrom
     assert "NCCL_" not in envfrom
     assert "mounts /etc/nccl.conf itself; remove that mount" in file
 

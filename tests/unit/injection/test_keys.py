@@ -5,13 +5,14 @@ import json
 import admitting
 import pytest
 import working
-from admitting import cpu, fabric, gpus, known, planned, pod
+from admitting import cpu, fabric, gpus, known, messages, planned, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.cli.explanation import previews, templates
 from railwright.fabric import names, views
 from railwright.fabric.injection import keys, pod_changes
+from railwright.fabric.reasons import rendering
 from webhook import pods, wire
 
 JOBSET, VOLCANO = working.kind("JobSet.jobset.x-k8s.io"), working.kind("Job.batch.volcano.sh")
@@ -22,7 +23,7 @@ OURS = "railwright.io/"
 def warnings(labels: dict | None = None, annotations: dict | None = None) -> tuple[str, ...]:
     tree = pod(annotations=annotations)
     tree["metadata"]["labels"] |= labels or {}
-    return planned(tree, BY).warnings
+    return messages(planned(tree, BY))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_pod_that_went_through_us_is_told_nothing():
     by = fabric("    nccl: {delivery: file}\n")
     once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
-    assert planned(once, by).warnings == ()
+    assert messages(planned(once, by)) == ()
 
 
 def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_told():
@@ -98,11 +99,11 @@ def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_told():
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
     outcome = planned(tree, BY)
     assert outcome == pod_changes.NotOptedIn(outcome.warnings)
-    assert len(outcome.warnings) == 1
+    assert len(messages(outcome)) == 1
     body = admitting.review(tree, namespace="prod")
     response = json.loads(pods.handle(body, BY, lambda _: known()).body)["response"]
     assert response["allowed"]
-    assert response["warnings"] == list(outcome.warnings)
+    assert response["warnings"] == [f"KeyUnknown: {messages(outcome)[0]}"]
     assert "patch" not in response
 
 
@@ -116,7 +117,9 @@ def told(row, tree: dict, **request) -> list[str]:
 def test_a_typo_in_a_template_is_told_with_its_place():
     tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
     (warning,) = told(VOLCANO, tree)
-    assert warning.startswith("spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: ")
+    assert warning.startswith(
+        "KeyUnknown: spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: "
+    )
 
 
 @pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
@@ -125,8 +128,8 @@ def test_an_annotation_of_pods_on_the_workload_is_told_to_go_to_the_template(key
     tree["metadata"]["annotations"] = {OURS + key: "2"}
     (warning,) = told(VOLCANO, tree)
     assert warning == (
-        f"annotation {OURS}{key} '2' of the Job has no effect: railwright reads it on pods; move it to the annotations "
-        "of the pod template (spec.tasks[w].template.metadata)"
+        f"KeyOnWorkload: annotation {OURS}{key} '2' of the Job has no effect: railwright reads it on pods; move it to "
+        "the annotations of the pod template (spec.tasks[w].template.metadata)"
     )
     tree["spec"]["tasks"][0]["template"]["metadata"] = {
         "annotations": {OURS + key: "c" if key == "containers" else "1"}
@@ -138,7 +141,9 @@ def test_keys_between_the_workload_and_its_template_are_told_too():
     tree = working.workload(JOBSET, working.template(), name="w", label="f")
     tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
     (warning,) = told(JOBSET, tree)
-    assert warning.startswith("spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect")
+    assert warning.startswith(
+        "KeyOnWorkload: spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect"
+    )
     assert "(spec.replicatedJobs[w].template.spec.template.metadata)" in warning
 
 
@@ -158,7 +163,7 @@ def test_explain_tells_what_admission_tells_of_the_workload():
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
     ]
     found = [
-        previews.preview_admission(templates.expand(each, "prod")[0], BY, previews.load_caches(None)).warnings
+        messages(previews.preview_admission(templates.expand(each, "prod")[0], BY, previews.load_caches(None)))
         for each in objects
     ]
     assert [len(each) for each in found] == [1, 1]
@@ -195,7 +200,7 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     found = keys.check_pod(metadata)
     assert len(found) <= 1
-    assert all(len(each) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
+    assert all(len(rendering.describe(each).line) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
     written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF}
     assert bool(found) == (OURS + key not in right | written)

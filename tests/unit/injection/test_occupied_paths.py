@@ -1,7 +1,7 @@
 """An existing mount at a path is left unchanged, however the path is written."""
 
 import pytest
-from admitting import admitted, fabric, gpus, planned, pod, record
+from admitting import admitted, fabric, gpus, messages, planned, pod, record, skipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +49,7 @@ def test_a_block_device_at_the_path_is_left_alone(path, form):
 def test_a_volume_over_the_whole_of_etc_keeps_the_file_out_however_it_is_written(form):
     tree = pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": form}]), volumes=[{"name": "own", "emptyDir": {}}])
     assert ours(admitted(tree, BY), FILE) == []
-    assert any("mounts /etc itself" in each for each in planned(tree, BY).warnings)
+    assert any("mounts /etc itself" in each for each in messages(planned(tree, BY)))
 
 
 @pytest.mark.parametrize(("at", "of"), [("/dev", "/dev"), ("/dev/", "/dev/"), ("//dev", "//dev")])
@@ -59,7 +59,7 @@ def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
     )
     after = admitted(tree, BY)
     assert ours(after, SHM) == []
-    assert "/dev of the host" in record(after)["skipped"][f"mounts.{SHM}"]
+    assert "/dev of the host" in skipped(after)[f"mounts.{SHM}"]
     assert planned(after, BY).changes == ()
 
 

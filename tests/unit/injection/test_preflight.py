@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from admitting import EXAMPLES, admitted, cpu, env, fabric, gpus, known, planned, pod, policy, record, refusal
+from admitting import EXAMPLES, admitted, cpu, env, fabric, gpus, known, planned, pod, policy, record, refusal, skipped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ def test_a_pod_without_init_containers_gets_the_list():
 )
 def test_where_there_is_none_the_record_says_why(annotations, by, why):
     after = admitted(pod(annotations=annotations), by)
-    assert record(after)["skipped"]["preflight"] == why
+    assert skipped(after)["preflight"] == why
     assert "initContainers" not in after["spec"]
 
 
@@ -358,4 +358,4 @@ def test_where_devices_are_left_out_nothing_is_checked_that_the_container_cannot
     tree = admitted(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
     assert bool(tree["spec"].get("initContainers")) == checked
     if not checked:
-        assert "leaves out the devices" in record(tree)["skipped"]["preflight"]
+        assert "leaves out the devices" in skipped(tree)["preflight"]

@@ -1,6 +1,7 @@
 """The injection record, and the size limit of all annotations (docs/interface.md 1.5 and 5)."""
 
-from admitting import admitted, cpu, fabric, gpus, planned, pod, record, refusal
+import pytest
+from admitting import admitted, cpu, fabric, gpus, messages, planned, pod, record, refusal, render
 
 from railwright.fabric import version
 from railwright.fabric.injection import pod_changes
@@ -31,15 +32,45 @@ def test_it_says_what_was_done_by_which_policy():
             "env.TP_SOCKET_IFNAME",
         ],
         "kept": {"pytorch": ["NCCL_IB_HCA"]},
-        "skipped": {"preflight": "disabled by policy"},
+        "skipped": {"preflight": {"code": "DisabledByPolicy"}},
         "reasons": {
-            "env.NCCL_SOCKET_IFNAME": "keeps bootstrap and the RDMA handshake off the rails (NCCL user guide, env.rst)",
-            "env.GLOO_SOCKET_IFNAME": "keeps PyTorch's CPU traffic off the rails; Gloo takes a plain name only "
-            "(PyTorch torch.distributed, common environment variables)",
-            "env.TP_SOCKET_IFNAME": "keeps PyTorch's RPC off the rails; TensorPipe takes a plain name only "
-            "(PyTorch TensorPipe agent, TP_SOCKET_IFNAME)",
+            "env.NCCL_SOCKET_IFNAME": {"code": "BootstrapInterface"},
+            "env.GLOO_SOCKET_IFNAME": {"code": "GlooInterface"},
+            "env.TP_SOCKET_IFNAME": {"code": "TensorPipeInterface"},
         },
     }
+    assert render(written["reasons"]) == {
+        "env.NCCL_SOCKET_IFNAME": "keeps bootstrap and the RDMA handshake off the rails (NCCL user guide, env.rst)",
+        "env.GLOO_SOCKET_IFNAME": "keeps PyTorch's CPU traffic off the rails; Gloo takes a plain name only "
+        "(PyTorch torch.distributed, common environment variables)",
+        "env.TP_SOCKET_IFNAME": "keeps PyTorch's RPC off the rails; TensorPipe takes a plain name only "
+        "(PyTorch TensorPipe agent, TP_SOCKET_IFNAME)",
+    }
+
+
+def test_a_recorded_reason_with_parameters_has_them_and_a_text():
+    by = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+    dropping = gpus(8, "a", securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})
+    written = record(admitted(pod(dropping), by))
+    assert written["skipped"]["security.IPC_LOCK"] == {
+        "code": "CapabilityDropped",
+        "parameters": {"containers": ["a"], "capability": "IPC_LOCK", "fabric": "f"},
+    }
+    assert render(written["skipped"])["security.IPC_LOCK"].startswith("container a: remove IPC_LOCK from ")
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"code": "NobodyKnowsThis"},
+        {"code": "CapabilityDropped"},
+        {"code": "CapabilityDropped", "parameters": {"containers": 7, "capability": [], "fabric": {}}},
+        {"code": "HostNetwork", "parameters": {"fabric": None, "x": "{fabric}"}},
+        {"code": "KeyUnknown", "parameters": {"type": [], "key": 1, "value": None, "suggestion": 2}},
+    ],
+)
+def test_a_forged_reason_is_shown_with_its_code_or_a_text_and_raises_nothing(recorded):
+    assert render({"x": recorded})["x"]
 
 
 def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_and_whoever_it_is_for():
@@ -52,8 +83,8 @@ def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_an
         variables = [entry for entry in written["added"] if entry.startswith("env.")]
         assert variables
         assert list(written["reasons"]) == variables
-        assert all(reason.endswith(")") for reason in written["reasons"].values())
-    assert record(admitted(pod(), by))["reasons"]["env.A"] == "set by the policy (fabrics.f.env)"
+        assert all(reason.endswith(")") for reason in render(written["reasons"]).values())
+    assert render(record(admitted(pod(), by))["reasons"])["env.A"] == "set by the policy (fabrics.f.env)"
 
 
 def test_every_change_has_a_reason():
@@ -74,7 +105,7 @@ def filler(left: int) -> dict:
 def test_a_record_that_does_not_fit_is_dropped_with_a_warning():
     tree = pod(annotations=filler(200))
     outcome = planned(tree, fabric())
-    assert any("is left out" in warning for warning in outcome.warnings)
+    assert any("is left out" in warning for warning in messages(outcome))
     after = admitted(tree, fabric())
     assert "railwright.io/injection" not in after["metadata"]["annotations"]
     assert sum(len(k) + len(v) for k, v in after["metadata"]["annotations"].items()) <= records.MAX_ANNOTATIONS

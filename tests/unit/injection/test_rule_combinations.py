@@ -2,7 +2,23 @@
 
 import admitting
 import pytest
-from admitting import SHAPES, admitted, cpu, env, fabric, gpus, known, limits, planned, pod, record, refusal, view
+from admitting import (
+    SHAPES,
+    admitted,
+    cpu,
+    env,
+    fabric,
+    gpus,
+    known,
+    limits,
+    messages,
+    planned,
+    pod,
+    record,
+    refusal,
+    skipped,
+    view,
+)
 
 from railwright.fabric import views
 from railwright.fabric.injection import binding, pod_changes
@@ -62,7 +78,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
 
 def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
     tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
-    warnings = planned(tree, fabric(), known(networks={})).warnings
+    warnings = messages(planned(tree, fabric(), known(networks={})))
     assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
 
 
@@ -75,9 +91,9 @@ def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_b
 
 def test_a_resource_that_only_the_unknown_network_could_tell_is_warned_about():
     by = fabric(rails="[{name: rail0, network: prod/vf}]")
-    (warning,) = planned(pod(), by, known(networks=None)).warnings
+    (warning,) = messages(planned(pod(), by, known(networks=None)))
     assert warning.startswith("no device is requested for rail0")
-    assert planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None)).warnings == ()
+    assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), by, known(networks=None))) == ()
 
 
 # --- hostNetwork (docs/interface.md 3.1) ------------------------------------------------------------------
@@ -97,7 +113,7 @@ def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
 def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
     by = fabric(top=SHAPES, rails=UNNAMED)
     after = admitted(pod(), by)
-    assert record(after)["skipped"]["env.NCCL_IB_HCA"] == "written at binding"
+    assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"
     assert bound(after, by, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
 
 
@@ -137,7 +153,7 @@ def test_settings_that_cannot_reach_a_container_are_not_recorded_as_added():
     after = admitted(tree, by)
     assert "env.NCCL_IB_HCA" not in record(after)["added"]
     assert CONF not in after["metadata"]["annotations"]
-    assert any("mounts /etc/nccl.conf itself" in warning for warning in planned(tree, by).warnings)
+    assert any("mounts /etc/nccl.conf itself" in warning for warning in messages(planned(tree, by)))
 
 
 @pytest.mark.parametrize(
@@ -303,10 +319,10 @@ def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_writte
 def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_came_of_it():
     tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    (warning,) = planned(tree, fabric()).warnings
+    (warning,) = messages(planned(tree, fabric()))
     assert warning.startswith("annotation railwright.io/containers 'c' has no effect: a launcher")
     del tree["metadata"]["annotations"]
-    assert planned(tree, fabric()).warnings == ()
+    assert messages(planned(tree, fabric())) == ()
 
 
 @pytest.mark.parametrize("written", ["file", " file", "file\n"])

@@ -15,6 +15,7 @@ from admitting import SHAPES, cpu, fabric, gpus, pod
 
 from railwright.fabric import injection
 from railwright.fabric.injection import facts, pod_changes
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from webhook import pods, wire
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -252,7 +253,7 @@ WARNINGS = {
         networks={("prod", LONGEST): f"x.y/{LONGEST}"},
     ),
     "capability": Case(
-        ("level restricted", "IPC_LOCK: it is not added", "run the pod in a privileged namespace"),
+        ("level restricted", "IPC_LOCK: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    security: {capabilities: [IPC_LOCK]}\n"),
         namespace=LONGEST,
         **enforcing("restricted"),
@@ -284,13 +285,13 @@ WARNINGS = {
         launching,
     ),
     "privilege": Case(
-        ("level baseline", "privileged: it is not set", "run the pod in a privileged namespace"),
+        ("level baseline", "privileged: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    security: {privileged: true}\n"),
         namespace=LONGEST,
         **enforcing("baseline"),
     ),
     "host path": Case(
-        ("level baseline", "/dev/infiniband is not mounted", "run the pod in a privileged namespace"),
+        ("level baseline", "/dev/infiniband: it is left out", "run the pod in a privileged namespace"),
         by=fabric("    mounts: {devInfiniband: true}\n"),
         namespace=LONGEST,
         **enforcing("baseline"),
@@ -373,52 +374,64 @@ def pieces(node: ast.AST) -> set[str]:
     return {each for each in constants if isinstance(each, str) and len(each.split()) > 2}
 
 
-def written(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """The texts of refusals and of warnings in a module: how the house writes them is how they are found."""
+def list_refusals(tree: ast.AST) -> set[str]:
+    """The texts of the refusals in a module."""
     refusals: set[str] = set()
-    warnings: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("RefusedError"):
             refusals |= pieces(node)
-        elif _tells(node):
-            warnings |= pieces(node)
-        elif isinstance(node, ast.FunctionDef) and node.name in _TELLING:
-            warnings |= {text for each in ast.walk(node) if isinstance(each, ast.Yield) for text in pieces(each)}
-    return refusals, warnings
+    return refusals
 
 
-# Functions of which every sentence is a warning.
-_TELLING = {
-    *("_warnings", "_unreached", "_of_the_policy", "_not_offered", "_left_over", "_undrawn", "_unrequested"),
-    "_without_effect",
+def list_codes(tree: ast.AST) -> set[str]:
+    """The names of the codes of warnings and of the record in a module."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "AdmissionCode"
+    }
+
+
+# Codes that are in the record only. tests/unit/injection has a test of each, by its text.
+RECORDED = {
+    *("SKIPPED_BY_ANNOTATION", "DISABLED_BY_POLICY", "NO_RAILS", "PREFLIGHT_WITHOUT_DEVICES", "EXCLUDED_BY_POLICY"),
+    *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
+    *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING"),
+}
+# Codes of keys and of templates, which test_keys.py and test_templates.py have.
+ELSEWHERE = {
+    *("KEY_ON_WORKLOAD", "KEY_OF_NAMESPACE", "KEY_WRITTEN_BY_RAILWRIGHT", "KEY_MISPLACED", "KEY_UNKNOWN", "MORE_KEYS"),
+    "PODS_REJECTED",
 }
 
 
-def _tells(node: ast.AST) -> bool:
-    """True for `warning = ...`, `warnings=...` and `warnings.append(...)`."""
-    if isinstance(node, ast.Assign):
-        return "warning" in ast.unparse(node.targets[0])
-    if isinstance(node, ast.keyword):
-        return node.arg == "warnings"
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.append"
-
-
-def test_every_sentence_of_injection_has_an_example_here():
-    told = [case.answer(SHORT)["status"]["message"] for case in REFUSALS.values()]
-    for case in WARNINGS.values():
-        outcome = admitting.planned(case.make(SHORT), case.by, case.facts)
-        assert isinstance(outcome, pod_changes.Injection)
-        told += outcome.warnings
+def parse_modules() -> dict[str, ast.AST]:
     (folder,) = injection.__path__
-    missing = set()
-    for path in sorted(pathlib.Path(folder).glob("*.py")):
-        for texts in written(ast.parse(path.read_text())):
-            missing |= {f"{path.name}: {text}" for text in texts if not any(text in each for each in told)}
+    return {path.name: ast.parse(path.read_text()) for path in sorted(pathlib.Path(folder).glob("*.py"))}
+
+
+def test_every_refusal_of_injection_has_an_example_here():
+    messages = [case.answer(SHORT)["status"]["message"] for case in REFUSALS.values()]
+    missing = {
+        f"{name}: {text}"
+        for name, tree in parse_modules().items()
+        for text in list_refusals(tree)
+        if not any(text in message for message in messages)
+    }
     assert not missing
 
 
-def test_the_search_for_sentences_finds_some():
-    (folder,) = injection.__path__
-    found = [written(ast.parse(path.read_text())) for path in pathlib.Path(folder).glob("*.py")]
-    assert sum(len(refusals) for refusals, _ in found) > 20
-    assert sum(len(warnings) for _, warnings in found) > 10
+def test_every_warning_of_injection_has_an_example_here():
+    shown = set()
+    for case in WARNINGS.values():
+        outcome = admitting.planned(case.make(SHORT), case.by, case.facts)
+        assert isinstance(outcome, pod_changes.Injection)
+        shown |= {warning.code for warning in outcome.warnings}
+    codes = set().union(*map(list_codes, parse_modules().values())) - RECORDED - ELSEWHERE
+    assert {AdmissionCode[name] for name in codes} == shown
+
+
+def test_the_search_for_refusals_and_codes_finds_some():
+    trees = parse_modules().values()
+    assert sum(len(list_refusals(tree)) for tree in trees) > 20
+    assert len(set().union(*map(list_codes, trees))) > 40

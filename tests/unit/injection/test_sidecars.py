@@ -3,7 +3,7 @@
 import admitting
 import peers
 import pytest
-from admitting import admitted, cpu, env, fabric, gpus, planned, pod, record
+from admitting import admitted, cpu, env, fabric, gpus, messages, planned, pod, record
 
 from railwright.fabric.injection import sidecars
 
@@ -48,7 +48,7 @@ def test_a_sidecar_that_nobody_knows_cannot_keep_the_pins_from_the_launcher():
 def test_an_unknown_sidecar_with_env_from_is_nothing_to_warn_the_launchers_author_of():
     source = [{"configMapRef": {"name": "agent"}}]
     outcome = planned(launcher(cpu("launcher"), cpu("acme-agent", envFrom=source)), BY)
-    assert outcome.warnings == ()
+    assert messages(outcome) == ()
 
 
 def test_named_containers_alone_get_the_pins():

@@ -3,7 +3,7 @@
 import admitting
 import pytest
 import working
-from admitting import cpu, fabric
+from admitting import cpu, fabric, messages
 
 from railwright.fabric.injection import pod_changes
 from railwright.fabric.workloads import registry
@@ -174,12 +174,12 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
 def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, told):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
-    assert told in given_.warnings[0]
-    assert "its pods are rejected until then" in given_.warnings[0]
+    assert told in messages(given_)[0]
+    assert "its pods are rejected until then" in messages(given_)[0]
 
 
 def test_warnings_say_of_which_template():
     at = admitting.known(offered=frozenset())
     (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
-    assert given_.warnings[0].startswith("spec.tasks[worker].template: ")
-    assert "no node offers nvidia.com/mlx5_0" in given_.warnings[0]
+    assert messages(given_)[0].startswith("spec.tasks[worker].template: ")
+    assert "no node offers nvidia.com/mlx5_0" in messages(given_)[0]

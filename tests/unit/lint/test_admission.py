@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import twins
 import yaml
-from admitting import variables
+from admitting import messages, variables
 
 from railwright.fabric import admission, views
 from railwright.fabric.injection import applied_pod, plan, pod_changes
@@ -28,7 +28,7 @@ def injected(tree, by, at=None):
 
 
 def warned(tree, by, at=None):
-    return admission.lint_injected(injected(tree, by, at), by)
+    return tuple(warning.line for warning in admission.lint_injected(injected(tree, by, at), by))
 
 
 def gpus(*entries, **more):
@@ -37,7 +37,7 @@ def gpus(*entries, **more):
 
 def test_a_users_mistake_is_told_with_container_code_value_and_fix():
     (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
-    assert told == "container c: N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
+    assert told == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
 def test_a_pod_without_a_mistake_is_told_nothing():
@@ -49,8 +49,8 @@ def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_count
     told = warned(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(told) == 5
     assert all(len(each) <= 256 for each in told)
-    assert told[0].startswith("container c: N09 NCCL_IB_SL=99")
-    assert told[-1] == "6 more findings about NCCL settings; `railwright lint FILE` shows them all"
+    assert told[0].startswith("N09: container c: NCCL_IB_SL=99")
+    assert told[-1] == "MoreFindings: 6 more findings about NCCL settings; `railwright lint FILE` shows them all"
 
 
 def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
@@ -69,7 +69,7 @@ def test_the_injected_pod_is_told_the_same_when_it_is_admitted_again():
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
     told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
-    assert told[0].startswith("container c: N18 NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
+    assert told[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
     told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
     assert "N17" in told[0]
     on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
@@ -85,7 +85,7 @@ def test_a_launcher_is_told_about_what_it_passes_on():
     tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     told = warned(tree, admitting.fabric())
-    assert [each.split()[2] for each in told] == ["N09", "N15"]
+    assert [each.split(":")[0] for each in told] == ["N09", "N15"]
 
 
 def test_of_two_entries_with_one_name_the_last_counts():
@@ -103,15 +103,15 @@ def test_a_rule_that_breaks_costs_nobody_a_pod():
     by = admitting.fabric()
     broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
     (told,) = admission.lint_injected(broken, by)
-    assert told == "railwright could not lint this pod (IndexError); nothing else is affected"
+    assert told.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
 def test_the_webhook_tells_what_lint_finds_and_the_plan_alone_knows_nothing_of_it():
     by = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
-    assert injected(tree, by).warnings == ()
+    assert messages(injected(tree, by)) == ()
     whole = admission.plan(admitting.view(tree), by, admitting.known())
-    assert whole.warnings == warned(tree, by) != ()
+    assert tuple(warning.line for warning in whole.warnings) == warned(tree, by) != ()
 
 
 @pytest.mark.parametrize("transport", list(policies.Transport))
@@ -187,7 +187,7 @@ def test_a_pod_that_gets_a_preflight_check_is_linted_too():
     assert warned(admitting.pod(), by) == ()
     for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
         (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
-        assert "N09 NCCL_IB_SL=99" in told
+        assert told.startswith("N09: container c: NCCL_IB_SL=99")
 
 
 def test_every_change_of_a_plan_has_its_place_in_the_view():

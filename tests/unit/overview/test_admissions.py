@@ -9,7 +9,8 @@ from railwright.fabric.overview import admissions, opted_in_pods, overview_types
 
 RECORD = {
     "fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"], "added": ["env A", "env B"],
-    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": "railwright.io/skip"}, "reasons": {"env A": "b" * 999},
+    "kept": {"NCCL_ALGO": ["user"]}, "skipped": {"mounts": {"code": "SkippedByAnnotation"}},
+    "reasons": {"env A": {"code": "b" * 999}},
 }  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def rows(*pods) -> list[overview_types.Admission]:
 def test_a_record_is_told_in_numbers():
     (row,) = rows(pod("p"))
     assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (overview_types.INJECTED, 2, 2, 1, 1)
-    assert row.message == "mounts: railwright.io/skip"
+    assert row.message == "mounts: by annotation railwright.io/skip"
 
 
 def test_a_role_without_rails_is_left_alone():

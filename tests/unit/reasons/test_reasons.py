@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from railwright.fabric import text
-from railwright.fabric.reasons import codes, reason, rendering, texts
+from railwright.fabric.reasons import admission_texts, reason, reason_code, rendering, texts
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROOT = pathlib.Path(__file__).parents[3]
 UPLINKS = reason.make(
@@ -22,11 +24,20 @@ UPLINKS = reason.make(
 )
 
 
+CODES = (*Code, *AdmissionCode, *VariableCode)
+
+
 def test_every_code_has_a_text_and_no_text_is_without_its_code():
     assert texts.RENDERERS.keys() == set(Code)
+    assert admission_texts.RENDERERS.keys() == {*AdmissionCode, *VariableCode}
 
 
-@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_a_public_name_stands_for_one_code():
+    names = [code.value for code in CODES]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("code", CODES, ids=str)
 def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
     assert re.fullmatch(r"([A-Z][a-z]+)+", code.value)
     assert code.meaning.endswith(".")
@@ -35,8 +46,10 @@ def test_a_code_is_one_word_and_its_meaning_and_fix_are_sentences(code):
 
 def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
     page = (ROOT / "docs" / "interface.md").read_text()
-    for code in Code:
+    for code in (*Code, *AdmissionCode):
         assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
+    for code in VariableCode:
+        assert f"| `{code.value}` | {code.text} | {code.source} |" in page
 
 
 def test_equal_reasons_are_equal_and_hash_alike():
@@ -131,4 +144,4 @@ def test_lists_and_long_texts_are_shortened():
 
 
 def test_the_groups_are_all_in_use():
-    assert {code.group for code in Code} == set(codes.Group)
+    assert {code.group for code in CODES} == set(reason_code.Group)

@@ -116,7 +116,7 @@ def test_an_unknown_pod_or_node_is_bound_with_a_warning():
     known.nodes.replace([])
     given = answer(known, fabric())
     assert given["allowed"]
-    assert given["warnings"] == ["node gpu-3 is not known to railwright yet: " + _PLACEMENT_MISSING]
+    assert given["warnings"] == ["BoundNodeUnknown: node gpu-3 is not known to railwright yet: " + _PLACEMENT_MISSING]
 
 
 _PLACEMENT_MISSING = "annotation railwright.io/placement is not written"

@@ -7,6 +7,7 @@ import jsonpatch
 import pytest
 from admitting import cpu, fabric, gpus, pod, review
 
+from railwright.fabric.reasons import rendering
 from webhook import pods, wire
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n    nccl: {delivery: both}\n")
@@ -215,8 +216,8 @@ def test_a_v1beta1_review_is_malformed_even_where_it_decodes():
 
 
 def test_warnings_are_bounded_in_number_and_length():
-    shown = wire.limit_warnings([f"{n} {'x' * 300}" for n in range(20)])
+    shown = wire.limit_warnings([rendering.Message("Code", f"{n} {'x' * 300}") for n in range(20)])
     assert len(shown) == wire.MAX_WARNINGS
     assert max(map(len, shown)) == wire.MAX_WARNING
     assert "13 more" in shown[-1]
-    assert wire.limit_warnings(["a"]) == ["a"]
+    assert wire.limit_warnings([rendering.Message("Code", "a")]) == ["Code: a"]

@@ -80,19 +80,39 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
 
 
 @pytest.mark.parametrize(
-    ("data", "cluster", "told"),
+    ("data", "cluster", "code", "told"),
     [
-        (rails(16), (NETWORKS, None), "no device is requested for rail0, rail1, rail2, rail3 and 12 more: neither"),
-        (rails(2), ({}, None), "NetworkAttachmentDefinition prod/lan0, prod/lan1 does not exist, so pods with rail0, "),
-        (rails(2, ", resource: x.y/other"), (POOLS, None), "rail0 has resource x.y/other, but its network prod/lan0 "),
-        (rails(2), (POOLS, frozenset({"cpu"})), "no node offers x.y/vf now, so pods stay Pending; check the"),
+        (
+            rails(16),
+            (NETWORKS, None),
+            "PolicyResourceUnset",
+            "no device is requested for rail0, rail1, rail2, rail3 and 12 more: neither",
+        ),
+        (
+            rails(2),
+            ({}, None),
+            "PolicyNetworkMissing",
+            "NetworkAttachmentDefinition prod/lan0, prod/lan1 does not exist, so pods with rail0, ",
+        ),
+        (
+            rails(2, ", resource: x.y/other"),
+            (POOLS, None),
+            "PolicyResourcesDiffer",
+            "rail0 has resource x.y/other, but its network prod/lan0 ",
+        ),
+        (
+            rails(2),
+            (POOLS, frozenset({"cpu"})),
+            "PolicyResourceNotOffered",
+            "no node offers x.y/vf now, so pods stay Pending; check the",
+        ),
     ],
 )
-def test_what_a_valid_policy_lacks_in_this_cluster_is_told_to_who_writes_it_once_a_fabric(data, cluster, told):
+def test_what_a_valid_policy_lacks_in_this_cluster_is_told_to_who_writes_it_once_a_fabric(data, cluster, code, told):
     given = answer(data, cluster=cluster)
     assert given["allowed"]
     (warning,) = given["warnings"]
-    assert warning.startswith(f"fabrics.f.rails: {told}")
+    assert warning.startswith(f"{code}: fabrics.f.rails: {told}")
 
 
 @pytest.mark.parametrize(

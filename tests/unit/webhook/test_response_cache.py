@@ -167,7 +167,7 @@ def of_job(mounted: str) -> dict:
     [
         (with_secret("kube-api-access-a", "kube-api-access-b"), with_secret("kube-api-access-b", "kube-api-access-a")),
         (of_job("kube-api-access-a-ssh"), of_job("kube-api-access-b-ssh")),
-        (pod(annotations={INDEX: "0"}), pod(annotations={INDEX: "\U0001f600" * 65_300})),
+        (pod(annotations={INDEX: "0"}), pod(annotations={INDEX: "\U0001f600" * 65_430})),
     ],
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import views
+from railwright.fabric.reasons import rendering
 from webhook import wire
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -155,7 +156,7 @@ def test_audit_annotations_travel_with_either_verdict():
 
 @given(st.lists(st.text(max_size=600), max_size=40))
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
-    shown = wire.limit_warnings(warnings)
+    shown = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
     assert len(shown) <= 10
     assert all(len(each) <= 256 for each in shown)
     assert sum(map(len, shown)) <= 4096
@@ -163,13 +164,14 @@ def test_warnings_fit_what_the_api_server_passes_on(warnings):
 
 
 def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
-    few = [f"warning {index}" for index in range(wire.MAX_WARNINGS)]
-    assert wire.limit_warnings(few) == few
-    many = [f"warning {index}" for index in range(20)]
+    few = [rendering.Message("Code", f"warning {index}") for index in range(wire.MAX_WARNINGS)]
+    assert wire.limit_warnings(few) == [f"Code: warning {index}" for index in range(wire.MAX_WARNINGS)]
+    many = [rendering.Message("Code", f"warning {index}") for index in range(20)]
     shown = wire.limit_warnings(many)
-    assert shown[:-1] == many[: wire.MAX_WARNINGS - 1]
-    assert shown[-1].startswith(f"and {20 - wire.MAX_WARNINGS + 1} more warnings")
-    assert len(msgspec.json.encode(wire.limit_warnings(["x" * 10_000]))) == wire.MAX_WARNING + 4
+    assert shown[:-1] == [warning.line for warning in many[: wire.MAX_WARNINGS - 1]]
+    assert shown[-1].startswith(f"MoreWarnings: and {20 - wire.MAX_WARNINGS + 1} more warnings")
+    long = [rendering.Message("Code", "x" * 10_000)]
+    assert len(msgspec.json.encode(wire.limit_warnings(long))) == wire.MAX_WARNING + 4
 
 
 def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():

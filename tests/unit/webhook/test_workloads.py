@@ -287,7 +287,7 @@ def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_b
     after = patched(new, given_)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
     (warning,) = given_["warnings"]
-    assert warning.startswith("spec.tasks[second].template: the template of a Job cannot change")
+    assert warning.startswith("TemplateImmutable: spec.tasks[second].template: the template of a Job cannot change")
 
 
 @given(
