@@ -99,7 +99,11 @@ async def test_a_refused_pod_is_an_event_on_its_owner_without_the_pods_name(api,
             "name": "train-5f",
             "uid": "u-1",
         }
-        assert (event["type"], event["reason"], event["message"]) == ("Warning", "FabricRefused", SENTENCE)
+        assert (event["type"], event["reason"], event["message"]) == (
+            "Warning",
+            "FabricRefused",
+            f"unknown-fabric: {SENTENCE}",
+        )
         assert event["source"] == {"component": "railwright-webhook"}
 
 

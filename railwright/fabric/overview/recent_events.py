@@ -3,16 +3,20 @@
 The API server deletes Events after an hour; rows of deleted ones stay until newer ones replace them.
 """
 
+import re
 from collections.abc import Sequence
 
 from railwright.fabric import text, views
+from railwright.fabric.injection import rejection_codes
 from railwright.fabric.overview import overview_types
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.reasons.codes import Code
 
 MAX_ROWS = 200  # a list for reading, not for searching
 COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read
 _MAX_MESSAGE = 500  # characters
-_CODES = frozenset(code.value for code in Code)
+_CODES = frozenset(code.value for code in (*Code, *AdmissionCode, *rejection_codes.RejectionCode))
+_RULE = re.compile(r"N\d\d", re.ASCII)  # code of a lint rule
 
 
 class RecentEvents:
@@ -52,7 +56,7 @@ class RecentEvents:
 def _describe(event: views.Event) -> overview_types.Event:
     subject = event.involved_object
     code, separator, rest = event.message.partition(": ")
-    has_code = bool(separator) and code in _CODES
+    has_code = bool(separator) and (code in _CODES or _RULE.fullmatch(code) is not None)
     return overview_types.Event(
         at=event.last_timestamp or event.event_time or event.metadata.creation_timestamp or "",
         object=f"{subject.namespace}/{subject.name}",

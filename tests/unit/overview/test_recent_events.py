@@ -1,6 +1,7 @@
 """The Events of the webhook and the extender, and nobody else's."""
 
 import msgspec
+import pytest
 
 from railwright.fabric import views
 from railwright.fabric.overview import recent_events
@@ -28,12 +29,13 @@ def test_only_events_of_railwright_are_rows_and_a_repeated_one_is_one_row():
     assert events.list_newest()
 
 
-def test_the_code_in_front_of_a_message_is_a_field_of_its_own():
+@pytest.mark.parametrize("code", ["CapacityInsufficient", "HostNetwork", "unknown-fabric", "N09"])
+def test_the_code_in_front_of_a_message_is_a_field_of_its_own(code):
     events = recent_events.RecentEvents()
-    message = "CapacityInsufficient: 8 pods remain; the cluster has slots for 6"
+    message = f"{code}: 8 pods remain; the cluster has slots for 6"
     events.upsert(event("railwright-extender", reason="GangUnplaceable", message=message))
     (row,) = events.list_newest()
-    assert (row.code, row.message) == ("CapacityInsufficient", "8 pods remain; the cluster has slots for 6")
+    assert (row.code, row.message) == (code, "8 pods remain; the cluster has slots for 6")
 
 
 def test_the_newest_are_first_and_their_number_is_bounded():
