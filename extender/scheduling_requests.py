@@ -254,8 +254,9 @@ def _has_enough(free: resources.Amounts, requested_amounts: resources.Amounts) -
     return all(free.get(name, 0) >= amount for name, amount in requested_amounts.items())
 
 
-def get_requests(task: volcano_wire.Task) -> resources.Amounts:
+def get_requests(task: volcano_wire.Task) -> resources.FrozenAmounts:
     """Return the non-zero requests of a task as Volcano counts them."""
     if task.request is None:
-        return resources.compute_requests(task.pod.spec) if task.pod else {}
-    return {name: amount for name, amount in volcano_wire.convert_amounts(task.request).items() if amount > 0}
+        return resources.compute_requests(task.pod.spec) if task.pod else resources.NO_AMOUNTS
+    counted = volcano_wire.convert_amounts(task.request)
+    return resources.FrozenAmounts({name: amount for name, amount in counted.items() if amount > 0})

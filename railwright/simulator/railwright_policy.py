@@ -43,7 +43,7 @@ class RailwrightPolicy:
         if has_reports:
             sim_cluster.listeners.append(self._on_host_change)
         self._unreported: dict[int, None] = {}  # hosts whose NodeResourceTopology is outdated
-        self._rail_needs: dict[int, tuple[resources.Amounts, tuple[intent.Need, ...]]] = {}
+        self._rail_needs: dict[int, tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]] = {}
 
     def on_submit(self, job: job_stream.Job) -> None:
         """Add the pods and their PodGroup to the cluster state."""
@@ -154,7 +154,7 @@ class RailwrightPolicy:
 
     def _requests_and_needs(
         self, job: job_stream.Job, pod: views.Pod
-    ) -> tuple[resources.Amounts, tuple[intent.Need, ...]]:
+    ) -> tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]:
         """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
         cached = self._rail_needs.get(job.gpus)
         if cached is None:

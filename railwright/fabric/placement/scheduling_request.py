@@ -36,7 +36,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     spec: views.PodSpec
     gang: membership.GangKey
     rank: membership.Rank
-    requests: resources.Amounts
+    requests: resources.FrozenAmounts
     fabric_name: str
     fabric: model.Fabric
     domains: tuple[str, ...]
@@ -60,7 +60,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     nodes: Sequence[str],
     *,
     offers: Mapping[str, NodeOffer] | None = None,
-    requests: resources.Amounts,
+    requests: resources.FrozenAmounts,
     volcano_job: str = "",
     uid: str = "",
 ) -> SchedulingRequest | None:

@@ -72,7 +72,7 @@ def build_status(
             retried_uids=retried_uids,
         )
 
-    own_requests = resources.freeze(request.requests)
+    own_requests = request.requests
     if not devices.isdisjoint(own_requests):
         distinct = dict.fromkeys([pod.requests for pod in workers])  # a gang has few
         largest = _select_planning_request(request.accelerators, own_requests, distinct)

@@ -1,11 +1,7 @@
 """Summarizes the placed peers of a gang for the planner: their leaves, node shapes, rails and bandwidth."""
 
-from collections.abc import Collection, Sequence
-
-from railwright.fabric import resources
 from railwright.fabric.placement.gangs import gang_status, planner, rank_order
-from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_slots, request_view
-from railwright.fabric.placement.state import placed_peers
+from railwright.fabric.placement.nodes import node_evaluation, node_slots, request_view
 
 
 def summarize_peers(
@@ -24,25 +20,7 @@ def summarize_peers(
         bandwidth=bandwidth,
         shapes={node_class.capacity.shape for node_class in classes},
         rails=rails,
-        rail_shares=_list_rail_shares(gang.placed_workers, view),
+        rail_shares={
+            node_evaluation.compute_placed_shares(view.index.signature, node_class.evaluation) for node_class in classes
+        },
     )
-
-
-def _list_rail_shares(
-    peers: Sequence[placed_peers.PlacedPeer], view: request_view.RequestView
-) -> Collection[tuple[node_slots.Bandwidth, ...]]:
-    """Return the bandwidth of the peers by rail, once for all nodes that are equal and run equal peers."""
-    requests_by_node: dict[str, tuple[resources.FrozenAmounts, ...]] = {}
-    for peer in peers:
-        requests_by_node[peer.node] = (*requests_by_node.get(peer.node, ()), peer.requests)
-    distinct: set[tuple[node_classes.NodeClass, tuple[resources.FrozenAmounts, ...]]] = {
-        (node_class, requests)
-        for node, requests in requests_by_node.items()
-        if (node_class := view.get_class(node)) is not None
-    }
-    return {
-        node_evaluation.compute_placed_shares(
-            view.index.signature, node_class.evaluation, view.index.facts.sum_peer_usage(requests)
-        )
-        for node_class, requests in distinct
-    }

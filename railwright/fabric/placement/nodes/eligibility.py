@@ -21,8 +21,8 @@ def is_eligible(node: cluster_state.NodeInfo, spec: views.PodSpec) -> bool:
         taint.effect in _BLOCKING_EFFECTS and not _is_tolerated(taint, spec.tolerations or ()) for taint in node.taints
     ):
         return False
-    selector = spec.node_selector or {}
-    if any(node.labels.get(key) != value for key, value in selector.items()):
+    selector = spec.node_selector
+    if selector and any(node.labels.get(key) != value for key, value in selector.items()):
         return False
     required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
     if not required:

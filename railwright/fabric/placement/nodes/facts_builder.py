@@ -37,6 +37,9 @@ class _NumaFacts(NamedTuple):
     is_never_admissible: bool = False
 
 
+_NO_NUMA_FACTS = _NumaFacts()
+
+
 class Absent(NamedTuple):
     """Pods that count as absent for one request."""
 
@@ -72,29 +75,34 @@ class FactsBuilder:
         self._unrequested_rails = {
             need.resource: need.amount for need in signature.needs if not signature.requests.get(need.resource)
         }
+        # True: the free devices of a node do not show how many pods of the gang share its NICs
+        self.needs_peer_usage = bool(self._unrequested_rails) or any(
+            need.amount > signature.count_devices_of_nics(need) for need in signature.needs
+        )
         self._numa = signature.fabric.placement.numa
         self._counted_amounts: dict[resources.FrozenAmounts, _CountedAmounts] = {}
 
     def build(
         self,
         node: cluster_state.NodeInfo,
-        free: resources.Amounts,
+        free: resources.Amounts | None = None,
         peer_requests: Sequence[resources.Amounts] = (),
         *,
         absent: Absent = NONE_ABSENT,
         assumed: assumed_pods.Assumptions | None = None,
     ) -> node_evaluation.NodeFacts:
-        """Build the facts of `node` given `free`; `peer_requests` is what gang peers already use on it.
+        """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
 
-        `assumed` replaces the assumed pods of the cluster for one request.
+        `free` is what the scheduler offers; None: computed from the cluster state and the assumed pods. `assumed`
+        replaces the assumed pods of the cluster for one request.
         """
         signature = self._signature
         shape = selectors.first_shape(signature.shapes, node.labels) if signature.shapes else None
         assumptions = self._assumed if assumed is None else assumed
         on_node = self._list_assumed(assumptions, node.name, absent)
         of_volcano = [pod.requests for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]
-        counted = self._count(free)
-        numa_facts = self._build_numa_facts(node, shape, absent.self_uid, [pod.requests for pod in on_node])
+        counted = self._count(self._subtract_assumed(node.name, on_node, absent) if free is None else free)
+        numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
         return node_evaluation.NodeFacts(
             eligible=eligibility.is_eligible(node, signature.spec),
             shape=shape.name if shape else node.labels.get(_GPU_PRODUCT, ""),
@@ -136,16 +144,21 @@ class FactsBuilder:
         self, name: str, *, absent: Absent = NONE_ABSENT, assumed: assumed_pods.Assumptions | None = None
     ) -> resources.Amounts:
         """Return allocatable minus bound minus assumed. `assumed` replaces the assumed pods of the cluster."""
-        free = self._cluster.get_free(name)
         assumptions = self._assumed if assumed is None else assumed
-        taken = [pod.requests for pod in self._list_assumed(assumptions, name, absent)]
+        return self._subtract_assumed(name, self._list_assumed(assumptions, name, absent), absent)
+
+    def _subtract_assumed(
+        self, name: str, on_node: Sequence[assumed_pods.AssumedPod], absent: Absent
+    ) -> resources.Amounts:
+        """Return allocatable minus bound minus the assumed pods `on_node`."""
+        free = self._cluster.get_free(name)
         self_pod = self._cluster.pods.get(absent.self_uid) if absent.self_uid else None
         returned = self_pod.requests if self_pod is not None and self_pod.node == name else {}
-        if not taken and not returned:
+        if not on_node and not returned:
             return free
         result = dict(free)
-        for amounts in taken:
-            for resource, amount in amounts.items():
+        for pod in on_node:
+            for resource, amount in pod.requests.items():
                 result[resource] = result.get(resource, 0) - amount
         for resource, amount in returned.items():
             result[resource] = result.get(resource, 0) + amount
@@ -187,12 +200,15 @@ class FactsBuilder:
 
     def _list_assumed(
         self, assumptions: assumed_pods.Assumptions, name: str, absent: Absent
-    ) -> list[assumed_pods.AssumedPod]:
+    ) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods assumed on a node whose binding has not been observed."""
+        assumed = assumptions.list_on_node(name)
+        if not assumed:
+            return ()
         pods = self._cluster.pods
         return [
             pod
-            for pod in assumptions.list_on_node(name)
+            for pod in assumed
             if pod.uid not in absent.ignored_uids and not ((bound := pods.get(pod.uid)) and bound.node)
         ]
 
@@ -201,7 +217,7 @@ class FactsBuilder:
         node: cluster_state.NodeInfo,
         shape: model.NodeShape | None,
         self_uid: str,
-        assumed_requests: Sequence[resources.Amounts],
+        on_node: Sequence[assumed_pods.AssumedPod],
     ) -> _NumaFacts:
         """Return the free and allocatable zones, and kubelet's admission error.
 
@@ -210,9 +226,9 @@ class FactsBuilder:
         """
         report = self._cluster.get_topology_report(node.name)
         if self._numa == "ignore" or (shape is None and report is None):
-            return _NumaFacts()
+            return _NO_NUMA_FACTS
         signature, names = self._signature, self._zones.device_names
-        zones = self._zones.compute_free(node, shape, assumed_requests, except_uid=self_uid)
+        zones = self._zones.compute_free(node, shape, [pod.requests for pod in on_node], except_uid=self_uid)
         reported = numa.read_allocatable_zones(report, names) if report is not None else ()
         allocatable = self._zones.compute_allocatable(node, shape) if shape is not None else reported
         if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
@@ -228,6 +244,6 @@ class FactsBuilder:
             return _NumaFacts(zones, allocatable, error, error is not None and find_error(allocatable) is not None)
         if error := find_error(reported):
             return _NumaFacts(zones, allocatable, error, is_never_admissible=True)
-        if self_uid or assumed_requests or not self._zones.is_reported_exactly(node.name):
+        if self_uid or on_node or not self._zones.is_reported_exactly(node.name):
             return _NumaFacts(zones, allocatable)
         return _NumaFacts(zones, allocatable, find_error(zones))

@@ -233,18 +233,17 @@ def _compute_shares(
 
 
 def compute_placed_shares(
-    signature: scheduling_signature.SchedulingSignature, evaluation: NodeEvaluation, peer_usage: tuple[int, ...]
+    signature: scheduling_signature.SchedulingSignature, evaluation: NodeEvaluation
 ) -> tuple[float, ...]:
-    """Return the bandwidth of each needed rail as a share of all needed rails, for the peers that a node runs.
+    """Return the bandwidth of each needed rail as a share of all needed rails, for the peers that the node runs.
 
-    `peer_usage` has the devices that these peers use, in the order of the signature's devices. Where on the node they
-    are is not known, so their rails count as aligned.
+    Where on the node they are is not known, so their rails count as aligned.
     """
     rail_count = sum(len(pool.need.rails) for pool in evaluation.pools)
     offset = len(signature.devices) - len(signature.needs)
     shares: list[float] = []
     for index, pool in enumerate(evaluation.pools):
-        others = _count_pods_per_nic(pool, peer_usage[offset + index], signature, further_pods=0) - 1
+        others = _count_pods_per_nic(pool, evaluation.facts.peer_usage[offset + index], signature, further_pods=0) - 1
         use = bandwidth.RailUse(aligned=True, others=others, healthy=pool.is_healthy)
         shares.extend([bandwidth.compute_rail_bandwidth(use) / rail_count] * len(pool.need.rails))
     return tuple(shares)
@@ -254,8 +253,7 @@ def _count_pods_per_nic(
     pool: PoolAvailability, peer_usage: int, signature: scheduling_signature.SchedulingSignature, further_pods: int
 ) -> int:
     """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
-    nics = sum(1 for rail in signature.fabric.rails if rail.resource == pool.need.resource) or 1
-    one_pod_per_nic = nics * max(1, signature.fabric.devices_per_rail) * resources.UNIT  # one pod on every NIC
+    one_pod_per_nic = signature.count_devices_of_nics(pool.need)
     is_requested = signature.requests.get(pool.need.resource, 0) > 0
     others = max(0, pool.allocatable - pool.free - (peer_usage if is_requested else 0))
     gang = peer_usage + further_pods * pool.need.amount

@@ -92,9 +92,9 @@ class NodeIndex:
             self._remove_node(name)
             return
         leaf = self._domain_index.leaf_by_node[name]
-        new = self.get_class(self.facts.build(node, self.facts.compute_free(name)))
+        new = self.get_class(self.facts.build(node))
         old = self.class_of_node.get(name)
-        if old is None or self.leaf_by_node[name] != leaf:
+        if old is not None and self.leaf_by_node[name] != leaf:
             self._remove_node(name)
             old = None
         if old is not new:

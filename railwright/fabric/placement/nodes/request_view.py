@@ -75,7 +75,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     if isinstance(assumed, assumed_pods.InferredPods):
         changed_nodes |= {pod.node for pod in assumed.inferred}
 
-    def build_facts(name: str, free: resources.Amounts) -> node_evaluation.NodeFacts:
+    def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
         peers = peer_requests.get(name, ())
         return index.facts.build(cluster.nodes[name], free, peers, absent=absent, assumed=assumed)
 
@@ -95,8 +95,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
             overrides[name] = offered_class
     for name in changed_nodes - overrides.keys():
         if name in cluster.nodes:
-            free = index.facts.compute_free(name, absent=absent, assumed=assumed)
-            overrides[name] = index.get_class(build_facts(name, free))
+            overrides[name] = index.get_class(build_facts(name))
     others = {name: requests for name, requests in peer_requests.items() if name not in overrides}
     return overrides | _find_peer_overrides(index, others)
 
@@ -104,11 +103,14 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
 def _list_peer_requests(
     index: node_index.NodeIndex, placed: Sequence[placed_peers.PlacedPeer]
 ) -> Mapping[str, list[resources.Amounts]]:
-    """Return the requests of the peers on each node that has a free slot: a full node needs no override."""
+    """Return the requests of the peers on each node that needs an override for them.
+
+    A node without a free slot needs one only if its free devices do not show what the peers use.
+    """
     peer_requests: dict[str, list[resources.Amounts]] = {}
     for peer in placed:
         node_class = index.class_of_node.get(peer.node)
-        if node_class is not None and node_class.capacity.slot_numa_factors:
+        if node_class is not None and (node_class.capacity.slot_numa_factors or index.facts.needs_peer_usage):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
 

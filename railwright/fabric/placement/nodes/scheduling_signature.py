@@ -34,6 +34,11 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
     ]  # requested devices by container; () if the policy ignores NUMA nodes
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
 
+    def count_devices_of_nics(self, need: intent.Need) -> int:
+        """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
+        nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
+        return nics * max(1, self.fabric.devices_per_rail) * resources.UNIT
+
     @property
     def links(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""

@@ -7,7 +7,7 @@ the pod watch provide everything again.
 """
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -36,7 +36,7 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
     gang: membership.GangKey
     rank: membership.Rank
     node: str
-    requests: resources.Amounts
+    requests: resources.FrozenAmounts
     state: State
     since: float  # seconds on the caller's monotonic clock
 
@@ -47,7 +47,7 @@ class Assumptions(Protocol):
     def get(self, uid: str) -> AssumedPod | None:
         """Return an assumed pod, or None."""
 
-    def list_on_node(self, node: str) -> Iterable[AssumedPod]:
+    def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the assumed pods on a node."""
 
     def list_of_gang(self, gang: membership.GangKey) -> Iterable[AssumedPod]:
@@ -125,7 +125,7 @@ class AssumedPods:
         held = self._entries.get(uid)
         return held[1] if held else None
 
-    def list_on_node(self, node: str) -> Iterable[AssumedPod]:
+    def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the entries on a node."""
         return self._by_node.get(node, {}).values()
 
@@ -186,7 +186,7 @@ class InferredPods:
         """Return an assumed pod, or None."""
         return self._assumed.get(uid) or next((pod for pod in self.inferred if pod.uid == uid), None)
 
-    def list_on_node(self, node: str) -> Iterable[AssumedPod]:
+    def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the assumed pods on a node."""
         return [*self._assumed.list_on_node(node), *(pod for pod in self.inferred if pod.node == node)]
 

@@ -36,7 +36,7 @@ def list_placed(
     }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
-            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, resources.freeze(pod.requests)))
+            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
