@@ -284,7 +284,7 @@ async def test_nothing_is_drawn_while_nobody_looks():
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
-    state, book = placing.fleet_of(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
+    state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
     running = asyncio.create_task(source.run())

@@ -71,25 +71,27 @@ def pod(name: str, *, group: str = "", gpus: int = 8, on: str = "", label: str |
     return msgspec.convert(tree, views.Pod)
 
 
-def fleet_of(nodes, pods=(), least: Mapping[str, int] | None = None) -> cluster_state.ClusterState:
+def build_cluster(nodes, pods=(), least: Mapping[str, int] | None = None) -> cluster_state.ClusterState:
     state = cluster_state.ClusterState()
     state.replace_nodes(nodes)
     state.replace_pods(list(pods))
     for key, least_members in (least or {}).items():
-        state.upsert_pod_group(sized(*key.split("/"), least_members))
+        state.upsert_pod_group(build_pod_group(*key.split("/"), least_members))
     return state
 
 
-def sized(namespace: str, name: str, least_members: int) -> views.PodGroup:
+def build_pod_group(namespace: str, name: str, least_members: int) -> views.PodGroup:
     tree = {"metadata": {"namespace": namespace, "name": name}, "spec": {"minMember": least_members}}
     return msgspec.convert(tree, views.PodGroup)
 
 
-def book() -> assumed_pods.AssumedPods:
+def create_assumed_pods() -> assumed_pods.AssumedPods:
     return assumed_pods.AssumedPods(assume_seconds=30)
 
 
-def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: float = 0.0) -> assumed_pods.AssumedPod:
+def build_assumed_pod(
+    of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: float = 0.0
+) -> assumed_pods.AssumedPod:
     return assumed_pods.AssumedPod(
         uid=of.metadata.uid,
         key=f"train/{of.metadata.name}",
@@ -102,7 +104,7 @@ def entry(of: views.Pod, on: str, *, state=assumed_pods.State.ALLOCATED, since: 
     )
 
 
-def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
+def build_request(of: views.Pod, candidates, given: model.Policy | None = None) -> scheduling_request.SchedulingRequest:
     given = given or policy()
     requests = resources.compute_requests(of.spec)
     name, chosen = intent.find_fabric(of, given.document)
@@ -126,7 +128,7 @@ def asked(of: views.Pod, candidates, given: model.Policy | None = None) -> sched
     )
 
 
-class Remembering(engine.PlacementEngine):
+class RememberingEngine(engine.PlacementEngine):
     """The engine with the memory of its last decision, as the extender calls it."""
 
     memory = gang_memory.EMPTY
@@ -135,3 +137,12 @@ class Remembering(engine.PlacementEngine):
         decision = super().score(request, self.memory)
         self.memory = decision.memory
         return decision
+
+
+def score_once(
+    request: scheduling_request.SchedulingRequest,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.AssumedPods | None = None,
+) -> engine.Decision:
+    """Score every candidate node with empty caches and without memory; without `assumed`, no pod is assumed."""
+    return engine.PlacementEngine(cluster, create_assumed_pods() if assumed is None else assumed).score(request)

@@ -6,7 +6,15 @@ The decisions are the project's own; what is feasible is counted here, as a sche
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from placing import Remembering, asked, book, entry, fleet_of, policy, sized
+from placing import (
+    RememberingEngine,
+    build_assumed_pod,
+    build_cluster,
+    build_pod_group,
+    build_request,
+    create_assumed_pods,
+    policy,
+)
 
 from railwright.fabric import resources, views
 from railwright.fabric.placement import engine
@@ -24,15 +32,15 @@ class Loop:
     def __init__(
         self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None, *, announces: bool = True
     ) -> None:
-        self.state = fleet_of(nodes, pods)
-        self.ledger = book()
+        self.state = build_cluster(nodes, pods)
+        self.ledger = create_assumed_pods()
         self.policy = given or policy()
         self.announces = announces
-        self.desk = Remembering(self.state, self.ledger)
+        self.desk = RememberingEngine(self.state, self.ledger)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """The pods of a gang and its PodGroup appear."""
-        self.state.upsert_pod_group(sized("train", group, len(pods)))
+        self.state.upsert_pod_group(build_pod_group("train", group, len(pods)))
         for pod in pods:
             self.state.upsert_pod(pod)
 
@@ -43,7 +51,7 @@ class Loop:
 
     def asks(self, pod: views.Pod) -> engine.Decision:
         """One prioritize, after which the pod may wait."""
-        return self.desk.score(asked(pod, self.feasible(pod), self.policy))
+        return self.desk.score(build_request(pod, self.feasible(pod), self.policy))
 
     def place(self, pods: Pods) -> list[str]:
         """The node of each pod, in the order given."""
@@ -52,7 +60,7 @@ class Loop:
             scores = self.asks(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
             if self.announces:
-                self.ledger.assume(entry(pod, best))
+                self.ledger.assume(build_assumed_pod(pod, best))
             else:
                 spec = msgspec.structs.replace(pod.spec, node_name=best)
                 self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))

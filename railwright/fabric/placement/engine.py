@@ -10,24 +10,13 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer, node_rows
-from railwright.fabric.placement.gangs import (
-    gang_capacity,
-    gang_memory,
-    gang_status,
-    peer_summary,
-    plan_cache,
-    planner,
-    rank_order,
-    single_pods,
-    soft_reservations,
-)
+from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, gang_status, planner
 from railwright.fabric.placement.nodes import (
     node_classes,
     node_index,
@@ -43,14 +32,6 @@ from railwright.fabric.reasons import reason
 MAX_ROWS = 50  # feasible nodes stored for explanations, and as many infeasible ones
 
 
-class _Planned(NamedTuple):
-    """A gang's plan, its summary for scoring, and the memory after it."""
-
-    plan: planner.Plan
-    summary: locality.GangSummary
-    memory: gang_memory.PlacementMemory
-
-
 class Decision:
     """The scores of all candidate nodes of one pod. Explanations are formatted on demand."""
 
@@ -59,7 +40,7 @@ class Decision:
         view: request_view.RequestView,
         planning_view: request_view.RequestView,
         list_holders: node_rows.ListHolders,
-        planned: _Planned,
+        planned: gang_planning.PlannedGang,
         gang_size: int,
     ) -> None:
         # node -> 0..100; 0 for infeasible nodes and for nodes that the cache does not contain
@@ -151,7 +132,7 @@ class PlacementEngine:
         self._cluster = cluster
         self._assumed = assumed
         self._indexes = node_index.NodeIndexes(cluster, assumed)
-        self._plans = plan_cache.PlanCache(cluster, assumed)
+        self._planner = gang_planning.GangPlanner(cluster, assumed)
 
     def prewarm(self, document: model.FabricPolicy) -> None:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
@@ -176,7 +157,7 @@ class PlacementEngine:
         planning_view = view
         if gang.planning_request != request.requests:
             planning_view = self._build_view(request, gang.planning_request, gang, assumed)
-        planned = self._plan(gang, planning_view, memory, assumed)
+        planned = self._planner.plan(gang, planning_view, memory, assumed)
         return Decision(view, planning_view, self._build_lister(request, assumed), planned, gang.size)
 
     def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
@@ -248,74 +229,3 @@ class PlacementEngine:
             return tuple(pod for pod in pods if pod.uid != request.uid)
 
         return list_holders
-
-    def _plan(
-        self,
-        gang: gang_status.GangStatus,
-        view: request_view.RequestView,
-        memory: gang_memory.PlacementMemory,
-        assumed: assumed_pods.Assumptions,
-    ) -> _Planned:
-        """Plan the unplaced pods of the gang."""
-        request, index = view.request, view.index
-        summary = locality.GangSummary(
-            target_leaf=None,
-            planned_leaves=(),
-            slots_by_leaf={},
-            peers_by_leaf=Counter(view.get_leaf(peer.node) for peer in gang.placed),
-            remaining=gang.unplaced,
-            remaining_slots=gang.remaining_slots,
-            is_planned=gang.planning_request == request.requests,
-        )
-        if not request.domains:
-            return _Planned(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
-        preferred = single_pods.choose_nodes(view) if index.signature.is_single_pod else None
-        capacity = gang_capacity.build(view) if preferred is None else preferred.capacity
-        is_cacheable = len(request.nodes) >= gang_capacity.MAX_FULL_OFFER and preferred is None
-        inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
-        plan_input = plan_cache.PlanInput(request.gang, gang, index, capacity, inferred)
-        bandwidth = memory.get(request.gang).get_bandwidth_of_placed(gang)
-        plan = self._plans.find(plan_input, bandwidth) if is_cacheable else None
-        if plan is None:
-            memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
-            reserved = soft_reservations.sum_reserved_by_others(request.gang, memory, self._cluster, assumed)
-            peers = peer_summary.summarize_peers(gang, view, bandwidth)
-            plan = planner.solve(gang.remaining_slots, capacity, peers)
-            plan = soft_reservations.avoid_reserved(plan, reserved, gang.remaining_slots, capacity, peers)
-            if is_cacheable:
-                self._plans.store(plan_input, plan)
-        slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
-        memory = memory.record_plan(
-            request.gang, gang, plan, soft_reservations.reserve(gang.remaining_slots, plan, slots_per_node)
-        )
-        if preferred is not None:
-            plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
-            summary = msgspec.structs.replace(summary, fills_used_nodes=preferred.are_partly_used)
-        slot_rank = gang.find_slot(request.rank)
-        target_leaf = rank_order.find_target_leaf(slot_rank, gang, plan.leaves, plan.slots_by_leaf, index.leaf_by_node)
-        if target_leaf is not None and index.nodes_by_leaf[target_leaf].keys().isdisjoint(request.nodes):
-            # the scheduler offered a sample without this rank's target leaf: plan on the offered leaves only
-            offered = view.list_offered_leaves()
-            nodes = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in offered}
-            offered_capacity = msgspec.structs.replace(capacity, nodes=nodes)
-            plan = planner.solve(gang.remaining_slots, offered_capacity, peer_summary.summarize_peers(gang, view))
-            target_leaf = next(iter(plan.leaves), None)
-        summary = msgspec.structs.replace(
-            summary,
-            target_leaf=target_leaf,
-            planned_leaves=plan.leaves,
-            slots_by_leaf=plan.slots_by_leaf,
-            max_fill_priority=locality.NO_FILL_LIMIT
-            if target_leaf is None
-            else gang_capacity.find_min_fill_priority(capacity, target_leaf, plan),
-        )
-        return _Planned(plan, summary, memory)
-
-
-def score_once(
-    request: scheduling_request.SchedulingRequest,
-    cluster: cluster_state.ClusterState,
-    assumed: assumed_pods.AssumedPods,
-) -> Decision:
-    """Score every candidate node with empty caches and without memory."""
-    return PlacementEngine(cluster, assumed).score(request)

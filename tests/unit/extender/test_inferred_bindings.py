@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from placing import LEAF, node, pod, policy, sized
+from placing import LEAF, build_pod_group, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric import views
@@ -21,7 +21,7 @@ class Asked:
         self.now = 100.0
         for index, name in enumerate(NODES):
             self.state.cluster.upsert_node(node(name, f"leaf-{index // 2}"))
-        self.state.cluster.upsert_pod_group(sized("train", "g", SIZE))
+        self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
         given = policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
 

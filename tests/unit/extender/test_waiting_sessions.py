@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import LEAF, RAILS, RESOURCES, node, pod, policy, sized
+from placing import LEAF, RAILS, RESOURCES, build_pod_group, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric.policy import model
@@ -38,7 +38,7 @@ class Volcano:
         for name in self.names:
             self.state.cluster.upsert_node(node(name, name[0]))
             self.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-        self.state.cluster.upsert_pod_group(sized("train", "gang", size))
+        self.state.cluster.upsert_pod_group(build_pod_group("train", "gang", size))
         for rank in range(size):
             self.state.cluster.upsert_pod(pod(f"job-worker-{rank}", group="gang"))
         self.verbs = schedulers.Schedulers(self.state, lambda: given_, clock=lambda: self.now, observe=lambda *_: None)

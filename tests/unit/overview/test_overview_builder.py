@@ -20,7 +20,7 @@ POLICY = placing.policy(required=True, oversubscription=[8])
 
 class Cluster:
     def __init__(self, nodes, pods=(), least=None, policy=POLICY) -> None:
-        self.state = placing.fleet_of(nodes, pods, least)
+        self.state = placing.build_cluster(nodes, pods, least)
         self.assumed = assumed_pods.AssumedPods(assume_seconds=30)
         self.known = opted_in_pods.OptedInPods()
         self.known.replace(list(pods))

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import entry, pod
+from placing import build_assumed_pod, pod
 
 from railwright.fabric.placement.state import assumed_pods
 
@@ -27,7 +27,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
     for event in events:
         match event:
             case ("assume", name, node, state):
-                book.assume(entry(pod(name, group="g"), node, state=state))
+                book.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
                 expected[name] = (node, state)
             case ("forget" | "confirm" as verb, name):
                 assert getattr(book, verb)(f"uid-{name}") == (name in expected)
@@ -44,7 +44,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
 def test_an_event_twice_is_an_event_once():
     book = assumed_pods.AssumedPods(assume_seconds=30)
     for _ in range(2):
-        book.assume(entry(pod("a"), "n1"))
+        book.assume(build_assumed_pod(pod("a"), "n1"))
     assert [each.node for each in book.list_on_node("n1")] == ["n1"]
     assert book.forget("uid-a")
     assert not book.forget("uid-a")
@@ -53,9 +53,9 @@ def test_an_event_twice_is_an_event_once():
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
     book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(entry(pod("a"), "n1", state=PIPELINED), "east")
-    book.assume(entry(pod("b"), "n1", state=PIPELINED), "west")
-    book.assume(entry(pod("c"), "n1"), "east")
+    book.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
+    book.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
+    book.assume(build_assumed_pod(pod("c"), "n1"), "east")
     book.end_session("east", now=5.0)
     assert {each.uid: each.state for each in book} == {
         "uid-b": PIPELINED,
@@ -65,7 +65,7 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
 
 def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
     book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(entry(pod("a"), "n1", since=100.0))
+    book.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
     assert book.expire(130.0) == ()
     assert [each.uid for each in book.expire(130.1)] == ["uid-a"]
     assert len(book) == 0
@@ -73,7 +73,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
 
 def test_closing_a_session_again_does_not_prolong_what_it_left():
     book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(entry(pod("a"), "n1", since=0.0))
+    book.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
     book.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     book.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
     assert [each.uid for each in book.expire(31.5)] == ["uid-a"]

@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import GPU, fleet_of, node, pod
+from placing import GPU, build_cluster, node, pod
 
 from railwright.fabric.workloads import membership
 
@@ -18,7 +18,7 @@ PODS = st.builds(
 
 @given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
 def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
-    state, last = fleet_of([node("n1"), node("n2")]), {}
+    state, last = build_cluster([node("n1"), node("n2")]), {}
     for verb, each in events:
         if verb == "upsert":
             state.upsert_pod(each)
@@ -36,7 +36,7 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
 
 
 def test_a_full_list_forgets_what_it_does_not_hold():
-    state = fleet_of([node("n1"), node("n2")], [pod("a", on="n1"), pod("b", on="n2")])
+    state = build_cluster([node("n1"), node("n2")], [pod("a", on="n1"), pod("b", on="n2")])
     state.replace_pods([pod("b", on="n2")])
     state.replace_nodes([node("n2")])
     assert set(state.nodes) == {"n2"}
@@ -45,7 +45,7 @@ def test_a_full_list_forgets_what_it_does_not_hold():
 
 
 def test_a_terminating_pod_still_holds_its_devices():
-    state = fleet_of([node("n1")])
+    state = build_cluster([node("n1")])
     held = pod("a", on="n1")
     state.upsert_pod(held)
     state.upsert_pod(held)
@@ -53,7 +53,7 @@ def test_a_terminating_pod_still_holds_its_devices():
 
 
 def test_a_heartbeat_touches_no_node():
-    state = fleet_of([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
+    state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
     seen = state.change_log.position
     state.upsert_node(node("n", "a"))
     state.upsert_pod(pod("bound", group="g", on="n"))
@@ -65,7 +65,7 @@ def test_a_heartbeat_touches_no_node():
 
 
 def test_a_pod_that_begins_to_terminate_is_no_mate_any_more_though_all_else_is_the_same():
-    state = fleet_of([node("n", "a")], [pod("p", group="g", on="n")])
+    state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
     leaving = pod("p", group="g", on="n")
     leaving = msgspec.structs.replace(
         leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")

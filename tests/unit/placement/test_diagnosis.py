@@ -2,7 +2,18 @@
 
 import msgspec
 import pytest
-from placing import RAILS, RESOURCES, asked, book, entry, fleet_of, leaves, node, pod, policy
+from placing import (
+    RAILS,
+    RESOURCES,
+    build_assumed_pod,
+    build_cluster,
+    build_request,
+    create_assumed_pods,
+    leaves,
+    node,
+    pod,
+    policy,
+)
 from wording import texts
 
 from railwright.fabric.placement import bandwidth, engine
@@ -12,8 +23,8 @@ from railwright.fabric.policy import model
 
 
 def told(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
-    state, accounts = fleet_of(nodes, pods, {"train/gang": size}), book_ or book()
-    question = asked(
+    state, accounts = build_cluster(nodes, pods, {"train/gang": size}), book_ or create_assumed_pods()
+    question = build_request(
         pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
     )
     decision = engine.PlacementEngine(state, accounts).score(question)
@@ -49,11 +60,11 @@ def test_numa_splits_are_named():
     document = msgspec.convert(msgspec.to_builtins(given.document) | {"nodeShapes": [shape]}, model.FabricPolicy)
     nodes = [node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
     busy = [pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
-    state = fleet_of(nodes, busy, {"train/gang": 4})
-    question = asked(
+    state = build_cluster(nodes, busy, {"train/gang": 4})
+    question = build_request(
         pod("job-worker-0", group="gang", gpus=4), list(state.nodes), msgspec.structs.replace(given, document=document)
     )
-    decision = engine.PlacementEngine(state, book()).score(question)
+    decision = engine.PlacementEngine(state, create_assumed_pods()).score(question)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert texts(decision.diagnose().why) == (
         "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
@@ -79,9 +90,9 @@ def test_fewer_leaves_whose_uplinks_are_too_weak():
 def test_rails_a_gang_has_to_do_without():
     taken = [pod(f"busy-{i}", gpus=0, on=f"a-{i:02}", rails=0, annotations={}) for i in range(4)]
     nodes = [node(f"a-{i}", "a", spine="s-a", rails_each=dict.fromkeys(RESOURCES[:3], 1)) for i in range(4)]
-    state = fleet_of(nodes, taken, {"train/gang": 4})
+    state = build_cluster(nodes, taken, {"train/gang": 4})
     task = pod("job-worker-0", group="gang", rails=0)
-    decision = engine.PlacementEngine(state, book()).score(asked(task, list(state.nodes)))
+    decision = engine.PlacementEngine(state, create_assumed_pods()).score(build_request(task, list(state.nodes)))
     assert decision.plan.bandwidth == pytest.approx(0.75)
     why = texts(decision.diagnose().why)
     assert (
@@ -120,17 +131,19 @@ def test_nodes_without_a_label_are_said_to_need_one():
 
 
 def test_mates_already_placed_are_a_reason():
-    book_ = book()
-    book_.assume(entry(pod("job-worker-0", group="gang"), "c-00"))
+    book_ = create_assumed_pods()
+    book_.assume(build_assumed_pod(pod("job-worker-0", group="gang"), "c-00"))
     decision, why = told(leaves(a=4, c=2), 5, book_=book_, rank=1)
     assert {leaf[0] for leaf in decision.plan.leaves} == {"a", "c"}
     assert "other pods of the gang are placed on c in s-c (1): these are filled first" in why[0]
 
 
 def sample(nodes, held, leaves_offered):
-    state = fleet_of(nodes, held, {"train/gang": 8})
+    state = build_cluster(nodes, held, {"train/gang": 8})
     offered = [name for name in state.nodes if name[0] in leaves_offered]
-    return engine.PlacementEngine(state, book()).score(asked(pod("job-worker-0", group="gang"), offered))
+    return engine.PlacementEngine(state, create_assumed_pods()).score(
+        build_request(pod("job-worker-0", group="gang"), offered)
+    )
 
 
 def test_a_sample_without_the_better_leaf_is_said():

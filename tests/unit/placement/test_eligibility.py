@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from placing import fleet_of, node
+from placing import build_cluster, node
 
 from railwright.fabric import views
 from railwright.fabric.placement.nodes import eligibility
@@ -11,7 +11,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
 
 def eligible(spec: dict, **node_fields) -> bool:
-    state = fleet_of([node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
+    state = build_cluster([node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
     return eligibility.is_eligible(state.nodes["n"], msgspec.convert(spec, views.PodSpec))
 
 
@@ -65,5 +65,5 @@ def test_a_cordoned_node_is_no_room():
 
 def test_a_node_that_is_not_ready_is_no_room():
     tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-    state = fleet_of([msgspec.convert(tree, views.Node)])
+    state = build_cluster([msgspec.convert(tree, views.Node)])
     assert not eligibility.is_eligible(state.nodes["n"], views.PodSpec())

@@ -1,6 +1,6 @@
 """What a decision remembers of a gang is a value: it goes in, it comes out, and the engine keeps none of it."""
 
-from placing import asked, book, entry, fleet_of, leaves, node, pod, policy
+from placing import build_assumed_pod, build_cluster, build_request, create_assumed_pods, leaves, node, pod, policy
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
@@ -11,7 +11,7 @@ POLICY = policy(oversubscription=[1.0, 1.0])
 
 def interleaved():
     """Two gangs of four, each of which fits on either leaf."""
-    state = fleet_of(leaves(a=4, b=5), least={"train/one": 4, "train/two": 4})
+    state = build_cluster(leaves(a=4, b=5), least={"train/one": 4, "train/two": 4})
     for name in ("one", "two"):
         for rank in range(4):
             state.upsert_pod(pod(f"{name}-{rank}", group=name))
@@ -20,48 +20,51 @@ def interleaved():
 
 def test_a_gang_keeps_off_the_leaf_that_the_memory_reserves_for_another():
     state = interleaved()
-    placement = engine.PlacementEngine(state, book())
-    first = placement.score(asked(pod("one-0", group="one"), list(state.nodes), POLICY))
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
     assert first.plan.leaves == (("a", "s-a"),)
-    second = asked(pod("two-0", group="two"), list(state.nodes), POLICY)
+    second = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
     assert placement.score(second, first.memory).plan.leaves == (("b", "s-b"),)
     assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers no reservation"
 
 
 def test_the_same_memory_gives_the_same_decision():
     state = interleaved()
-    placement = engine.PlacementEngine(state, book())
-    memory = placement.score(asked(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
-    request = asked(pod("two-0", group="two"), list(state.nodes), POLICY)
-    one, other = placement.score(request, memory), engine.PlacementEngine(state, book()).score(request, memory)
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
+    request = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
+    one, other = (
+        placement.score(request, memory),
+        engine.PlacementEngine(state, create_assumed_pods()).score(request, memory),
+    )
     assert (one.scores, one.plan, one.memory) == (other.scores, other.plan, other.memory)
-    assert memory == placement.score(asked(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
+    assert memory == placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
 
 
 def test_a_rolled_back_gang_reserves_nothing():
     state = interleaved()
-    placement = engine.PlacementEngine(state, book())
-    first = placement.score(asked(pod("one-0", group="one"), list(state.nodes), POLICY))
-    second = asked(pod("two-0", group="two"), list(state.nodes), POLICY)
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
+    second = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
     assert placement.score(second, first.memory.drop_reservations(["train/one"])).plan.leaves == (("a", "s-a"),)
 
 
 def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
     state = interleaved()
-    placement = engine.PlacementEngine(state, book())
-    memory = placement.score(asked(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
+    placement = engine.PlacementEngine(state, create_assumed_pods())
+    memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
     for rank in range(4):
         state.remove_pod(f"uid-one-{rank}")
-    decision = placement.score(asked(pod("two-0", group="two"), list(state.nodes), POLICY), memory)
+    decision = placement.score(build_request(pod("two-0", group="two"), list(state.nodes), POLICY), memory)
     assert decision.plan.leaves == (("a", "s-a"),)
     assert not decision.memory.get("train/one").reserved
 
 
 def test_the_memory_of_gangs_is_bounded():
-    state = fleet_of(leaves(a=2))
-    placement, memory = engine.PlacementEngine(state, book()), gang_memory.EMPTY
+    state = build_cluster(leaves(a=2))
+    placement, memory = engine.PlacementEngine(state, create_assumed_pods()), gang_memory.EMPTY
     for number in range(70):
-        request = asked(pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
+        request = build_request(pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
         memory = placement.score(request, memory).memory
     assert len(memory.gangs) == 64
     assert "train/g69" in memory.gangs
@@ -69,15 +72,15 @@ def test_the_memory_of_gangs_is_bounded():
 
 
 def test_an_inferred_pod_counts_for_one_request_and_changes_no_assumed_pod():
-    state = fleet_of(leaves(a=2), least={"train/g": 2})
+    state = build_cluster(leaves(a=2), least={"train/g": 2})
     peer = pod("w-0", group="g")
     state.upsert_pod(peer)
-    assumed = book()
+    assumed = create_assumed_pods()
     placement = engine.PlacementEngine(state, assumed)
-    request = asked(pod("w-1", group="g"), list(state.nodes), POLICY)
+    request = build_request(pod("w-1", group="g"), list(state.nodes), POLICY)
     before = placement.score(request)
     position = assumed.change_log.position
-    inferred = entry(peer, "a-00", state=assumed_pods.State.UNCONFIRMED)
+    inferred = build_assumed_pod(peer, "a-00", state=assumed_pods.State.UNCONFIRMED)
     with_peer = placement.score(request, inferred=[inferred])
     assert (before.gang.remaining, with_peer.gang.remaining) == (2, 1)
     assert with_peer.scores["a-00"] < with_peer.scores["a-01"], "the peer has its devices"
@@ -89,12 +92,12 @@ def test_a_plan_made_with_an_inferred_pod_is_not_reused_without_it():
     """The full offer of 100 nodes makes plans cacheable."""
     nodes = [*leaves(a=2, b=3), *(node(f"z-{i}", "z0", "s-z") for i in range(100))]
     busy = [pod(f"z-{i}", on=f"z-{i}") for i in range(100)]
-    state, assumed = fleet_of(nodes, busy, {"train/g": 2, "train/other": 1}), book()
+    state, assumed = build_cluster(nodes, busy, {"train/g": 2, "train/other": 1}), create_assumed_pods()
     state.upsert_pod(pod("w-0", group="g"))
     other = pod("other", group="other")
     state.upsert_pod(other)
     placement = engine.PlacementEngine(state, assumed)
-    request = asked(pod("w-1", group="g"), list(state.nodes), POLICY)
-    inferred = entry(other, "a-00", state=assumed_pods.State.UNCONFIRMED)
+    request = build_request(pod("w-1", group="g"), list(state.nodes), POLICY)
+    inferred = build_assumed_pod(other, "a-00", state=assumed_pods.State.UNCONFIRMED)
     assert placement.score(request, inferred=[inferred]).plan.leaves == (("b", "s-b"),)
     assert placement.score(request).plan.leaves == (("a", "s-a"),), "leaf a is the tightest again"

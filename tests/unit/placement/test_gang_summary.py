@@ -3,16 +3,25 @@
 import json
 
 import msgspec
-from placing import Remembering, asked, book, fleet_of, leaves, node, pod, policy
+from placing import (
+    RememberingEngine,
+    build_cluster,
+    build_request,
+    create_assumed_pods,
+    leaves,
+    node,
+    pod,
+    policy,
+    score_once,
+)
 
 from railwright.fabric import names, views
-from railwright.fabric.placement import engine
 
 LAUNCHED = {names.INJECTION: json.dumps({"fabric": "roce", "role": "launcher", "containers": [], "rails": []})}
 
 
 def best_leaves(question, state, accounts=None):
-    verdicts = engine.score_once(question, state, accounts or book()).explanations.values()
+    verdicts = score_once(question, state, accounts).explanations.values()
     top = max(verdict.score for verdict in verdicts)
     return {verdict.node.split("-")[0] for verdict in verdicts if verdict.score == top}
 
@@ -29,71 +38,71 @@ def launcher() -> views.Pod:
 
 
 def test_kube_scheduler_keeps_its_leaf_while_bindings_are_still_unseen():
-    state = fleet_of(leaves(a=8, b=8), least={"train/gang": 8})
+    state = build_cluster(leaves(a=8, b=8), least={"train/gang": 8})
     offered = list(state.nodes)
     for rank in range(8):  # each mate takes a node of leaf a, and the watch has shown none of them yet
-        assert best_leaves(asked(pod(f"job-{rank}", group="gang"), offered), state) == {"a"}
+        assert best_leaves(build_request(pod(f"job-{rank}", group="gang"), offered), state) == {"a"}
         offered.remove(f"a-{rank:02}")
 
 
 def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
-    state = fleet_of(leaves(a=5, b=4), least={"train/gang": 8})
+    state = build_cluster(leaves(a=5, b=4), least={"train/gang": 8})
     landed = []
     offered = list(state.nodes)
     for rank in range(8):
-        verdicts = engine.score_once(asked(pod(f"job-{rank}", group="gang"), offered), state, book()).explanations
+        verdicts = score_once(build_request(pod(f"job-{rank}", group="gang"), offered), state).explanations
         landed.append(max(verdicts.values(), key=lambda each: (each.score, each.node)).node)
         offered.remove(landed[-1])
     assert [name[0] for name in landed] == list("aaaaabbb")
 
 
 def test_a_leaf_that_kube_scheduler_offers_nothing_of_is_no_room():
-    state = fleet_of(leaves(a=8, b=9), least={"train/gang": 8})
+    state = build_cluster(leaves(a=8, b=9), least={"train/gang": 8})
     offered = [name for name in state.nodes if name.startswith("b")]
-    assert best_leaves(asked(pod("job-0", group="gang"), offered), state) == {"b"}
+    assert best_leaves(build_request(pod("job-0", group="gang"), offered), state) == {"b"}
 
 
 def test_pods_on_their_way_out_are_no_mates_of_the_gang_that_replaces_them():
     old = [leaving(pod(f"old-{i}", group="gang", on=f"a-{i:02}")) for i in range(8)]
-    state = fleet_of(leaves(a=8, b=8, c=1), old, {"train/gang": 8})
-    question = asked(pod("new-0", group="gang"), [name for name in state.nodes if not name.startswith("a")])
-    decision = engine.score_once(question, state, book())
+    state = build_cluster(leaves(a=8, b=8, c=1), old, {"train/gang": 8})
+    question = build_request(pod("new-0", group="gang"), [name for name in state.nodes if not name.startswith("a")])
+    decision = score_once(question, state)
     assert decision.gang.remaining == decision.gang_size == 8
     assert best_leaves(question, state) == {"b"}
 
 
 def test_a_pod_on_its_way_out_holds_its_devices_to_the_end():
-    state = fleet_of(leaves(a=1), [leaving(pod("old", on="a-00"))])
-    verdict = engine.score_once(asked(pod("new"), ["a-00"], policy(required=True)), state, book()).explanations["a-00"]
+    state = build_cluster(leaves(a=1), [leaving(pod("old", on="a-00"))])
+    verdict = score_once(build_request(pod("new"), ["a-00"], policy(required=True)), state).explanations["a-00"]
     assert verdict.refusal
     assert not verdict.is_unresolvable
 
 
 def test_a_launcher_goes_where_its_workers_will_fit():
     workers = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
-    state = fleet_of(leaves(a=8, c=1), [*workers, launcher()], {"train/gang": 9})
-    assert best_leaves(asked(launcher(), list(state.nodes)), state) == {"a"}
+    state = build_cluster(leaves(a=8, c=1), [*workers, launcher()], {"train/gang": 9})
+    assert best_leaves(build_request(launcher(), list(state.nodes)), state) == {"a"}
 
 
 def test_a_launcher_still_to_place_takes_no_worker_room():
     workers = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
-    state = fleet_of(leaves(a=8, b=10), [*workers, launcher()], {"train/gang": 9})
-    assert best_leaves(asked(workers[0], list(state.nodes)), state) == {"a"}
+    state = build_cluster(leaves(a=8, b=10), [*workers, launcher()], {"train/gang": 9})
+    assert best_leaves(build_request(workers[0], list(state.nodes)), state) == {"a"}
 
 
 def test_a_record_without_rails_wants_none():
     bare = node("cpu", "a", rails_each=0)
-    verdict = engine.score_once(
-        asked(launcher(), ["cpu"], policy(required=True)), fleet_of([bare]), book()
-    ).explanations["cpu"]
+    verdict = score_once(build_request(launcher(), ["cpu"], policy(required=True)), build_cluster([bare])).explanations[
+        "cpu"
+    ]
     assert not verdict.refusal
     assert verdict.rails == ()
 
 
 def test_without_domains_the_other_terms_have_the_whole_range():
     nodes = [node("bare", rails_each=0), node("full")]
-    verdicts = engine.score_once(
-        asked(pod("p"), ["bare", "full"], policy(domains=[])), fleet_of(nodes), book()
+    verdicts = score_once(
+        build_request(pod("p"), ["bare", "full"], policy(domains=[])), build_cluster(nodes)
     ).explanations
     assert verdicts["full"].score == 100
     assert "locality" not in verdicts["full"].terms
@@ -101,18 +110,18 @@ def test_without_domains_the_other_terms_have_the_whole_range():
 
 def test_a_gang_without_any_device_is_planned_whole():
     gang = [pod(f"job-{i}", group="gang", gpus=0, rails=0) for i in range(8)]
-    state = fleet_of(leaves(a=2), gang)
-    assert engine.score_once(asked(gang[0], list(state.nodes)), state, book()).gang.remaining == 8
+    state = build_cluster(leaves(a=2), gang)
+    assert score_once(build_request(gang[0], list(state.nodes)), state).gang.remaining == 8
 
 
 def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
     """kube-scheduler pops their pods in turn and shows no binding before it is made."""
     gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(8)] for name in ("one", "two")}
-    state = fleet_of(leaves(a=8, b=8, c=8), [*gangs["one"], *gangs["two"]], {"train/one": 8, "train/two": 8})
-    desk, offered, landed = Remembering(state, book()), list(state.nodes), {"one": [], "two": []}
+    state = build_cluster(leaves(a=8, b=8, c=8), [*gangs["one"], *gangs["two"]], {"train/one": 8, "train/two": 8})
+    desk, offered, landed = RememberingEngine(state, create_assumed_pods()), list(state.nodes), {"one": [], "two": []}
     for rank in range(8):
         for name, pods in gangs.items():
-            scores = desk.score(asked(pods[rank], offered)).scores
+            scores = desk.score(build_request(pods[rank], offered)).scores
             best = max(scores, key=lambda node: (scores[node], node))
             offered.remove(best)
             landed[name].append(best)
@@ -124,7 +133,7 @@ def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
 
 def test_a_claim_gives_way_where_there_is_no_other_leaf():
     mates = [pod(f"one-{rank}", group="one") for rank in range(4)]
-    state = fleet_of(leaves(a=6), [*mates, pod("two-0", group="two")], {"train/one": 4, "train/two": 4})
-    desk = Remembering(state, book())
-    desk.score(asked(mates[0], list(state.nodes)))
-    assert desk.score(asked(pod("two-0", group="two"), list(state.nodes))).plan.is_complete
+    state = build_cluster(leaves(a=6), [*mates, pod("two-0", group="two")], {"train/one": 4, "train/two": 4})
+    desk = RememberingEngine(state, create_assumed_pods())
+    desk.score(build_request(mates[0], list(state.nodes)))
+    assert desk.score(build_request(pod("two-0", group="two"), list(state.nodes))).plan.is_complete

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RESOURCES, SPINE, entry, node, pod, policy
+from placing import GPU, LEAF, RESOURCES, SPINE, build_assumed_pod, node, pod, policy
 from scheduling_loop import Loop, gang
 from wording import text, texts
 
@@ -192,7 +192,7 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     pods = gang(5, pod)
     loop.submit(pods)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(entry(each, name))
+        loop.ledger.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -211,7 +211,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(entry(each, name))
+        loop.ledger.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from placing import GPU, RAILS, RESOURCES, fleet_of, node, pod
+from placing import GPU, RAILS, RESOURCES, build_cluster, node, pod
 
 from extender import state as states
 from extender import watches
@@ -55,7 +55,7 @@ def left(fleet, shape=SHAPE, others=(), resource=GPU):
 
 
 def fleet_with(*pods, found=None):
-    fleet = fleet_of([node("n1")], pods)
+    fleet = build_cluster([node("n1")], pods)
     if found:
         fleet.upsert_topology(found)
     return fleet

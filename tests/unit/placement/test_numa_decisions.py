@@ -2,7 +2,19 @@
 
 import msgspec
 import pytest
-from placing import GPU, RAILS, RESOURCES, asked, book, entry, fleet_of, node, pod, policy
+from placing import (
+    GPU,
+    RAILS,
+    RESOURCES,
+    build_assumed_pod,
+    build_cluster,
+    build_request,
+    create_assumed_pods,
+    node,
+    pod,
+    policy,
+    score_once,
+)
 from wording import text
 
 from railwright.fabric import resources, views
@@ -36,8 +48,8 @@ def verdicts(numa, *, shape=SHAPE):
     given = policy(numa=numa)
     document = msgspec.structs.replace(given.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    question = asked(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
-    return engine.score_once(question, fleet_of(nodes, taken, {"train/g": 2}), book()).explanations
+    question = build_request(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
+    return score_once(question, build_cluster(nodes, taken, {"train/g": 2})).explanations
 
 
 def test_required_filters_a_node_whose_free_gpus_are_away_from_the_rails():
@@ -85,14 +97,14 @@ def report(*free: int, manager: str, scope: str = "container", written: str = ""
 
 
 def judged(asking, found, *, numa: str, bound=(), entries=()):
-    state = fleet_of([node("n", "leaf")], bound)
+    state = build_cluster([node("n", "leaf")], bound)
     state.upsert_topology(found)
-    accounts = book()
+    accounts = create_assumed_pods()
     for each in entries:
-        accounts.assume(entry(each, "n"))
-    question = asked(asking, ["n"], policy(numa=numa))
+        accounts.assume(build_assumed_pod(each, "n"))
+    question = build_request(asking, ["n"], policy(numa=numa))
     screened = engine.PlacementEngine(state, accounts).filter(question)
-    (verdict,) = engine.score_once(question, state, accounts).explanations.values()
+    (verdict,) = score_once(question, state, accounts).explanations.values()
     assert (verdict.refusal is not None) == ("n" not in screened.feasible)
     told = {rejection.is_unresolvable: text(rejection.reason) for rejection in screened.rejections.values()}
     return told.get(True, ""), told.get(False, ""), verdict
@@ -164,9 +176,9 @@ def test_where_kubelets_devices_are_only_estimated_preferred_refuses_nothing(dou
 
 def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing():
     leaving = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
-    state = fleet_of([node("n", "leaf")], leaving)
+    state = build_cluster([node("n", "leaf")], leaving)
     state.upsert_topology(report(2, 2, manager="single-numa-node"))
-    question = asked(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+    question = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
 
     def refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
@@ -175,7 +187,9 @@ def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing
             "n": scheduling_request.NodeOffer(idle=resources.freeze(amounts | {GPU: free * 1000}), future_idle=later)
         }
         return bool(
-            engine.PlacementEngine(state, book()).filter(msgspec.structs.replace(question, offers=offers)).rejected
+            engine.PlacementEngine(state, create_assumed_pods())
+            .filter(msgspec.structs.replace(question, offers=offers))
+            .rejected
         )
 
     assert refused(4, None)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from placing import RESOURCES, asked, book, fleet_of, node, pod
+from placing import RESOURCES, build_cluster, build_request, create_assumed_pods, node, pod
 from wording import text, texts
 
 from railwright.fabric.placement import engine
@@ -15,8 +15,10 @@ WHOLE = placement_result.PlannedPlacement(leaves=(LEAF_A,), bandwidth=1.0, upper
 
 def stands(**changed):
     """How a node stands to a gang's member."""
-    state = fleet_of([node("n", "a", **changed)], (), {"train/gang": 4})
-    decision = engine.PlacementEngine(state, book()).score(asked(pod("w-0", group="gang"), ["n"]))
+    state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
+    decision = engine.PlacementEngine(state, create_assumed_pods()).score(
+        build_request(pod("w-0", group="gang"), ["n"])
+    )
     return decision.build_rows(1)[0].evaluation
 
 

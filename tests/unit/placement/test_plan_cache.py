@@ -2,10 +2,21 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from placing import RESOURCES, Remembering, asked, book, entry, fleet_of, leaves, node, pod, policy, sized
+from placing import (
+    RESOURCES,
+    RememberingEngine,
+    build_assumed_pod,
+    build_cluster,
+    build_pod_group,
+    build_request,
+    create_assumed_pods,
+    leaves,
+    node,
+    pod,
+    policy,
+    score_once,
+)
 from wording import text
-
-from railwright.fabric.placement import engine
 
 POLICY = policy(oversubscription=[1, 7])
 
@@ -22,21 +33,21 @@ def clusters(draw):
 @given(clusters(), st.integers(2, 40), st.data())
 def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, data):
     nodes, others = cluster
-    state, accounts = fleet_of(nodes, others, {"train/gang": size}), book()
-    desk = Remembering(state, accounts)
+    state, accounts = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
+    desk = RememberingEngine(state, accounts)
     for rank in range(min(size, 8)):
         task = pod(f"job-{rank}", group="gang")
         free = [name for name in state.nodes if not state.get_used(name) and not list(accounts.list_on_node(name))]
         if not free:
             return
-        question = asked(task, free, POLICY)
-        remembered, fresh = desk.score(question), engine.score_once(question, state, accounts)
+        question = build_request(task, free, POLICY)
+        remembered, fresh = desk.score(question), score_once(question, state, accounts)
         assert len(remembered.plan.leaves) == len(fresh.plan.leaves)
         assert remembered.plan.bandwidth == fresh.plan.bandwidth
         assert sorted(remembered.scores.values()) == sorted(fresh.scores.values())
         chosen = data.draw(st.sampled_from(sorted(free)), label="the scheduler's choice") if rank == 3 else None
         best = chosen or max(remembered.scores, key=lambda name: (remembered.scores[name], name))
-        accounts.assume(entry(task, best))
+        accounts.assume(build_assumed_pod(task, best))
         if data.draw(st.integers(0, 4)) == 0 and others:
             state.remove_pod(others.pop().metadata.uid)
         if data.draw(st.integers(0, 6)) == 0:
@@ -46,16 +57,16 @@ def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, dat
 def crowded(size, **sizes):
     """A desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
     nodes = leaves(**sizes, z0=100)
-    state = fleet_of(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
-    return state, book()
+    state = build_cluster(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
+    return state, create_assumed_pods()
 
 
 def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
     state, accounts = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
-    desk = Remembering(state, accounts)
-    question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
+    desk = RememberingEngine(state, accounts)
+    question = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
     assert len(desk.score(question).plan.leaves) == 2
     for i in range(7):
         state.remove_pod(f"uid-busy-{i}")
@@ -64,37 +75,37 @@ def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
 
 def test_a_plan_ends_where_its_gang_becomes_smaller():
     state, accounts = crowded(16, a=20, b=9)
-    desk = Remembering(state, accounts)
-    question = asked(pod("job-0", group="g"), list(state.nodes), POLICY)
+    desk = RememberingEngine(state, accounts)
+    question = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
     assert desk.score(question).gang.target_leaf == ("a", "s-a")
-    state.upsert_pod_group(sized("train", "g", 8))
+    state.upsert_pod_group(build_pod_group("train", "g", 8))
     assert desk.score(question).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
 def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
     nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
-    state = fleet_of(nodes, [], {"train/g": 3})
-    desk = Remembering(state, book())
+    state = build_cluster(nodes, [], {"train/g": 3})
+    desk = RememberingEngine(state, create_assumed_pods())
     last = pod("job-2", group="g")
     for rank, name in enumerate(["a-00", "a-01"]):
-        desk.score(asked(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
+        desk.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
         state.upsert_pod(pod(f"job-{rank}", group="g", on=name))
     state.upsert_pod(pod("busy", on="a-02"))
-    assert desk.score(asked(last, ["a-03"], POLICY)).plan.bandwidth == 0.875
+    assert desk.score(build_request(last, ["a-03"], POLICY)).plan.bandwidth == 0.875
     state.remove_pod("uid-busy")
-    found = desk.score(asked(last, ["a-02", "a-03"], POLICY))
+    found = desk.score(build_request(last, ["a-02", "a-03"], POLICY))
     assert found.plan.bandwidth == 1.0
     assert "slow the gang down" in text(found.explanations["a-03"].terms["locality"].reason)
 
 
 def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
-    state, accounts = fleet_of(leaves(a=3, b=3)), book()
-    desk = Remembering(state, accounts)
+    state, accounts = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
+    desk = RememberingEngine(state, accounts)
 
     def scores():
-        question = asked(pod("p"), list(state.nodes), POLICY)
-        found, fresh = desk.score(question), engine.score_once(question, state, accounts)
+        question = build_request(pod("p"), list(state.nodes), POLICY)
+        found, fresh = desk.score(question), score_once(question, state, accounts)
         assert found.scores == fresh.scores
         return found.scores
 
@@ -108,16 +119,16 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     for each in leaves(c=2):
         state.upsert_node(each)
     assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
-    accounts.assume(entry(pod("y"), "c-00"))
+    accounts.assume(build_assumed_pod(pod("y"), "c-00"))
     assert scores()["c-00"] < scores()["c-01"]
 
 
 def test_what_is_worked_out_ahead_changes_no_answer():
     nodes = leaves(a=4, b=6)
-    state, accounts = fleet_of(nodes, [pod("x", on="a-00")]), book()
-    desk = Remembering(state, accounts)
+    state, accounts = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
+    desk = RememberingEngine(state, accounts)
     desk.prewarm(POLICY.document)
     state.upsert_pod(pod("y", on="b-00"))
     state.remove_node("b-05")
-    question = asked(pod("p"), list(state.nodes), POLICY)
-    assert desk.score(question).scores == engine.score_once(question, state, accounts).scores
+    question = build_request(pod("p"), list(state.nodes), POLICY)
+    assert desk.score(question).scores == score_once(question, state, accounts).scores

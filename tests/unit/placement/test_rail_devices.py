@@ -1,7 +1,7 @@
 """The devices of every rail, by what they are doing."""
 
 import msgspec
-from placing import RESOURCES, fleet_of, node, pod, policy
+from placing import RESOURCES, build_cluster, node, pod, policy
 
 from extender import rail_gauges, state
 from railwright.fabric.placement.nodes import rail_devices
@@ -13,7 +13,7 @@ RAIL0 = RESOURCES[0]
 
 
 def count(nodes, pods=()):
-    found = fleet_of(nodes, pods)
+    found = build_cluster(nodes, pods)
     counted = rail_devices.count(found.nodes.values(), found, [RAIL0])
     return {state: counted[RAIL0, state] for state in rail_devices.State}
 
@@ -39,7 +39,7 @@ def test_the_free_devices_of_a_cordoned_node_are_unschedulable_and_the_busy_ones
 
 def test_what_pods_hold_beyond_what_their_node_offers_is_overcommitted():
     nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
-    found = fleet_of(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
+    found = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
     assert rail_devices.count_overcommitted(found.nodes.values(), found, [RAIL0, "x/unknown"]) == {RAIL0: 3}
 
 

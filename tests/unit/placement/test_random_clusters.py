@@ -177,7 +177,7 @@ def beside_mates(seed: int) -> list[str]:
     for pod in pods[:-rest]:
         hosts.append(case.chance.choice([host for host in range(len(few)) if small.room(now, host, job)]))
         now = small.taking(now, job, hosts[-1:])
-        loop.ledger.assume(placing.entry(pod, cluster.hosts[hosts[-1]].name))
+        loop.ledger.assume(placing.build_assumed_pod(pod, cluster.hosts[hosts[-1]].name))
     names = {host.name: index for index, host in enumerate(cluster.hosts)}
     ours = [*hosts, *(names[name] for name in loop.place(pods[-rest:]))]
     rooms = [small.room(now, host, job) for host in range(len(few))]

@@ -2,9 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placing import asked, book, fleet_of, leaves, pod
-
-from railwright.fabric.placement import engine
+from placing import build_cluster, build_request, create_assumed_pods, leaves, pod, score_once
 
 SIZE = 11
 
@@ -12,11 +10,14 @@ SIZE = 11
 def played(order, **sizes: int) -> list[str]:
     """The leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
     nodes = leaves(**sizes)
-    state, accounts = fleet_of(nodes, [pod(f"job-{rank}", group="gang") for rank in range(SIZE)]), book()
+    state, accounts = (
+        build_cluster(nodes, [pod(f"job-{rank}", group="gang") for rank in range(SIZE)]),
+        create_assumed_pods(),
+    )
     landed: dict[int, str] = {}
     for rank in order:
         free = [node.metadata.name for node in nodes if node.metadata.name not in landed.values()]
-        scores = engine.score_once(asked(pod(f"job-{rank}", group="gang"), free), state, accounts).scores
+        scores = score_once(build_request(pod(f"job-{rank}", group="gang"), free), state, accounts).scores
         landed[rank] = max(free, key=lambda name: (scores[name], name))
         state.upsert_pod(pod(f"job-{rank}", group="gang", on=landed[rank]))
     return [landed[rank].rpartition("-")[0] for rank in range(SIZE)]

@@ -2,11 +2,21 @@
 
 import msgspec
 import pytest
-from placing import GPU, LEAF, RAILS, RESOURCES, asked, book, fleet_of, node, pod, policy
+from placing import (
+    GPU,
+    LEAF,
+    RAILS,
+    RESOURCES,
+    build_cluster,
+    build_request,
+    node,
+    pod,
+    policy,
+    score_once,
+)
 from wording import text, texts
 
 from railwright.fabric import views
-from railwright.fabric.placement import engine
 from railwright.fabric.placement.nodes import priorities
 from railwright.fabric.policy import model
 
@@ -38,7 +48,7 @@ def given(where, numa="preferred"):
 def decided(where, asking, *bound, numa="preferred", rails_each=2):
     """The decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
-    return engine.score_once(asked(asking, ["a", "b"], given(where, numa)), fleet_of(nodes, bound), book())
+    return score_once(build_request(asking, ["a", "b"], given(where, numa)), build_cluster(nodes, bound))
 
 
 def judged(score):
@@ -106,16 +116,16 @@ def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
 
 def test_the_tightest_leaf_is_broken_where_a_whole_node_has_to_be():
     nodes = [node("a-0", "leaf-a"), *(node(f"b-{i}", "leaf-b") for i in range(3))]
-    state = fleet_of(nodes, [])
-    found = engine.score_once(asked(holding("p", 4, 0, 1), list(state.nodes), given("two leaves")), state, book())
+    state = build_cluster(nodes, [])
+    found = score_once(build_request(holding("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
     assert max(found.scores, key=found.scores.__getitem__) == "a-0"
 
 
 def test_the_node_to_complete_is_looked_for_among_those_that_are_offered():
     nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
     bound = [holding("hidden", 4, 2, 3, on="n-129"), holding("left", 4, 0, 1, on="n-055")]
-    state = fleet_of(nodes, bound)
+    state = build_cluster(nodes, bound)
     offered = [each.metadata.name for each in nodes[:120]]
-    found = engine.score_once(asked(holding("p", 4, 0, 1), offered, given("two leaves")), state, book())
+    found = score_once(build_request(holding("p", 4, 0, 1), offered, given("two leaves")), state)
     assert max(found.scores, key=found.scores.__getitem__) == "n-055"
     assert found.explainer.gang.target_leaf == ("leaf-5",)
