@@ -1,6 +1,6 @@
 """Describes one node for JSON: why a pod is not on it, or what the pod gets there.
 
-Owns the row that `/explain` and the dashboard show of a node; its values come from `node_explainer` and `diagnosis`.
+Owns the row that `/explain` and the dashboard show of a node; its values come from `node_explainer` and `node_limits`.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import resources, topology
-from railwright.fabric.placement.explain import diagnosis, node_explainer
+from railwright.fabric.placement.explain import node_explainer, node_limits
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -50,11 +50,11 @@ def _list_rail_shortages(explanation: node_explainer.NodeExplanation) -> Iterato
 def _list_shortages(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
     """Yield the missing resources other than rails."""
     pools = {pool.need.resource for pool in evaluation.pools}
-    for name in diagnosis.list_short_resources(evaluation):
+    for name in node_limits.list_short_resources(evaluation):
         if name not in pools:
-            yield diagnosis.describe_shortage(evaluation, name)
+            yield node_limits.describe_shortage(evaluation, name)
 
 
 def _list_degradations(evaluation: node_evaluation.NodeEvaluation) -> Iterator[reason.Reason]:
     """Yield the degradations; rails that are in use are among the shortages already."""
-    return (cause for cause in diagnosis.list_degradations(evaluation) if cause.code is not Code.RAIL_NOT_FREE)
+    return (cause for cause in node_limits.list_degradations(evaluation) if cause.code is not Code.RAIL_NOT_FREE)

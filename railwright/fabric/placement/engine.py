@@ -15,7 +15,7 @@ import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.explain import diagnosis, node_explainer, node_rows
+from railwright.fabric.placement.explain import diagnosis, diagnosis_input, node_explainer, node_rows
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, gang_status, planner
 from railwright.fabric.placement.nodes import (
     node_classes,
@@ -71,7 +71,7 @@ class Decision:
         """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
         view, gang = self._planning_view, self.explainer.gang
         return diagnosis.diagnose(
-            diagnosis.DiagnosisInput(
+            diagnosis_input.DiagnosisInput(
                 remaining=gang.remaining_slots,
                 unplaced=gang.remaining,
                 plan=self.plan,
