@@ -111,7 +111,7 @@ async def serve(options: settings.Settings) -> int:
         report_tasks = [
             label_monitor.watch,
             rail_gauge_updater.watch,
-            *dashboard.tasks(origin, lambda: origin.store.current, post),
+            *dashboard.build_tasks(origin, lambda: origin.store.current, post),
         ]
         return await extender_server.run(
             [*origin.tasks, expire, freeze_when_synced, check_gangs, *report_tasks, *poster_tasks, *election_tasks],

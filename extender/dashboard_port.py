@@ -27,15 +27,15 @@ class Dashboard:
 
     @property
     def pods(self) -> sinks.Sink[Any] | None:
-        """Sink of pods, None without a dashboard."""
+        """Return the sink of pods, or None without a dashboard."""
         return self._opted_in_pods if self._options.dashboard_listen is not None else None
 
     @property
     def nodes(self) -> sinks.Sink[Any] | None:
-        """Sink of nodes, None without a dashboard."""
+        """Return the sink of nodes, or None without a dashboard."""
         return self._node_notes if self._options.dashboard_listen is not None else None
 
-    def tasks(
+    def build_tasks(
         self, origin: sources.Sources, policy: Callable[[], model.Policy | None], post: access.Post | None
     ) -> Sequence[server.Task]:
         """Return the dashboard's tasks. The first raises serving.listeners.ListenError if the port is not available."""

@@ -58,7 +58,9 @@ def read(given: Sources) -> overview_types.Overview:
             for _ in builder.refresh():
                 pass
             if builder.is_settled:
-                return builder.overview(source=source, connection=overview_types.Connection(problems=tuple(problems)))
+                return builder.build_overview(
+                    source=source, connection=overview_types.Connection(problems=tuple(problems))
+                )
 
 
 def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:

@@ -83,14 +83,14 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.nodes is None:
         if arguments.shape not in cluster_specs.CATALOGUE:
             raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(cluster_specs.CATALOGUE)}")
-        return cluster_specs.from_catalogue(arguments.shape, ratios or (simulate.OVERSUBSCRIPTION,))
+        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (simulate.OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)
     nodes: list[views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
     try:
-        spec = cluster_specs.from_nodes(nodes, policy.document, f"nodes of {output.visible(arguments.nodes)}")
-        return cluster_specs.with_oversubscription(spec, ratios)
+        spec = cluster_specs.build_from_nodes(nodes, policy.document, f"nodes of {output.visible(arguments.nodes)}")
+        return cluster_specs.set_oversubscription(spec, ratios)
     except cluster_specs.ClusterSpecError as error:
         raise output.UnreadableError(f"{arguments.nodes}: {error}") from None
 
@@ -166,7 +166,7 @@ def _show_progress(jobs: int, runs: int, *, quiet: bool) -> Iterator[Callable[[i
 
 
 def _print_parameters(form: str) -> int:
-    rows = parameters.table()
+    rows = parameters.list_parameters()
     if formats.is_document(form):
         formats.print_document(rows, form)
     else:

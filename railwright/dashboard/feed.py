@@ -64,7 +64,7 @@ class Feed:
                     await self._changed.wait()
             except TimeoutError:
                 return None
-        return self._deltas.since(version)
+        return self._deltas.compute_delta(version)
 
     async def run(self) -> None:
         """Refresh until cancelled, while there are readers."""
@@ -72,7 +72,7 @@ class Feed:
             await self._has_readers.wait()
             for _ in self.builder.refresh(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())):
                 await asyncio.sleep(0)  # yield to the server's real work
-            overview = self.builder.overview(source=self._source, connection=self._connection())
+            overview = self.builder.build_overview(source=self._source, connection=self._connection())
             if self._deltas.update(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()

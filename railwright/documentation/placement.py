@@ -150,7 +150,7 @@ def _run_experiment() -> tuple[experiments.Result, ...]:
 
 @functools.cache
 def _spec() -> cluster_specs.ClusterSpec:
-    return cluster_specs.from_catalogue(SHAPE, (RATIO,))
+    return cluster_specs.build_from_catalogue(SHAPE, (RATIO,))
 
 
 def busy_nodes(draw: int) -> tuple[int, ...]:

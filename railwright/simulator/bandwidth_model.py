@@ -31,7 +31,7 @@ def assess_gang(
     """Return the bandwidth of a gang; `ranks[i]` is the host and the grant of rank i."""
     hosts = [host for host, _ in ranks]
     fabric, crossings, rank_order_crossings = assess_ring(sim_cluster, demand, hosts)
-    member = slowest_member(ranks, demand)
+    member = find_slowest_member(ranks, demand)
     leaves = len({sim_cluster.hosts[host].chain[:1] for host in hosts})
     return GangBandwidth(min(member, fabric), member, fabric, leaves, crossings, rank_order_crossings)
 
@@ -46,7 +46,7 @@ def grant_ranks(free: cluster.FreeCapacity, hosts: Iterable[int]) -> list[tuple[
     return ranks
 
 
-def slowest_member(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kubelet.Demand) -> float:
+def find_slowest_member(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kubelet.Demand) -> float:
     """Return the bandwidth of the slowest member, over the rails that all members have.
 
     Rails of one pool are interchangeable, so there all of a member's rails count.
@@ -58,10 +58,12 @@ def slowest_member(ranks: Sequence[tuple[int, kubelet.Grant]], demand: kubelet.D
     by_host: dict[int, list[kubelet.Grant]] = defaultdict(list)
     for host, grant in ranks:
         by_host[host].append(grant)
-    return min(slowest_on_host(peers, common, demand) for peers in by_host.values())
+    return min(compute_slowest_on_host(peers, common, demand) for peers in by_host.values())
 
 
-def slowest_on_host(peers: Sequence[kubelet.Grant], rails: Collection[int] | None, demand: kubelet.Demand) -> float:
+def compute_slowest_on_host(
+    peers: Sequence[kubelet.Grant], rails: Collection[int] | None, demand: kubelet.Demand
+) -> float:
     """Return the bandwidth of the slowest of a gang's members on one host, over `rails` (None: all rails).
 
     NCCL treats pods with different host names as different hosts, so members on one NIC share its bandwidth.
@@ -94,7 +96,8 @@ def assess_ring(sim_cluster: cluster.Cluster, demand: kubelet.Demand, hosts: Seq
         for domain, next_domain in zip(domains, [*domains[1:], domains[0]], strict=True):
             leaving[domain] += domain != next_domain
         slowest = min(
-            slowest, *(uplink_bandwidth(sim_cluster, demand, domain, edges) for domain, edges in leaving.items())
+            slowest,
+            *(compute_uplink_bandwidth(sim_cluster, demand, domain, edges) for domain, edges in leaving.items()),
         )
         edges = sum(leaving.values())
         crossings += edges if level == 0 else 0
@@ -102,7 +105,9 @@ def assess_ring(sim_cluster: cluster.Cluster, demand: kubelet.Demand, hosts: Seq
     return slowest, crossings, avoidable
 
 
-def uplink_bandwidth(sim_cluster: cluster.Cluster, demand: kubelet.Demand, domain: int, crossings: int = 1) -> float:
+def compute_uplink_bandwidth(
+    sim_cluster: cluster.Cluster, demand: kubelet.Demand, domain: int, crossings: int = 1
+) -> float:
     """Return what each of `crossings` ring edges that leave a domain can carry, relative to the gang's rails."""
     crossed = sim_cluster.domains[domain]
     links = sim_cluster.rails / demand.rails if sim_cluster.is_bundled and demand.rails else 1.0

@@ -50,14 +50,14 @@ class Cluster:
         self.is_bundled = presets.uplinks(spec.fabric.placement) == "bundle"  # the rails of a node share uplinks
         self.rails = len(spec.fabric.rails)
         self.domains: list[Domain] = []
-        self.counted, self.named = _rails_mode(spec)
+        self.counted, self.named = _find_rails_mode(spec)
         self.hosts = self._build_hosts()
         self.states: list[kubelet.State] = [host.hardware.empty for host in self.hosts]
         self.gpus = sum(sum(host.hardware.gpus) for host in self.hosts)
         self.listeners: list[Callable[[int, kubelet.State], None]] = []  # called for every host that changes
         self._indexes: dict[kubelet.Demand, CapacityIndex] = {}
 
-    def demand(self, gpus: int) -> kubelet.Demand:
+    def build_demand(self, gpus: int) -> kubelet.Demand:
         """Return the demand of a pod with this number of GPUs, including its share of the node's rails."""
         fabric = self.spec.fabric
         per_node = fabric.gpus_per_node or max(sum(host.hardware.gpus) for host in self.hosts)
@@ -66,7 +66,7 @@ class Cluster:
             gpus=gpus, rails=max(1, min(share, len(fabric.rails))), named=self.named, counted=self.counted
         )
 
-    def capacity(self, demand: kubelet.Demand) -> "CapacityIndex":
+    def get_capacity(self, demand: kubelet.Demand) -> "CapacityIndex":
         """Return the capacity for a demand; the index follows later changes."""
         index = self._indexes.get(demand)
         if index is None:
@@ -75,7 +75,7 @@ class Cluster:
 
     def start_pod(self, host: int, demand: kubelet.Demand) -> kubelet.Grant:
         """Give a pod its devices on a host."""
-        grant = self.capacity(demand).grants[host][0]
+        grant = self.get_capacity(demand).grants[host][0]
         self._set_state(host, grant.after)
         return grant
 
@@ -96,7 +96,7 @@ class Cluster:
         chains = self._number_domains(places)
         hosts = []
         for node, chain in zip(self.spec.nodes, chains, strict=True):
-            hardware = _hardware(node, document, self.spec.fabric, counted=self.counted)
+            hardware = _build_hardware(node, document, self.spec.fabric, counted=self.counted)
             hardware_class = classes.setdefault(hardware, len(classes))
             hosts.append(Host(node.metadata.name, chain, hardware, hardware_class))
         return hosts
@@ -165,14 +165,14 @@ def list_oversubscription(spec: cluster_specs.ClusterSpec) -> tuple[float, ...]:
     return (*placement.oversubscription, *(1.0,) * levels)[:levels]
 
 
-def _rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
+def _find_rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
     """Return (counted, named). Pods can request rails only if all nodes have them; rails of one pool have no names."""
     rail_resources = {rail.resource for rail in spec.fabric.rails if rail.resource}
     counted = all(rail_resources <= node.status.allocatable.keys() for node in spec.nodes)
     return counted, len(rail_resources) > 1
 
 
-def _hardware(
+def _build_hardware(
     node: views.Node, document: model.FabricPolicy, fabric: model.Fabric, *, counted: bool
 ) -> kubelet.Hardware:
     allocatable = resources.parse_amounts(node.status.allocatable)

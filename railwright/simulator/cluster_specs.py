@@ -42,7 +42,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 
     @property
     def fabric(self) -> model.Fabric:
-        """The fabric that all simulated jobs use."""
+        """Return the fabric that all simulated jobs use."""
         return self.policy.fabrics[self.fabric_name]
 
 
@@ -51,15 +51,15 @@ def _expand_sizes(*counts: tuple[int, int]) -> tuple[int, ...]:
     return tuple(size for size, count in counts for _ in range(count))
 
 
-def rail_resources(count: int, *, mixed: bool = False) -> Mapping[str, int]:
+def list_rail_resources(count: int, *, mixed: bool = False) -> Mapping[str, int]:
     """Return resource -> devices per node: one pool, or in a mixed cluster a resource for each rail."""
     return {RAIL.format(rail): 1 for rail in range(count)} if mixed else {POOL: count}
 
 
-def _superpod(units: int) -> CatalogueEntry:
+def _build_superpod(units: int) -> CatalogueEntry:
     source = f"DGX SuperPOD reference architecture: {units} scalable units of 32 nodes, one leaf per rail and unit"
     spines = {"core": (32,) * units}
-    return CatalogueEntry((shapes.Shape(spines, GPUS, rail_resources(RAILS), source, product="8x8"),), source)
+    return CatalogueEntry((shapes.Shape(spines, GPUS, list_rail_resources(RAILS), source, product="8x8"),), source)
 
 
 _UNEVEN = shapes.UNEVEN_64
@@ -72,11 +72,11 @@ _MIXED = (
 )
 
 CATALOGUE: Mapping[str, CatalogueEntry] = {
-    "superpod-2": _superpod(2),
-    "superpod-4": _superpod(4),
-    "superpod-8": _superpod(8),
+    "superpod-2": _build_superpod(2),
+    "superpod-4": _build_superpod(4),
+    "superpod-8": _build_superpod(8),
     "coreweave": CatalogueEntry(
-        (shapes.Shape(_UNEVEN.spines, GPUS, rail_resources(RAILS), _UNEVEN.source, product="8x8"),), _UNEVEN.source
+        (shapes.Shape(_UNEVEN.spines, GPUS, list_rail_resources(RAILS), _UNEVEN.source, product="8x8"),), _UNEVEN.source
     ),
     "lingjun": CatalogueEntry(
         (
@@ -87,7 +87,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
                     "aggregation-c": _expand_sizes((8, 14), (7, 4), (6, 3), (5, 3), (4, 1), (2, 1)),
                 },
                 GPUS,
-                rail_resources(RAILS),
+                list_rail_resources(RAILS),
                 _LINGJUN,
                 product="8x8",
             ),
@@ -96,8 +96,8 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "mixed": CatalogueEntry(
         (
-            shapes.Shape({"hall-a": (16,) * 4}, GPUS, rail_resources(8, mixed=True), _MIXED, product="8x8"),
-            shapes.Shape({"hall-b": (8,) * 4}, GPUS, rail_resources(4, mixed=True), _MIXED, product="8x4"),
+            shapes.Shape({"hall-a": (16,) * 4}, GPUS, list_rail_resources(8, mixed=True), _MIXED, product="8x8"),
+            shapes.Shape({"hall-b": (8,) * 4}, GPUS, list_rail_resources(4, mixed=True), _MIXED, product="8x4"),
         ),
         _MIXED,
         mixed=True,
@@ -105,7 +105,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
 }
 
 
-def from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) -> ClusterSpec:
+def build_from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) -> ClusterSpec:
     """Return a cluster of the catalogue. A single oversubscription applies to all levels."""
     entry = CATALOGUE[name]
     first_leaf = 0
@@ -115,10 +115,10 @@ def from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) -> Clu
         first_leaf += sum(map(len, part.spines.values()))
     policy = msgspec.convert(build_policy(mixed=entry.mixed), model.FabricPolicy)
     spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[views.Node])), policy, FABRIC, entry.source)
-    return with_oversubscription(spec, oversubscription)
+    return set_oversubscription(spec, oversubscription)
 
 
-def from_nodes(nodes: Sequence[views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
+def build_from_nodes(nodes: Sequence[views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
     """Return a spec of a real cluster's nodes and its policy. Raises ClusterSpecError if they do not suffice."""
     name = policy.default_fabric or next(iter(policy.fabrics), "")
     if name not in policy.fabrics or not policy.fabrics[name].rails:
@@ -131,7 +131,7 @@ def from_nodes(nodes: Sequence[views.Node], policy: model.FabricPolicy, source: 
     return ClusterSpec("nodes", usable, policy, name, source)
 
 
-def with_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterSpec:
+def set_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterSpec:
     """Return the spec with these ratios at its levels; the last one applies to all levels above. () changes nothing."""
     if not ratios:
         return spec
@@ -170,13 +170,17 @@ def build_policy(*, mixed: bool) -> Tree:
             }
         },
         "nodeShapes": [
-            {"name": f"8x{count}", "match": {shapes.PRODUCT_LABEL: f"8x{count}"}, "numa": list(_numa_nodes(count))}
+            {
+                "name": f"8x{count}",
+                "match": {shapes.PRODUCT_LABEL: f"8x{count}"},
+                "numa": list(_build_numa_nodes(count)),
+            }
             for count in (8, 4)
         ],
     }
 
 
-def _numa_nodes(rails: int) -> Iterator[Tree]:
+def _build_numa_nodes(rails: int) -> Iterator[Tree]:
     """Yield two NUMA nodes, each with half the GPUs and half the rails."""
     for node in range(2):
         gpus = range(node * GPUS // 2, (node + 1) * GPUS // 2)

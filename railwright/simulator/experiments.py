@@ -50,7 +50,7 @@ def draw_jobs(experiment: Experiment) -> list[job_stream.Job]:
     if experiment.load is None:
         rate = stream.trace.jobs_a_day / 86400
     else:
-        rate = job_stream.rate_for_load(stream, experiment.load, gpus)
+        rate = job_stream.compute_rate(stream, experiment.load, gpus)
     seed, pod_gpus = experiment.settings.seed, experiment.pod_gpus
     until = None if experiment.days is None else experiment.days * 86400
     arriving = job_stream.draw_arrivals(
@@ -66,7 +66,7 @@ def run(
     on_progress: Callable[[int], None] = simulation.ignore_progress,
 ) -> Result:
     """Run one policy on these jobs."""
-    factory = _factories(experiment)[policy]
+    factory = _build_factories(experiment)[policy]
     sim = simulation.Simulation(experiment.spec, factory, experiment.settings, on_progress)
     outcome = sim.run(jobs)
     used_policy = sim.policy
@@ -75,7 +75,7 @@ def run(
     return Result(policy, outcome.summary, outcome)
 
 
-def _factories(experiment: Experiment) -> Mapping[str, simulation.PolicyFactory]:
+def _build_factories(experiment: Experiment) -> Mapping[str, simulation.PolicyFactory]:
     settings = experiment.settings
     is_volcano, has_reports = settings.kind == "volcano", settings.reports
 

@@ -41,12 +41,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """GPUs of all pods."""
+        """Return the number of GPUs of all pods."""
         return self.pods * self.gpus
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU time of all pods."""
+        """Return the GPU time of all pods, in GPU seconds."""
         return self.size * self.duration
 
 
@@ -70,7 +70,7 @@ class JobStream(msgspec.Struct, frozen=True):
 
     @property
     def gpu_seconds(self) -> float:
-        """Mean GPU time of a job."""
+        """Return the mean GPU time of a job, in GPU seconds."""
         return sum(size_class.share * size_class.mean * size_class.gpus for size_class in self.classes)
 
 
@@ -107,7 +107,7 @@ def draw_arrivals(  # noqa: PLR0913 - the parameters of a stream
         size_class = stream.classes[index]
         position = rng.random()
         share = size_class.max_quantile * position ** (1 / size_class.tail_exponent)
-        duration = quantile(stream.trace, stream.longest, share)
+        duration = compute_quantile(stream.trace, stream.longest, share)
         pool = size_class.failure_pool
         failed = position < pool and rng.random() < distributions.FAILED / pool
         pods, gpus = _split_into_pods(size_class.gpus, pod_gpus)
@@ -123,7 +123,7 @@ def draw_running(stream: JobStream, *, seed: int, rate: float, pod_gpus: int = N
     rng = random.Random(seed)  # noqa: S311 - as above
     jobs = []
     for size_class in stream.classes:
-        durations = _durations(stream.trace, stream.longest, size_class.max_quantile, size_class.tail_exponent)
+        durations = _list_durations(stream.trace, stream.longest, size_class.max_quantile, size_class.tail_exponent)
         count = _draw_poisson(rng, rate * size_class.share * size_class.mean)
         for duration in rng.choices(durations, weights=durations, k=count):
             pods, gpus = _split_into_pods(size_class.gpus, pod_gpus)
@@ -141,12 +141,12 @@ def _draw_poisson(rng: random.Random, mean: float) -> int:
     return count
 
 
-def rate_for_load(stream: JobStream, load: float, gpus: int) -> float:
+def compute_rate(stream: JobStream, load: float, gpus: int) -> float:
     """Return the jobs per second that offer this share of the cluster's GPU time."""
     return load * gpus / stream.gpu_seconds
 
 
-def quantile(trace: distributions.Trace, longest: float, share: float) -> float:
+def compute_quantile(trace: distributions.Trace, longest: float, share: float) -> float:
     """Return the seconds within which this share of all jobs has ended; log-linear between the table's points."""
     percent = share * 100
     shares = (0.0, *map(float, trace.ended), 100.0)
@@ -168,38 +168,38 @@ def _list_sizes(trace: distributions.Trace) -> Iterator[tuple[int, float, float]
 
 
 def _build_class(trace: distributions.Trace, longest: float, gpus: int, share: float, mean: float) -> SizeClass:
-    def excess(max_quantile: float, tail_exponent: float) -> float:
-        return _mean(_durations(trace, longest, max_quantile, tail_exponent)) - mean
+    def compute_excess(max_quantile: float, tail_exponent: float) -> float:
+        return _compute_mean(_list_durations(trace, longest, max_quantile, tail_exponent)) - mean
 
-    is_shorter = excess(1.0, 1.0) > 0
-    max_quantile = _solve(lambda value: excess(value, 1.0), 0.01, 1.0) if is_shorter else 1.0
-    tail_exponent = 1.0 if is_shorter else _solve(lambda value: excess(1.0, value), 1.0, _MAX_TAIL_EXPONENT)
-    failure_pool = _failure_pool(_durations(trace, longest, max_quantile, tail_exponent))
+    is_shorter = compute_excess(1.0, 1.0) > 0
+    max_quantile = _solve(lambda value: compute_excess(value, 1.0), 0.01, 1.0) if is_shorter else 1.0
+    tail_exponent = 1.0 if is_shorter else _solve(lambda value: compute_excess(1.0, value), 1.0, _MAX_TAIL_EXPONENT)
+    failure_pool = _compute_failure_pool(_list_durations(trace, longest, max_quantile, tail_exponent))
     return SizeClass(gpus, share, max_quantile, tail_exponent, mean, failure_pool)
 
 
 def _solve_longest(trace: distributions.Trace) -> float:
-    def excess(longest: float) -> float:
-        return _mean(_durations(trace, longest, 1.0, 1.0)) - trace.mean_seconds
+    def compute_excess(longest: float) -> float:
+        return _compute_mean(_list_durations(trace, longest, 1.0, 1.0)) - trace.mean_seconds
 
-    return _solve(excess, float(distributions.SECONDS[-1]), distributions.LONGEST)
+    return _solve(compute_excess, float(distributions.SECONDS[-1]), distributions.LONGEST)
 
 
-def _durations(
+def _list_durations(
     trace: distributions.Trace, longest: float, max_quantile: float, tail_exponent: float
 ) -> Sequence[float]:
     """Return the durations of a class's jobs at even steps, shortest first."""
     return [
-        quantile(trace, longest, max_quantile * ((step + 0.5) / _STEPS) ** (1 / tail_exponent))
+        compute_quantile(trace, longest, max_quantile * ((step + 0.5) / _STEPS) ** (1 / tail_exponent))
         for step in range(_STEPS)
     ]
 
 
-def _mean(durations: Sequence[float]) -> float:
+def _compute_mean(durations: Sequence[float]) -> float:
     return sum(durations) / len(durations)
 
 
-def _failure_pool(durations: Sequence[float]) -> float:
+def _compute_failure_pool(durations: Sequence[float]) -> float:
     """Return the share of the shortest jobs among which FAILED of all jobs take FAILED_GPU_TIME, drawn evenly."""
     total, cumulative = sum(durations), 0.0
     for count, duration in enumerate(durations, 1):
@@ -211,11 +211,11 @@ def _failure_pool(durations: Sequence[float]) -> float:
     return 1.0
 
 
-def _solve(excess: Callable[[float], float], low: float, high: float) -> float:
+def _solve(compute_excess: Callable[[float], float], low: float, high: float) -> float:
     """Find the zero of an increasing function by bisection in logarithms; the nearest end if there is none."""
     for _ in range(30):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+        low, high = (middle, high) if compute_excess(middle) < 0 else (low, middle)
     return math.sqrt(low * high)
 
 

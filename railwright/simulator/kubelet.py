@@ -26,7 +26,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> State:
-        """The state with all devices free."""
+        """Return the state with all devices free."""
         return self.gpus, self.devices
 
 
@@ -78,11 +78,11 @@ def _next_grant(hardware: Hardware, before_gang: State, current: State, demand: 
     gpus, rails = current
     if sum(gpus) < demand.gpus or not demand.gpus:
         return None
-    usable = _usable_rails(hardware, rails, demand)
+    usable = _list_usable_rails(hardware, rails, demand)
     if demand.counted and len(usable) < demand.rails:
         return None
-    order = _numa_order(hardware, gpus, usable, demand)
-    counts = _first_fit([gpus[node] for node in order], demand.gpus)
+    order = _choose_numa_order(hardware, gpus, usable, demand)
+    counts = _fill_first([gpus[node] for node in order], demand.gpus)
     by_numa = dict(zip(order, counts, strict=True))
     granted = tuple(by_numa.get(node, 0) for node in range(len(gpus)))
     position = {node: index for index, node in enumerate(order)}
@@ -120,26 +120,26 @@ def _assess(  # noqa: PLR0913, PLR0917 - one argument for each fact of the grant
         gpus=granted,
         uses=tuple(uses),
         value=1.0 if not demand.rails else sum(value for _, value in uses) / demand.rails,
-        split=len(touched) > _min_numa_nodes(hardware, demand),
+        split=len(touched) > _count_min_numa_nodes(hardware, demand),
         misaligned=misaligned,
         after=after,
         other_pods=tuple(other_pods),
     )
 
 
-def _usable_rails(hardware: Hardware, rails: Sequence[int], demand: Demand) -> list[int]:
+def _list_usable_rails(hardware: Hardware, rails: Sequence[int], demand: Demand) -> list[int]:
     if demand.named:
         return [rail for rail in range(demand.rails) if hardware.devices[rail] and rails[rail] > 0]
     return [rail for rail, free in enumerate(rails) if free > 0]
 
 
-def _numa_order(hardware: Hardware, gpus: Sequence[int], usable: Sequence[int], demand: Demand) -> Sequence[int]:
+def _choose_numa_order(hardware: Hardware, gpus: Sequence[int], usable: Sequence[int], demand: Demand) -> Sequence[int]:
     """Return the NUMA nodes to take devices from, in order."""
     required = {hardware.numa_of_rail[rail] for rail in usable} if demand.named and demand.counted else set()
     nics = [sum(1 for rail in usable if hardware.numa_of_rail[rail] == node) for node in range(len(gpus))]
     min_nics = demand.rails if demand.counted and not demand.named else 0
     fallback = None
-    for mask in _numa_masks(len(gpus)):
+    for mask in _list_numa_sets(len(gpus)):
         if sum(gpus[node] for node in mask) < demand.gpus or sum(nics[node] for node in mask) < min_nics:
             continue
         if required <= set(mask) or not required:
@@ -148,13 +148,13 @@ def _numa_order(hardware: Hardware, gpus: Sequence[int], usable: Sequence[int], 
     return fallback if fallback is not None else range(len(gpus))
 
 
-def _numa_masks(count: int) -> Iterator[tuple[int, ...]]:
+def _list_numa_sets(count: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of NUMA nodes, narrowest first."""
     for size in range(1, count + 1):
         yield from itertools.combinations(range(count), size)
 
 
-def _min_numa_nodes(hardware: Hardware, demand: Demand) -> int:
+def _count_min_numa_nodes(hardware: Hardware, demand: Demand) -> int:
     """Return how many NUMA nodes the devices need on an empty node."""
     nics = [0] * len(hardware.gpus)
     for rail, node in enumerate(hardware.numa_of_rail):
@@ -162,13 +162,13 @@ def _min_numa_nodes(hardware: Hardware, demand: Demand) -> int:
     if demand.named and demand.counted:
         return len({hardware.numa_of_rail[rail] for rail in range(demand.rails)})
     min_nics = demand.rails if demand.counted else 0
-    for mask in _numa_masks(len(hardware.gpus)):
+    for mask in _list_numa_sets(len(hardware.gpus)):
         if sum(hardware.gpus[node] for node in mask) >= demand.gpus and sum(nics[node] for node in mask) >= min_nics:
             return len(mask)
     return len(hardware.gpus)
 
 
-def _first_fit(free: Sequence[int], required: int) -> list[int]:
+def _fill_first(free: Sequence[int], required: int) -> list[int]:
     counts = []
     for count in free:
         counts.append(min(count, required))

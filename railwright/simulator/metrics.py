@@ -47,7 +47,7 @@ class PlacedJob(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Modelled bandwidth relative to the optimum."""
+        """Return the modelled bandwidth relative to the optimum."""
         return self.value / self.best if self.best else 1.0
 
 
@@ -146,14 +146,14 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
     return Summary(
         jobs=len(jobs),
         gangs=len(gangs),
-        modelled_busbw_of_optimum=_ratio(
-            gangs, lambda gang: gang.value * _gpu_time(gang), lambda gang: gang.best * _gpu_time(gang)
+        modelled_busbw_of_optimum=_compute_ratio(
+            gangs, lambda gang: gang.value * _compute_gpu_time(gang), lambda gang: gang.best * _compute_gpu_time(gang)
         ),
         modelled_busbw_of_optimum_per_gang=sum(shares) / len(shares) if shares else 1.0,
         worst_gang=min(shares, default=1.0),
         gangs_below=sum(share < 0.98 for share in shares),
-        modelled_busbw=_ratio(gangs, lambda gang: gang.value * _gpu_time(gang), _gpu_time),
-        leaves_of_fewest=_ratio(gangs, lambda gang: gang.leaves, lambda gang: gang.min_leaves),
+        modelled_busbw=_compute_ratio(gangs, lambda gang: gang.value * _compute_gpu_time(gang), _compute_gpu_time),
+        leaves_of_fewest=_compute_ratio(gangs, lambda gang: gang.leaves, lambda gang: gang.min_leaves),
         avoidable_crossings=sum(gang.avoidable_crossings for gang in gangs),
         rank_order_crossings=sum(gang.rank_order_crossings for gang in gangs),
         splits=sum(job.splits for job in jobs),
@@ -164,11 +164,11 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
     )
 
 
-def _gpu_time(job: PlacedJob) -> float:
+def _compute_gpu_time(job: PlacedJob) -> float:
     return job.gpus * job.duration
 
 
-def _ratio(
+def _compute_ratio(
     gangs: Sequence[PlacedJob], numerator: Callable[[PlacedJob], float], denominator: Callable[[PlacedJob], float]
 ) -> float:
     total = sum(map(denominator, gangs))

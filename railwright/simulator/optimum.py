@@ -137,7 +137,7 @@ def _count_grants(
     for count, grant in enumerate(grants):
         if rails is not None and not rails <= {rail for rail, _ in grant.uses}:
             return count
-        if bandwidth_model.slowest_on_host(grants[: count + 1], rails, demand) < minimum:
+        if bandwidth_model.compute_slowest_on_host(grants[: count + 1], rails, demand) < minimum:
             return count
     return len(grants)
 
@@ -160,12 +160,12 @@ def _list_thresholds(
 ) -> Sequence[float]:
     """Return all bandwidths that can limit a gang, those of hosts and of domains' uplinks; highest first."""
     values = {
-        bandwidth_model.slowest_on_host(grants[:count], rails, free.demand)
+        bandwidth_model.compute_slowest_on_host(grants[:count], rails, free.demand)
         for grants in set(free.grants)
         for count in range(1, len(grants) + 1)
     }
     domains = range(len(sim_cluster.domains))
-    values |= {bandwidth_model.uplink_bandwidth(sim_cluster, free.demand, number) for number in domains}
+    values |= {bandwidth_model.compute_uplink_bandwidth(sim_cluster, free.demand, number) for number in domains}
     return sorted(values, reverse=True)
 
 
@@ -192,7 +192,7 @@ def _list_enclosing_domains(
     for level in range(1, len(sim_cluster.levels) + 1):
         groups: dict[tuple[int, ...], list[Leaf]] = defaultdict(list)
         for leaf in slots.leaves:
-            uplinks = (bandwidth_model.uplink_bandwidth(sim_cluster, demand, domain) for domain in leaf[:level])
+            uplinks = (bandwidth_model.compute_uplink_bandwidth(sim_cluster, demand, domain) for domain in leaf[:level])
             if all(uplink >= minimum for uplink in uplinks):
                 groups[leaf[level:]].append(leaf)
         for leaves in groups.values():

@@ -14,7 +14,7 @@ class Parameter(msgspec.Struct, frozen=True):
     source: str
 
 
-def table() -> tuple[Parameter, ...]:
+def list_parameters() -> tuple[Parameter, ...]:
     """Return the parameters, with the values that the modules use."""
     return tuple(Parameter(*row) for row in (*_MODEL, *_NODE, *_SCHEDULERS, *_STREAMS))
 

@@ -25,22 +25,22 @@ class PlacementPolicy(Protocol):
     scale: float  # factor of its scores 0..100 in schedulers that add them unscaled
 
     def on_submit(self, job: job_stream.Job) -> None:
-        """A job was created and waits."""
+        """Handle that a job was created and waits."""
 
     def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
         """Return 0..100 for each offered host, None for a filtered host; None if the policy does not score."""
 
     def on_assume(self, task: Task, host: int) -> None:
-        """The scheduler chose a host for a pod."""
+        """Handle that the scheduler chose a host for a pod."""
 
     def on_forget(self, task: Task) -> None:
-        """The scheduler rolled a pod back."""
+        """Handle that the scheduler rolled a pod back."""
 
     def on_bind(self, job: job_stream.Job, hosts: Sequence[int]) -> None:
-        """All pods of a gang were bound."""
+        """Handle that all pods of a gang were bound."""
 
     def on_end(self, job: job_stream.Job) -> None:
-        """A job ended."""
+        """Handle that a job ended."""
 
     def place_gang(self, job: job_stream.Job, free: cluster.FreeCapacity) -> Sequence[int] | None:
         """Place the whole gang directly, bypassing the simulated scheduler; None to go pod by pod."""
@@ -89,7 +89,7 @@ class Binpack(NoExtender):
 
     def score(self, task: Task, offered: Sequence[int]) -> Sequence[float | None] | None:
         """Return the percentage of each node's GPUs in use with the pod on it."""
-        return [100 * gpu_share(self._cluster, host, task.job.gpus) for host in offered]
+        return [100 * compute_gpu_share(self._cluster, host, task.job.gpus) for host in offered]
 
 
 class Greedy(NoExtender):
@@ -110,7 +110,7 @@ class Greedy(NoExtender):
         for host in offered:
             chain = self._cluster.hosts[host].chain
             locality = self._LEAF if chain[:1] in leaves else self._SPINE if chain[1:2] in spines else 0.0
-            scores.append(locality + self._PACKING * gpu_share(self._cluster, host, task.job.gpus))
+            scores.append(locality + self._PACKING * compute_gpu_share(self._cluster, host, task.job.gpus))
         return scores
 
     def on_assume(self, task: Task, host: int) -> None:
@@ -136,13 +136,13 @@ class Optimal(NoExtender):
             return best.hosts if best else None
         fitting = [host for host, grants in enumerate(free.grants) if grants]
 
-        def preference(host: int) -> tuple[bool, float, int]:
-            return free.grants[host][0].split, -gpu_share(self._cluster, host, job.gpus), host
+        def rank_host(host: int) -> tuple[bool, float, int]:
+            return free.grants[host][0].split, -compute_gpu_share(self._cluster, host, job.gpus), host
 
-        return [min(fitting, key=preference)]
+        return [min(fitting, key=rank_host)]
 
 
-def gpu_share(sim_cluster: cluster.Cluster, host: int, gpus: int) -> float:
+def compute_gpu_share(sim_cluster: cluster.Cluster, host: int, gpus: int) -> float:
     """Return the share of a host's GPUs in use with `gpus` more."""
     total = sum(sim_cluster.hosts[host].hardware.gpus)
     return (total - sum(sim_cluster.states[host][0]) + gpus) / total

@@ -56,7 +56,7 @@ class RailwrightPolicy:
         """Return the engine's scores; None for a filtered host."""
         started = time.process_time()
         scores: list[float | None]
-        request = self._request(task, offered)
+        request = self._build_request(task, offered)
         # With Volcano the example configuration sets no predicate verb, so nothing is filtered.
         feasible = request.nodes if self._has_events else self._engine.filter(request).feasible
         decision = self._engine.score(request, self._memory)
@@ -85,7 +85,7 @@ class RailwrightPolicy:
                 gang=membership.find_gang(pod),
                 rank=membership.find_rank(pod),
                 node=self._cluster.hosts[host].name,
-                requests=self._requests_and_needs(task.job, pod)[0],
+                requests=self._get_requests_and_needs(task.job, pod)[0],
                 state=assumed_pods.State.ALLOCATED,
                 since=0.0,
             )
@@ -131,9 +131,9 @@ class RailwrightPolicy:
             self.state.upsert_topology(node_topologies.build(self._cluster, host))
         self._unreported.clear()
 
-    def _request(self, task: policies.Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
+    def _build_request(self, task: policies.Task, offered: Sequence[int]) -> scheduling_request.SchedulingRequest:
         pod, spec = self._pods[task.job.number][task.rank], self._cluster.spec
-        requests, needs = self._requests_and_needs(task.job, pod)
+        requests, needs = self._get_requests_and_needs(task.job, pod)
         return scheduling_request.SchedulingRequest(
             uid=pod.metadata.uid,
             namespace=_NAMESPACE,
@@ -152,7 +152,7 @@ class RailwrightPolicy:
             policy=_DIGEST,
         )
 
-    def _requests_and_needs(
+    def _get_requests_and_needs(
         self, job: job_stream.Job, pod: views.Pod
     ) -> tuple[resources.FrozenAmounts, tuple[intent.Need, ...]]:
         """Return the requests and rail needs of the job's pods; they depend on its number of GPUs only."""
@@ -165,7 +165,7 @@ class RailwrightPolicy:
 
     def _build_pod(self, job: job_stream.Job, rank: int) -> views.Pod:
         """Return a pod as it is after admission."""
-        spec, demand = self._cluster.spec, self._cluster.demand(job.gpus)
+        spec, demand = self._cluster.spec, self._cluster.build_demand(job.gpus)
         requests: dict[str, views.RawQuantity] = {spec.policy.accelerators[0]: job.gpus}
         chosen = spec.fabric.rails[: demand.rails]
         if demand.counted:
@@ -174,11 +174,14 @@ class RailwrightPolicy:
                     requests[rail.resource] = int(requests.get(rail.resource, 0)) + 1
         record = {"fabric": spec.fabric_name, "rails": [rail.name for rail in chosen]}
         meta = views.ObjectMeta(
-            name=f"{_group_name(job)}-worker-{rank}",
+            name=f"{_format_group_name(job)}-worker-{rank}",
             namespace=_NAMESPACE,
             uid=f"{job.number}/{rank}",
             labels_or_none={names.FABRIC: spec.fabric_name, volcano.TASK_INDEX: str(rank)},
-            annotations_or_none={volcano.GROUP_ANNOTATION: _group_name(job), names.INJECTION: json.dumps(record)},
+            annotations_or_none={
+                volcano.GROUP_ANNOTATION: _format_group_name(job),
+                names.INJECTION: json.dumps(record),
+            },
         )
         container = views.Container(name="main", resources=views.ResourceRequirements(requests_or_none=requests))
         return views.Pod(metadata=meta, spec=views.PodSpec(containers_or_none=[container]))
@@ -190,9 +193,9 @@ def _bind(pod: views.Pod, node: str) -> views.Pod:
 
 
 def _build_pod_group(job: job_stream.Job) -> views.PodGroup:
-    meta = views.ObjectMeta(name=_group_name(job), namespace=_NAMESPACE)
+    meta = views.ObjectMeta(name=_format_group_name(job), namespace=_NAMESPACE)
     return views.PodGroup(metadata=meta, spec=views.PodGroupSpec(min_member=job.pods))
 
 
-def _group_name(job: job_stream.Job) -> str:
+def _format_group_name(job: job_stream.Job) -> str:
     return f"job-{job.number}"

@@ -47,7 +47,7 @@ class Scheduler:
     def offer_hosts(self, capacity: cluster.CapacityIndex) -> list[int]:
         """Return the feasible hosts, or the sample of them that the scheduler would find."""
         slots = capacity.slots
-        limit = len(slots) if self.settings.sample_all else num_feasible_nodes_to_find(len(slots))
+        limit = len(slots) if self.settings.sample_all else count_nodes_to_find(len(slots))
         if limit >= len(slots):
             return [host for host, count in enumerate(slots) if count]
         feasible = []
@@ -67,7 +67,7 @@ class Scheduler:
 
         `scores`: the extender's, 0..100, None for a filtered host.
         """
-        own_scores = self._own_scores(gpus)
+        own_scores = self._get_own_scores(gpus)
         if self.settings.kind == "kube":
             step = KUBE_WEIGHT * _KUBE_SCALE
             by_score = priorities.KubePriorities(
@@ -85,18 +85,18 @@ class Scheduler:
         ties = [host for host, total in zip(offered, totals, strict=True) if total == highest]
         return ties[0] if len(ties) == 1 else self._rng.choice(ties)
 
-    def _own_scores(self, gpus: int) -> list[float]:
+    def _get_own_scores(self, gpus: int) -> list[float]:
         scores = self._scores.get(gpus)
         if scores is None:
-            scores = [self._own_score(host, state, gpus) for host, state in enumerate(self._cluster.states)]
+            scores = [self._compute_own_score(host, state, gpus) for host, state in enumerate(self._cluster.states)]
             self._scores[gpus] = scores
         return scores
 
     def _update_scores(self, host: int, state: kubelet.State) -> None:
         for gpus, scores in self._scores.items():
-            scores[host] = self._own_score(host, state, gpus)
+            scores[host] = self._compute_own_score(host, state, gpus)
 
-    def _own_score(self, host: int, state: kubelet.State, gpus: int) -> float:
+    def _compute_own_score(self, host: int, state: kubelet.State, gpus: int) -> float:
         """Return LeastAllocated plus BalancedAllocation of CPU and memory with the pod on the host: 0..200."""
         gpus_in_use = sum(self._cluster.hosts[host].hardware.gpus) - sum(state[0]) + gpus
         cores = self._agents[host][0] + gpus_in_use * CORES_PER_GPU / CORES
@@ -104,7 +104,7 @@ class Scheduler:
         return 100 * (1 - (cores + memory) / 2) + 100 * (1 - abs(cores - memory) / 2)
 
 
-def num_feasible_nodes_to_find(nodes: int) -> int:
+def count_nodes_to_find(nodes: int) -> int:
     """Return the number of feasible nodes after which both schedulers stop searching, by default."""
     if nodes <= MIN_FEASIBLE:
         return nodes

@@ -27,7 +27,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return sum(sum(leaves) for leaves in self.spines.values())
 
 

@@ -31,7 +31,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> metrics.Summary:
-        """The figures of the run."""
+        """Return the figures of the run."""
         return metrics.summarize(self.placed, horizon=self.horizon, busy=self.busy, gpus=self.gpus)
 
 
@@ -66,7 +66,7 @@ class Simulation:
         for job in jobs:
             self._advance_to(job.arrival)
             last_arrival = job.arrival
-            if self.cluster.capacity(self._demand(job)).total_if_empty < job.pods:
+            if self.cluster.get_capacity(self._build_demand(job)).total_if_empty < job.pods:
                 rejected += 1
                 continue
             self.policy.on_submit(job)
@@ -91,7 +91,7 @@ class Simulation:
                 self._try_to_place(job, now)
 
     def _try_to_place(self, job: job_stream.Job, now: float) -> None:
-        capacity = self.cluster.capacity(self._demand(job))
+        capacity = self.cluster.get_capacity(self._build_demand(job))
         if capacity.total < job.pods:
             return
         free = capacity.snapshot()
@@ -109,7 +109,7 @@ class Simulation:
         hosts = self.policy.place_gang(job, free)
         if hosts is None:
             return None
-        demand = self._demand(job)
+        demand = self._build_demand(job)
         return _RunningJob(job, tuple(hosts), tuple([self.cluster.start_pod(host, demand) for host in hosts]))
 
     def _place_by_pod(self, job: job_stream.Job, capacity: cluster.CapacityIndex) -> _RunningJob | None:
@@ -140,5 +140,5 @@ class Simulation:
             self.cluster.end_pod(hosts[rank], grants[rank])
             self.policy.on_forget(policies.Task(job, rank))
 
-    def _demand(self, job: job_stream.Job) -> kubelet.Demand:
-        return self.cluster.demand(job.gpus)
+    def _build_demand(self, job: job_stream.Job) -> kubelet.Demand:
+        return self.cluster.build_demand(job.gpus)

@@ -34,7 +34,7 @@ class Session:
 
     def add_pod(self, pod: Tree, node: str, status: int = _ALLOCATED) -> Tree:
         """Place a pod on a node; return its TaskInfo."""
-        for name, amount in requests_of(pod).items():
+        for name, amount in compute_requests(pod).items():
             self._idle[node][name] = self._idle[node].get(name, 0) - amount
         info = build_task_info(pod, node=node, status=status)
         metadata = pod["metadata"]
@@ -43,26 +43,26 @@ class Session:
 
     def list_feasible(self, pod: Tree) -> list[str]:
         """Return the nodes with enough idle resources, as the predicates plugin would."""
-        requests = requests_of(pod)
+        requests = compute_requests(pod)
         return [name for name, idle in self._idle.items() if resources.count_fits(idle, requests)]
 
     def build_request(self, pod: Tree, offered: Sequence[str]) -> Tree:
         """Return the body of a prioritize request."""
         return {
             "task": build_task_info(pod, node="", status=_PENDING),
-            "nodes": [self._node_info(name) for name in offered],
+            "nodes": [self._build_node_info(name) for name in offered],
         }
 
     def score(self, pod: Tree, node: str) -> float:
         """Return the score of Volcano's default plugins, 0..200: higher for emptier and evenly used nodes."""
-        requests, idle, total = requests_of(pod), self._idle[node], self._allocatable[node]
+        requests, idle, total = compute_requests(pod), self._idle[node], self._allocatable[node]
         shares = [1 - (idle.get(name, 0) - requests.get(name, 0)) / total[name] for name in _COUNTED if total.get(name)]
         if not shares:
             return 0.0
         least_requested = 100 * (1 - sum(shares) / len(shares))
         return least_requested + 100 * (1 - (max(shares) - min(shares)) / 2)
 
-    def _node_info(self, name: str) -> Tree:
+    def _build_node_info(self, name: str) -> Tree:
         idle, total = self._idle[name], self._allocatable[name]
         used = {name: total[name] - idle.get(name, 0) for name in total}
         return {
@@ -71,10 +71,10 @@ class Session:
             "State": {"Phase": 1, "Reason": ""},
             "Releasing": _NO_RESOURCE,
             "Pipelined": _NO_RESOURCE,
-            "Idle": _resource(idle),
-            "Used": _resource(used),
-            "Allocatable": _resource(total),
-            "Capacity": _resource(total),
+            "Idle": _build_resource(idle),
+            "Used": _build_resource(used),
+            "Allocatable": _build_resource(total),
+            "Capacity": _build_resource(total),
             "Tasks": self._tasks[name],
             "NumaInfo": None,
             "Others": {},
@@ -82,7 +82,7 @@ class Session:
         }
 
 
-def requests_of(pod: Tree) -> resources.Amounts:
+def compute_requests(pod: Tree) -> resources.Amounts:
     """Return a pod's requests in milli-units."""
     return resources.compute_requests(msgspec.convert(pod["spec"], views.PodSpec))
 
@@ -91,7 +91,7 @@ def build_task_info(pod: Tree, *, node: str, status: int) -> Tree:
     """Return a pod as Volcano's TaskInfo."""
     metadata = pod["metadata"]
     group = metadata.get("annotations", {}).get(volcano.GROUP_ANNOTATION)
-    amounts = _resource(requests_of(pod))
+    amounts = _build_resource(compute_requests(pod))
     return {
         "UID": metadata["uid"],
         "Job": f"{metadata['namespace']}/{group}" if group else "",
@@ -109,7 +109,7 @@ def build_task_info(pod: Tree, *, node: str, status: int) -> Tree:
     }
 
 
-def _resource(amounts: resources.Amounts) -> Tree:
+def _build_resource(amounts: resources.Amounts) -> Tree:
     """Return an api.Resource: milli-cores, bytes, milli-units of every scalar but pods."""
     scalars = {name: amount for name, amount in amounts.items() if name not in _COUNTED}
     if resources.PODS in scalars:

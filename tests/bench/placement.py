@@ -90,7 +90,7 @@ def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argparse.Namespace) -> Row:
     question = experiments.Experiment(
-        spec=cluster_specs.from_catalogue(shape, (ratio,)),
+        spec=cluster_specs.build_from_catalogue(shape, (ratio,)),
         stream=stream,
         load=arguments.load,
         jobs=arguments.jobs,
@@ -101,7 +101,7 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
 
 
 def _week() -> bool:
-    question = experiments.Experiment(spec=cluster_specs.from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
+    question = experiments.Experiment(spec=cluster_specs.build_from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
     started = time.process_time()
     result = experiments.run(question, "railwright", experiments.draw_jobs(question))
     seconds = time.process_time() - started

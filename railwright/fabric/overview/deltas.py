@@ -27,7 +27,7 @@ class Delta(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """The delta as a JSON object on one line."""
+        """Return the delta as a JSON object on one line."""
         parts = [_encode(key) + b":" + value for key, value in self.sections.items()]
         head = b'{"version":%d,"full":%s,"removed":%s,"sections":{' % (
             self.version,
@@ -49,7 +49,7 @@ class Deltas:
     def update(self, overview: overview_types.Overview) -> bool:
         """Store an overview; return True if it differs from the last one."""
         version = self.version + 1
-        sections = dict(_sections(overview))
+        sections = dict(_list_sections(overview))
         changed = False
         for key, value in sections.items():
             old = self._sections.get(key)
@@ -67,7 +67,7 @@ class Deltas:
         self.version += changed
         return changed
 
-    def since(self, version: int | None) -> Delta:
+    def compute_delta(self, version: int | None) -> Delta:
         """Return the changes since a version; all sections if it is None, too old, or from another epoch."""
         if version is None or not self._oldest <= version <= self.version:
             sections = {key: section[2] for key, section in self._sections.items()}
@@ -80,7 +80,7 @@ class Deltas:
         )
 
 
-def _sections(overview: overview_types.Overview) -> Iterator[tuple[str, Any]]:
+def _list_sections(overview: overview_types.Overview) -> Iterator[tuple[str, Any]]:
     yield "site", overview.site
     for fabric in overview.fabrics:
         yield f"fabric/{fabric.name}", fabric

@@ -51,7 +51,7 @@ class FabricView:
 
     @property
     def nodes(self) -> Collection[str]:
-        """The names of its nodes."""
+        """Return the names of its nodes."""
         return self._rows
 
     def refresh(self, touched: Collection[str] | None, ranks: Ranks, now: str = "") -> Iterator[None]:

@@ -47,7 +47,7 @@ def assess(
     if gang.placed < len(gang.members):
         return _assess_waiting(gang, request, placement_engine)
     assessment = _assess_placed(gang, request, placement_engine, cluster)
-    why = (*_missing_pods(gang), *assessment.why)[:_MAX_REASONS]
+    why = (*_describe_missing_pods(gang), *assessment.why)[:_MAX_REASONS]
     return msgspec.structs.replace(assessment, state=gang.state, why=why)
 
 
@@ -208,7 +208,7 @@ def _assess_waiting(
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
 ) -> GangAssessment:
-    missing = _missing_pods(gang)
+    missing = _describe_missing_pods(gang)
     decision = placement_engine.score(request)
     plan = decision.plan
     if not decision.gang.has_domains:
@@ -232,7 +232,7 @@ def _assess_waiting(
     )
 
 
-def _missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
+def _describe_missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reason, ...]:
     missing = gang.size - len(gang.members)
     return (reason.make(Code.PODS_MISSING, missing=missing, size=gang.size),) if missing else ()
 

@@ -12,7 +12,7 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.workloads import membership
 
 MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
-_NO_INDEX = 1 << 30  # the index that `workload` gives to a pod without a number
+_NO_INDEX = 1 << 30  # the index that `membership` gives to a pod without a number
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -34,12 +34,12 @@ class GangMembers(msgspec.Struct, frozen=True):
 
     @property
     def placed(self) -> int:
-        """Number of members that have a node."""
+        """Return the number of members that have a node."""
         return sum(1 for member in self.members if member.node)
 
     @property
     def state(self) -> str:
-        """One of model.PLACED, STARTING, WAITING."""
+        """Return overview_types.PLACED, STARTING or WAITING."""
         placed = self.placed
         if placed >= self.size:
             return overview_types.PLACED
@@ -93,12 +93,12 @@ def _list_members(
             node=pod.node or assumed_nodes.get(pod.uid, ""),
             assumed=not pod.node and pod.uid in assumed_nodes,
         )
-        for rank, pod in zip(_ranks(pods), pods, strict=True)
+        for rank, pod in zip(_number_members(pods), pods, strict=True)
     )
     return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
 
 
-def _ranks(pods: Sequence[cluster_state.PodInfo]) -> Iterable[int]:
+def _number_members(pods: Sequence[cluster_state.PodInfo]) -> Iterable[int]:
     """Return the frameworks' own indices if they are unique, so that a late pod renumbers no other; else positions."""
     indices = [pod.rank.index for pod in pods]
     unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices

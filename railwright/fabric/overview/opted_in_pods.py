@@ -35,10 +35,10 @@ class OptedInPods:
 
     @property
     def gangs(self) -> Mapping[membership.GangKey, Mapping[str, views.Pod]]:
-        """Gang -> its opted-in pods by uid."""
+        """Return the opted-in pods of each gang by uid."""
         return self._gangs
 
-    def pod(self, uid: str) -> views.Pod | None:
+    def get_pod(self, uid: str) -> views.Pod | None:
         """Return the reduced pod; None if it did not opt in."""
         return self._pods.get(uid)
 

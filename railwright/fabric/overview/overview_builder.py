@@ -70,12 +70,12 @@ class OverviewBuilder:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def overview(
+    def build_overview(
         self, *, source: str = "", connection: overview_types.Connection = _CONNECTED
     ) -> overview_types.Overview:
         """Return the overview as of the last refresh."""
         return overview_types.Overview(
-            site=self.site(source=source, connection=connection),
+            site=self.build_site(source=source, connection=connection),
             fabrics=[
                 msgspec.structs.replace(view.summary, largest=self._largest.get(name))
                 for name, view in self._views.items()
@@ -86,7 +86,7 @@ class OverviewBuilder:
             events=self._events[1],
         )
 
-    def site(self, *, source: str, connection: overview_types.Connection = _CONNECTED) -> overview_types.Site:
+    def build_site(self, *, source: str, connection: overview_types.Connection = _CONNECTED) -> overview_types.Site:
         """Return the sources of the overview."""
         policy = self._policy()
         return overview_types.Site(
@@ -263,7 +263,7 @@ class OverviewBuilder:
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
     def _build_request(self, pod: cluster_state.PodInfo) -> scheduling_request.SchedulingRequest | None:
-        view = self._pods.pod(pod.uid)
+        view = self._pods.get_pod(pod.uid)
         if view is None:
             return None
         return scheduling_request.build_request(
@@ -297,7 +297,7 @@ class OverviewBuilder:
         )
 
     def _find_creation(self, member: gang_members.Member) -> str:
-        view = self._pods.pod(member.uid)
+        view = self._pods.get_pod(member.uid)
         return (view.metadata.creation_timestamp or "") if view is not None else ""
 
     def _find_last_binding(self, gang: gang_members.GangMembers) -> str:
@@ -306,7 +306,7 @@ class OverviewBuilder:
 
     def _find_fabric_name(self, gang: gang_members.GangMembers) -> str:
         policy = self._policy()
-        view = next((pod for member in gang.members if (pod := self._pods.pod(member.uid))), None)
+        view = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
         return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""
 
 

@@ -178,7 +178,7 @@ def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policie
 def test_parameters_and_shapes_have_whole_names_on_a_terminal(columns):
     for option, names in (
         ("--shapes", cluster_specs.CATALOGUE),
-        ("--parameters", [row.name for row in parameters.table()]),
+        ("--parameters", [row.name for row in parameters.list_parameters()]),
     ):
         _, shown = terminals.run(["simulate", option], columns, NO_COLOR="1")
         assert all(name in shown for name in names)

@@ -96,6 +96,6 @@ def test_a_pod_that_did_not_opt_in_is_none_of_ours():
 def test_of_a_record_only_what_places_a_pod_is_kept():
     known = opted_in_pods.OptedInPods()
     known.upsert(pod("p"))
-    kept = known.pod("p")
+    kept = known.get_pod("p")
     assert kept is not None
     assert json.loads(kept.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}

@@ -38,7 +38,7 @@ class Cluster:
 
     def seen(self) -> overview_types.Overview:
         self.builder.refresh_fully()
-        return self.builder.overview(source="test")
+        return self.builder.build_overview(source="test")
 
     def seen_at(self, now: str) -> None:
         for _ in self.builder.refresh(now):
@@ -236,7 +236,7 @@ def test_only_what_changed_is_sent():
     version = changes.version
     cluster.add(*gang("b-00", name="o"))
     assert changes.update(cluster.seen())
-    delta = changes.since(version)
+    delta = changes.compute_delta(version)
     assert set(delta.sections) == {"site", "fabric/roce", "leaf/roce/s-b/b", "gang/train/o", "admissions"}
     assert not delta.full
 
@@ -248,16 +248,16 @@ def test_what_is_gone_is_named():
     version = changes.version
     cluster.state.remove_node("b-00")
     changes.update(cluster.seen())
-    assert changes.since(version).removed == ("leaf/roce/s-b/b",)
-    assert changes.since(None).removed == ()
+    assert changes.compute_delta(version).removed == ("leaf/roce/s-b/b",)
+    assert changes.compute_delta(None).removed == ()
 
 
 @pytest.mark.parametrize("version", [-1, 99])
 def test_a_reader_of_another_life_gets_everything(version):
     changes = deltas.Deltas()
     changes.update(Cluster(placing.leaves(a=1)).seen())
-    assert changes.since(version).full
-    assert "leaf/roce/s-a/a" in changes.since(version).sections
+    assert changes.compute_delta(version).full
+    assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections
 
 
 def test_of_members_that_lose_what_one_lacks_the_one_is_named():

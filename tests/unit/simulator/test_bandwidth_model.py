@@ -10,7 +10,7 @@ NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devi
 
 
 def placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
-    book = on.capacity(on.demand(gpus))
+    book = on.get_capacity(on.build_demand(gpus))
     return bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), hosts))
 
 
@@ -63,7 +63,7 @@ def test_rails_that_only_some_members_have_do_not_count():
     right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
     grants = [kubelet.list_grants(each, each.empty, demand)[0] for each in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
-    assert bandwidth_model.slowest_member(list(enumerate(grants)), demand) == 0.0
+    assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
 
 
 def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
@@ -91,10 +91,14 @@ def test_pods_on_one_nic_divide_it_whether_they_are_mates_or_not():
     shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
     demand = kubelet.Demand(gpus=2, rails=2, named=True)
     mates = kubelet.list_grants(shared, shared.empty, demand)
-    assert [bandwidth_model.slowest_on_host(mates[:count], None, demand) for count in (1, 2, 4)] == [1.0, 1 / 2, 1 / 4]
-    assert bandwidth_model.slowest_member([(0, mates[0]), (1, mates[0])], demand) == 1.0
+    assert [bandwidth_model.compute_slowest_on_host(mates[:count], None, demand) for count in (1, 2, 4)] == [
+        1.0,
+        1 / 2,
+        1 / 4,
+    ]
+    assert bandwidth_model.find_slowest_member([(0, mates[0]), (1, mates[0])], demand) == 1.0
     others = kubelet.list_grants(shared, mates[0].after, demand)
-    assert [bandwidth_model.slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
+    assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
         1 / 2,
         pytest.approx(1 / 3),
     ]
@@ -111,21 +115,21 @@ def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_
 def test_what_a_pod_took_is_free_again_when_it_is_gone():
     on = town({"s": (2,)})
     before = list(on.states)
-    grant = on.start_pod(1, on.demand(4))
+    grant = on.start_pod(1, on.build_demand(4))
     assert on.states != before
     on.end_pod(1, grant)
     assert on.states == before
-    assert on.capacity(on.demand(4)).total == 4
+    assert on.get_capacity(on.build_demand(4)).total == 4
 
 
 def test_the_book_counts_what_still_fits():
     on = town({"s": (2,)})
-    book = on.capacity(on.demand(8))
+    book = on.get_capacity(on.build_demand(8))
     assert (book.total, book.slots) == (2, [1, 1])
     fill(on, 0, 1)
     assert (book.total, book.slots) == (1, [0, 1])
 
 
 def test_every_parameter_has_a_source():
-    assert all(row.name and row.value and row.source for row in parameters.table())
-    assert str(bandwidth.MISALIGNED) in {row.value for row in parameters.table()}
+    assert all(row.name and row.value and row.source for row in parameters.list_parameters())
+    assert str(bandwidth.MISALIGNED) in {row.value for row in parameters.list_parameters()}

@@ -49,13 +49,13 @@ def test_four_jobs_in_ten_die_early(drawn):
 
 def test_arrivals_offer_the_load_that_was_asked_for(drawn):
     _, of, _ = drawn
-    jobs = list(job_stream.draw_arrivals(of, seed=5, rate=job_stream.rate_for_load(of, 0.5, 800), count=MANY))
+    jobs = list(job_stream.draw_arrivals(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 800), count=MANY))
     assert sum(job.gpu_seconds for job in jobs) / (jobs[-1].arrival * 800) == pytest.approx(0.5, rel=0.3)
 
 
 def test_a_run_begins_with_the_jobs_that_would_be_running(drawn):
     _, of, _ = drawn
-    running = job_stream.draw_running(of, seed=5, rate=job_stream.rate_for_load(of, 0.5, 40_000))
+    running = job_stream.draw_running(of, seed=5, rate=job_stream.compute_rate(of, 0.5, 40_000))
     assert sum(job.size for job in running) / 40_000 == pytest.approx(0.5, rel=0.3)
     assert all(job.is_initial and job.arrival == 0 for job in running)
 

@@ -19,7 +19,7 @@ def situations(draw):
     on = town(spines, over)
     for host in range(len(on.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
-            if on.capacity(on.demand(gpus)).slots[host]:
+            if on.get_capacity(on.build_demand(gpus)).slots[host]:
                 fill(on, host, gpus)
     return on, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
 
@@ -34,7 +34,7 @@ def every_placement(on, book, pods):
 @given(situations())
 def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situation):
     on, pods, gpus = situation
-    book = on.capacity(on.demand(gpus))
+    book = on.get_capacity(on.build_demand(gpus))
     found = optimum.find_best(on, book.snapshot(), pods)
     tried = list(every_placement(on, book, pods))
     if not tried:
@@ -55,7 +55,7 @@ def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situatio
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
     on = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
-    free = on.capacity(on.demand(8)).snapshot()
+    free = on.get_capacity(on.build_demand(8)).snapshot()
     assert optimum.find_best(on, free, 2).value == 1.0
     assert set(optimum.find_best(on, free, 2).hosts) == {0, 2}
     assert optimum.find_best(on, free, 3).value == 0.5
@@ -71,7 +71,7 @@ def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
     on = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
         fill(on, host, 8)
-    found = optimum.find_best(on, on.capacity(on.demand(8)).snapshot(), 9)
+    found = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 9)
     assert found.value == 1.0
     assert {on.hosts[host].chain[0] for host in found.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
 
@@ -80,17 +80,17 @@ def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
     on = town({"s": (3,)})
     fill(on, 0, 2, 4, 1)  # (1, 0) left
     fill(on, 1, 2)
-    grant = on.start_pod(1, on.demand(4))
-    on.start_pod(1, on.demand(1))
+    grant = on.start_pod(1, on.build_demand(4))
+    on.start_pod(1, on.build_demand(1))
     on.end_pod(1, grant)
-    free = on.capacity(on.demand(4)).snapshot()
+    free = on.get_capacity(on.build_demand(4)).snapshot()
     assert all(not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(on, free, 2).hosts))
 
 
 def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_leaves():
-    wide = shapes.Shape({"s": (1, 1)}, 8, cluster_specs.rail_resources(8, mixed=True), "a test", product="8x8")
-    narrow = shapes.Shape({"s": (2,)}, 8, cluster_specs.rail_resources(4, mixed=True), "a test", product="8x4")
+    wide = shapes.Shape({"s": (1, 1)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "a test", product="8x8")
+    narrow = shapes.Shape({"s": (2,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "a test", product="8x4")
     nodes = [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 2)]
     on = town({}, (2.0,), mixed=True, nodes=nodes)
-    best = optimum.find_best(on, on.capacity(on.demand(8)).snapshot(), 2)
+    best = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 2)
     assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

@@ -42,22 +42,22 @@ def play(on, jobs, policy="greedy", settings=SETTINGS):
     ],
 )
 def test_the_published_shapes_have_their_published_sizes(name, nodes, leaves):
-    on = cluster.Cluster(cluster_specs.from_catalogue(name))
+    on = cluster.Cluster(cluster_specs.build_from_catalogue(name))
     assert len(on.hosts) == nodes
     assert sum(domain.level == 0 for domain in on.domains) == leaves
     assert on.gpus == 8 * nodes
 
 
 def test_lingjun_has_the_published_groups():
-    on = cluster.Cluster(cluster_specs.from_catalogue("lingjun"))
+    on = cluster.Cluster(cluster_specs.build_from_catalogue("lingjun"))
     assert sorted(domain.size for domain in on.domains if domain.level == 1) == [179, 306, 362]
     sizes = [domain.size for domain in on.domains if domain.level == 0]
     assert {size: sizes.count(size) for size in set(sizes)} == {8: 68, 7: 23, 6: 15, 5: 7, 4: 2, 3: 1, 2: 3}
 
 
 def test_one_oversubscription_counts_for_every_level():
-    assert cluster.Cluster(cluster_specs.from_catalogue("coreweave", (7.0,))).oversubscription == (7.0, 7.0)
-    assert cluster.Cluster(cluster_specs.from_catalogue("coreweave", (1.0, 7.0))).oversubscription == (1.0, 7.0)
+    assert cluster.Cluster(cluster_specs.build_from_catalogue("coreweave", (7.0,))).oversubscription == (7.0, 7.0)
+    assert cluster.Cluster(cluster_specs.build_from_catalogue("coreweave", (1.0, 7.0))).oversubscription == (1.0, 7.0)
 
 
 def test_a_job_that_does_not_fit_waits_and_a_later_smaller_one_passes_it():
@@ -72,9 +72,9 @@ def test_a_job_no_empty_cluster_holds_is_refused():
 
 
 def test_nothing_is_given_twice_and_everything_comes_back():
-    run = simulation.Simulation(cluster_specs.from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS)
+    run = simulation.Simulation(cluster_specs.build_from_catalogue("coreweave"), policies.BASELINES["greedy"], SETTINGS)
     of = job_stream.build("seren", largest=256)
-    run.run(job_stream.draw_arrivals(of, seed=2, rate=job_stream.rate_for_load(of, 1.2, 512), count=300))
+    run.run(job_stream.draw_arrivals(of, seed=2, rate=job_stream.compute_rate(of, 1.2, 512), count=300))
     assert run.cluster.states == [host.hardware.empty for host in run.cluster.hosts]
 
 
@@ -102,7 +102,7 @@ def test_an_incomplete_gang_is_taken_back_in_reverse_and_tried_again():
 
 
 def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ended():
-    assert [schedulers.num_feasible_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
+    assert [schedulers.count_nodes_to_find(nodes) for nodes in (64, 100, 847, 1000, 2500, 5000)] == [
         64,
         100,
         372,
@@ -112,16 +112,16 @@ def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ende
     ]
     on = town({"s": (200,)})
     scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
-    book = on.capacity(on.demand(8))
+    book = on.get_capacity(on.build_demand(8))
     assert scheduler.offer_hosts(book) == list(range(100))
     assert scheduler.offer_hosts(book) == list(range(100, 200))
 
 
 @pytest.mark.parametrize("kind", ["volcano", "kube"])
 def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind):
-    on = cluster_specs.from_catalogue("coreweave", (7.0,))
+    on = cluster_specs.build_from_catalogue("coreweave", (7.0,))
     of = job_stream.build("seren", largest=256)
-    rate = job_stream.rate_for_load(of, 0.9, 512)
+    rate = job_stream.compute_rate(of, 0.9, 512)
     jobs = [
         *job_stream.draw_running(of, seed=4, rate=rate),
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
@@ -160,7 +160,7 @@ def test_a_placement_that_could_be_better_comes_with_its_case():
 
 
 def test_the_jobs_of_a_study_are_the_same_for_all_policies():
-    question = experiments.Experiment(spec=cluster_specs.from_catalogue("superpod-2"), jobs=60)
+    question = experiments.Experiment(spec=cluster_specs.build_from_catalogue("superpod-2"), jobs=60)
     jobs = experiments.draw_jobs(question)
     results = [experiments.run(question, policy, jobs) for policy in experiments.POLICIES]
     assert {result.summary.jobs for result in results} == {60}
@@ -171,19 +171,21 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
     shape = shapes.UNEVEN_64  # shared rails, 100 devices each, and no node shape
     trees = list(shapes.build_nodes(shape))
     policy = msgspec.structs.replace(
-        cluster_specs.from_catalogue("mixed").policy,
-        fabrics={"roce": msgspec.structs.replace(cluster_specs.from_catalogue("mixed").fabric, rails=rails_of(shape))},
+        cluster_specs.build_from_catalogue("mixed").policy,
+        fabrics={
+            "roce": msgspec.structs.replace(cluster_specs.build_from_catalogue("mixed").fabric, rails=rails_of(shape))
+        },
         default_fabric="roce",
     )
     from railwright.fabric import views
 
-    given = cluster_specs.from_nodes(msgspec.convert(trees, list[views.Node]), policy, "a test")
+    given = cluster_specs.build_from_nodes(msgspec.convert(trees, list[views.Node]), policy, "a test")
     on = cluster.Cluster(given)
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
     assert on.hosts[0].hardware.devices == (100,) * 4
     assert play(given, [job(0, 8)], "railwright").placed[0].value == 1.0
     with pytest.raises(cluster_specs.ClusterSpecError, match=r"no node has allocatable nvidia\.com/gpu"):
-        cluster_specs.from_nodes([], policy, "a test")
+        cluster_specs.build_from_nodes([], policy, "a test")
 
 
 def rails_of(shape):

@@ -39,7 +39,7 @@ class PoolUsage(msgspec.Struct, frozen=True):
     free: int
     allocatable: int
     is_sufficient: bool
-    holders: tuple[str, ...]  # namespace/name of pods that use it, if not sufficient; at most HOLDERS_NAMED + 1
+    holders: tuple[str, ...]  # namespace/name of pods that use it, if not sufficient; at most MAX_HOLDERS_NAMED + 1
 
 
 class NodeExplanation(msgspec.Struct, frozen=True):
@@ -89,13 +89,13 @@ def list_pool_usage(row: NodeRow) -> tuple[PoolUsage, ...]:
     """Return the device pools of a row, with the pods that use the insufficient ones."""
     return tuple(
         PoolUsage(
-            need=rail.need,
-            free=rail.free,
-            allocatable=rail.allocatable,
-            is_sufficient=rail.is_sufficient,
-            holders=() if rail.is_sufficient else _list_holders(row.holders, rail.need.resource),
+            need=pool.need,
+            free=pool.free,
+            allocatable=pool.allocatable,
+            is_sufficient=pool.is_sufficient,
+            holders=() if pool.is_sufficient else _list_holders(row.holders, pool.need.resource),
         )
-        for rail in (row.evaluation.pools if row.evaluation else ())
+        for pool in (row.evaluation.pools if row.evaluation else ())
     )
 
 

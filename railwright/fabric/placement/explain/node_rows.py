@@ -37,10 +37,12 @@ def build_rows(
     """Build rows for up to `max_rows` of these nodes, and for up to `max_rows` infeasible ones."""
     class_of_node = view.map_classes()
     chosen = dict.fromkeys(itertools.islice(filter(scores.__contains__, names), max_rows))
-    infeasible_classes = {each for each in view.index.classes if each.evaluation.refusal}
+    infeasible_classes = {node_class for node_class in view.index.classes if node_class.evaluation.refusal}
     if infeasible_classes:
         classes = map(class_of_node.get, scores)
-        infeasible = (name for name, each in zip(scores, classes, strict=True) if each in infeasible_classes)
+        infeasible = (
+            name for name, node_class in zip(scores, classes, strict=True) if node_class in infeasible_classes
+        )
         chosen |= dict.fromkeys(itertools.islice(infeasible, max_rows))
     lacks_rail: dict[node_classes.NodeClass | None, bool] = {None: False}  # the nodes of a leaf belong to few classes
     rows = []

@@ -339,7 +339,7 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
     slots_by_leaf, next_leaf = problem.slots, problem.next_leaf
     anchor = problem.peer_leaves[0] if problem.peer_leaves else None
 
-    def side(leaf: topology.Domain) -> tuple[bool, int]:
+    def rank_by_side(leaf: topology.Domain) -> tuple[bool, int]:
         near = topology.distance(anchor, leaf) if anchor else 0
         if anchor and next_leaf and (far := topology.distance(next_leaf, leaf)) < near:
             return True, -far
@@ -351,7 +351,7 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
     return sorted(
         chosen,
         key=lambda leaf: (
-            side(leaf),
+            rank_by_side(leaf),
             -slots_by_spine[_get_spine(leaf)],
             _get_spine(leaf),
             -slots_by_leaf[leaf],

@@ -20,6 +20,8 @@ _MAX_GANGS = 64  # cached gangs; schedulers place one gang after the other
 
 
 class _CachedPlan(msgspec.Struct, frozen=True):
+    """A plan, and what it was based on."""
+
     plan: planner.Plan
     size: int  # of the gang
     remaining: int

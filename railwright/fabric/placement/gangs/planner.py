@@ -43,11 +43,11 @@ class Plan(msgspec.Struct, frozen=True):
         return self.shape is None or node_capacity.shape == self.shape
 
     def count_slots(self, node_capacity: node_slots.NodeCapacity) -> int:
-        """Return the number of slots on a such a node at the plan's bandwidth."""
+        """Return the number of slots on such a node at the plan's bandwidth."""
         return node_slots.count(node_capacity, self.rails, self.bandwidth) if self.uses_shape_of(node_capacity) else 0
 
     def is_met_by(self, node_capacity: node_slots.NodeCapacity) -> bool:
-        """True if a such a node reaches the plan's bandwidth."""
+        """True if such a node reaches the plan's bandwidth."""
         return self.count_slots(node_capacity) > 0
 
 
@@ -199,6 +199,7 @@ def _count_min_leaves(
 
 
 def _count_largest(remaining: int, slot_counts: list[int]) -> int:
+    """Return how many of these leaves, largest first, have `remaining` slots; all if they have too few."""
     if remaining <= 0:
         return 0
     slot_counts.sort(reverse=True)
@@ -232,15 +233,15 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> tuple[S
 
 def _count_slots_by_rails(capacity: gang_capacity.GangCapacity) -> Mapping[int, int]:
     """Map rail bit masks to the slots on nodes that have these rails. Classes without current nodes are ignored."""
-    all_masks = {each.capacity.rails for each in capacity.classes if each.capacity.slot_numa_factors}
+    all_masks = {node_class.capacity.rails for node_class in capacity.classes if node_class.capacity.slot_numa_factors}
     if len(all_masks) <= 1:
         return dict.fromkeys(all_masks, 1)
     masks: dict[int, int] = {}
     for counts in capacity.nodes.values():
-        for each, nodes in counts.items():
-            if nodes and each.capacity.slot_numa_factors:
-                slots = nodes * len(each.capacity.slot_numa_factors)
-                masks[each.capacity.rails] = masks.get(each.capacity.rails, 0) + slots
+        for node_class, nodes in counts.items():
+            node = node_class.capacity
+            if nodes and node.slot_numa_factors:
+                masks[node.rails] = masks.get(node.rails, 0) + nodes * len(node.slot_numa_factors)
     return masks
 
 
@@ -307,7 +308,13 @@ class _PlanProblem:
 
         `peer_shapes` are the node shapes of the placed peers.
         """
-        shapes = sorted({each.capacity.shape for each in self._capacity.classes if each.capacity.slot_numa_factors})
+        shapes = sorted(
+            {
+                node_class.capacity.shape
+                for node_class in self._capacity.classes
+                if node_class.capacity.slot_numa_factors
+            }
+        )
         if len(peer_shapes) > 1 or len({*shapes, *peer_shapes}) == 1:
             shapes = []
         choices = [
@@ -336,22 +343,26 @@ class _PlanProblem:
     ) -> leaf_selection.LeafProblem:
         """Build the leaf problem at `min_bandwidth`. With `counting_only`, leave out what only ranks the choices."""
         slots = {
-            each: node_slots.count(each.capacity, self.rails, min_bandwidth)
-            if shape is None or each.capacity.shape == shape
+            node_class: node_slots.count(node_class.capacity, self.rails, min_bandwidth)
+            if shape is None or node_class.capacity.shape == shape
             else 0
-            for each in self._capacity.classes
+            for node_class in self._capacity.classes
         }
         slots_by_leaf = self._capacity.count_slots(slots)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
-        unsplit_slots = {each: min(each.capacity.unsplit_slots, count) for each, count in slots.items()}
-        started_slots = {each: 0 if each.capacity.is_idle else count for each, count in unsplit_slots.items()}
+        unsplit_slots = {
+            node_class: min(node_class.capacity.unsplit_slots, count) for node_class, count in slots.items()
+        }
+        slots_on_used_nodes = {
+            node_class: 0 if node_class.capacity.is_idle else count for node_class, count in unsplit_slots.items()
+        }
         has_splits = not counting_only and unsplit_slots != slots
-        has_started = not counting_only and any(started_slots.values())
+        has_used_nodes = not counting_only and any(slots_on_used_nodes.values())
         return leaf_selection.LeafProblem(
             remaining=self._remaining,
             slots=slots_by_leaf,
             unsplit_slots=self._capacity.count_slots(unsplit_slots) if has_splits else None,
-            slots_on_used_nodes=self._capacity.count_slots(started_slots) if has_started else {},
+            slots_on_used_nodes=self._capacity.count_slots(slots_on_used_nodes) if has_used_nodes else {},
             peer_leaves=self._peer_leaves,
             next_leaf=self._next_leaf,
             uplink_carries=(
@@ -379,7 +390,8 @@ class _PlanProblem:
 def _list_bandwidths(capacity: gang_capacity.GangCapacity, rails: int) -> set[node_slots.Bandwidth]:
     """Return the bandwidths of all slots of nodes that have these rails."""
     values = set()
-    for each in capacity.classes:
-        if each.capacity.rails & rails == rails and each.capacity.slot_numa_factors:
-            values |= set(node_slots.list_bandwidths(each.capacity, rails))
+    for node_class in capacity.classes:
+        node = node_class.capacity
+        if node.rails & rails == rails and node.slot_numa_factors:
+            values |= set(node_slots.list_bandwidths(node, rails))
     return values

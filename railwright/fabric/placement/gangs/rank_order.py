@@ -112,6 +112,7 @@ def _fill_run(
 
 
 def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
+    """Return a leaf once for each slot taken, at most `count`, and subtract these from `free`."""
     taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
     if leaf is not None and taken:
         free[leaf] -= taken

@@ -179,20 +179,20 @@ class FactsBuilder:
 
     def _sum(self, amounts: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Add up the amounts of the signature's devices, in its order."""
-        return tuple([sum([each.get(name, 0) for each in amounts]) for name in self._signature.devices])
+        return tuple([sum([pod_amounts.get(name, 0) for pod_amounts in amounts]) for name in self._signature.devices])
 
     def _count(self, amounts: resources.Amounts) -> _CountedAmounts:
         """Count devices and fitting pods. Cached for the amounts of the cluster state: many nodes have equal ones."""
         if not isinstance(amounts, resources.FrozenAmounts):
-            return self._count_anew(amounts)
+            return self._compute_amounts(amounts)
         counted = self._counted_amounts.get(amounts)
         if counted is None:
             if len(self._counted_amounts) >= _MAX_AMOUNTS:
                 self._counted_amounts.clear()
-            counted = self._counted_amounts[amounts] = self._count_anew(amounts)
+            counted = self._counted_amounts[amounts] = self._compute_amounts(amounts)
         return counted
 
-    def _count_anew(self, amounts: resources.Amounts) -> _CountedAmounts:
+    def _compute_amounts(self, amounts: resources.Amounts) -> _CountedAmounts:
         fits = node_evaluation.MAX_SLOTS_PER_NODE
         for name, amount in self._other_requests:
             fits = min(amounts.get(name, 0) // amount, fits)

@@ -218,7 +218,7 @@ def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, mos
 
 
 def _spread(total: int, least: Counts, target: Counts, most: Counts) -> list[int] | None:
-    """Spread a total over places within bounds: first up to `target`, then up to `most`."""
+    """Return a total spread over NUMA nodes within bounds: first up to `target`, then up to `most`."""
     left = total - sum(least)
     if left < 0 or sum(most) < total or not all(map(le, least, most)):
         return None

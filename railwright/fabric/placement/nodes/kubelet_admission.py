@@ -84,7 +84,8 @@ def list_container_demands(spec: views.PodSpec, demand: numa.NumaDemand) -> tupl
 
     Other init containers are left out, because kubelet reuses their devices for the app containers.
     """
-    sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
+    init_containers = spec.init_containers or ()
+    sidecars = [container for container in init_containers if container.restart_policy == "Always"]
     demands = []
     for container in (*sidecars, *spec.containers):
         requests = resources.parse_amounts(container.requests)
@@ -105,8 +106,8 @@ def find_admission_error(
 ) -> reason.Reason | None:
     """Return kubelet's admission error for the pod (TopologyAffinityError), or None if there is none.
 
-    `zones` are the free devices. `containers` are the requests of each container, for scope "container"; without them
-    the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
+    `zones` are the free devices. `container_demands` are the requests of each container, for scope "container"; without
+    them the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
     """
     manager = policy, scope = read_topology_manager(report)
     if policy not in _STRICT:

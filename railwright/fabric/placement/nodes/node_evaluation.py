@@ -23,7 +23,7 @@ class NodeFacts(NamedTuple):
 
     eligible: bool
     shape: str
-    fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MOST_MEMBERS
+    fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MAX_SLOTS_PER_NODE
     free: tuple[int, ...]
     allocatable: tuple[int, ...]
     capacity: tuple[int, ...]
@@ -127,6 +127,7 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
 
 
 def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
+    """Return the availability of each pool that the pod needs."""
     offset = len(signature.devices) - len(signature.needs)
     return tuple(
         PoolAvailability(
@@ -178,7 +179,7 @@ def _build_capacity(
         slot_numa_factors=slot_numa_factors,
         is_idle=is_idle,
         unsplit_slots=unsplit_slots,
-        crowded_shares=crowded_shares if any(each != shares for each in crowded_shares) else (),
+        crowded_shares=crowded_shares if any(pod_shares != shares for pod_shares in crowded_shares) else (),
     )
 
 

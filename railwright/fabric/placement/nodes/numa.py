@@ -6,6 +6,7 @@ of kubelet's topology manager, `gpu_nic_pairs` the search for the best split.
 """
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -61,32 +62,32 @@ def build_zones_from_shape(
     The allocatable amount of a resource is divided in proportion to the GPUs, or to the rails that use the resource, of
     each NUMA node. A dead rail (allocatable 0 or absent) is listed with 0; a rail that the shape lacks is not listed.
     """
-    numa = sorted(shape.numa, key=lambda each: each.node)
-    weights = {name: [len(each.gpus) for each in numa] for name in accelerators if name in allocatable}
+    numa = sorted(shape.numa, key=lambda zone: zone.node)
+    weights = {name: [len(zone.gpus) for zone in numa] for name in accelerators if name in allocatable}
     for resource in dict.fromkeys(rail.resource for rail in rails if rail.resource):
-        drawing = {rail.name for rail in rails if rail.resource == resource}
-        weights[resource] = [len(drawing.intersection(each.rails)) for each in numa]
+        rails_on_resource = {rail.name for rail in rails if rail.resource == resource}
+        weights[resource] = [len(rails_on_resource.intersection(zone.rails)) for zone in numa]
     free: list[dict[str, int]] = [{} for _ in numa]
     for resource, by in weights.items():
         for here, share, weight in zip(free, _divide(allocatable.get(resource, 0), by), by, strict=True):
             if weight:
                 here[resource] = share
-    return _build_zones((each.node, here) for each, here in zip(numa, free, strict=True))
+    return _build_zones((zone.node, here) for zone, here in zip(numa, free, strict=True))
 
 
 def read_available_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported available amounts of these resources, by zones of type Node."""
-    return _read_zones(report, names, lambda each: each.available if each.available is not None else each.allocatable)
+    return _read_zones(report, names, lambda item: item.available if item.available is not None else item.allocatable)
 
 
 def read_allocatable_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported allocatable amounts, as if no pod used them."""
-    return _read_zones(report, names, lambda each: each.allocatable)
+    return _read_zones(report, names, lambda item: item.allocatable)
 
 
 def read_capacity_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported capacity, including unhealthy devices."""
-    return _read_zones(report, names, lambda each: each.capacity or each.allocatable)
+    return _read_zones(report, names, lambda item: item.capacity or item.allocatable)
 
 
 def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
@@ -107,7 +108,7 @@ def _read_zones(
     for zone in report.zones:
         node = get_number(zone)
         if node is not None and node not in zones:
-            written = {each.name: amount(each) for each in zone.resources if each.name in names}
+            written = {item.name: amount(item) for item in zone.resources if item.name in names}
             zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
     return _build_zones(zones.items())
 
@@ -122,7 +123,7 @@ def get_number(zone: views.TopologyZone) -> int | None:
 
 
 def _build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
-    built = tuple(Zone(node, tuple(sorted(free.items()))) for node, free in sorted(zones, key=lambda each: each[0]))
+    built = tuple(Zone(node, tuple(sorted(free.items()))) for node, free in sorted(zones, key=operator.itemgetter(0)))
     return built if any(zone.free for zone in built) else ()
 
 
@@ -150,7 +151,8 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
     """
     names = {name for zone in zones for name, _ in zone.free}
     pods = (
-        tuple(sorted((name, held_) for name, held_ in pod.items() if name in names and held_ > 0)) for pod in requests
+        tuple(sorted((name, amount) for name, amount in pod.items() if name in names and amount > 0))
+        for pod in requests
     )
     return _subtract_usage(zones, tuple(sorted(pod for pod in pods if pod)))
 

@@ -34,7 +34,7 @@ class RequestView:
         return None if node_class is None else node_class.evaluation
 
     def get_leaf(self, node: str) -> topology.Domain:
-        """Return a node's leaf, or NOWHERE if it has none."""
+        """Return a node's leaf, or NO_DOMAIN if it has none."""
         return self.index.leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def list_offered_leaves(self) -> set[topology.Domain]:

@@ -17,7 +17,7 @@ def score_nodes(view: request_view.RequestView, plan: locality.Plan, gang: local
     if gang.target_leaf is None:
         return scores
     usable = [node_class for node_class in view.index.classes if not node_class.evaluation.refusal]
-    meeting_plan = [each for each in usable if not gang.is_planned or plan.is_met_by(each.capacity)]
+    meeting_plan = [node_class for node_class in usable if not gang.is_planned or plan.is_met_by(node_class.capacity)]
     for leaf, names in _list_scored_leaves(view.index, gang):
         tier = locality.get_tier(leaf, gang)
         locality_scores = dict.fromkeys(
