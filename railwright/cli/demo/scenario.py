@@ -3,11 +3,12 @@
 Every answer comes from the running servers over HTTP. Volcano's own scores are the simulator's model.
 """
 
+import asyncio
 import base64
 import json
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -15,8 +16,10 @@ import jsonpatch
 import msgspec
 
 from railwright.cli.demo import fixture as fixtures
-from railwright.fabric import names
-from railwright.simulator import shapes, volcano
+from railwright.cluster import policies
+from railwright.fabric import names, views
+from railwright.fabric.policy import model
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, shapes, volcano
 
 Tree = dict[str, Any]
 
@@ -46,30 +49,56 @@ class Outcome(msgspec.Struct, frozen=True):
     without: Sequence[Placed]
     free_by_leaf: Mapping[str, int]
     annotations: Sequence[Tree]  # railwright.io/placement of each pod, as the webhook wrote it at binding
+    bandwidth: float  # modelled, over RDMA, as a share of an ideal placement's
+    bandwidth_without: float  # of the placement `without`, also over RDMA
 
 
-async def run(fixture: fixtures.Fixture) -> Outcome:
-    """Admit the pods, place them with and without railwright, and bind them."""
+async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda _step: None) -> Outcome:
+    """Admit the pods, place them with and without railwright, and bind them. `report` is called with each step."""
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
     pods = list(shapes.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
-        admitted = [await _admit(session, fixture, pod) for pod in pods]
-        ready = [each.after for each in admitted]
+        report(f"admitting {len(pods)} pods by the webhook")
+        admitted = await asyncio.gather(*(admit(session, fixture, pod) for pod in pods))
+        ready = [pod.after for pod in admitted]
         for index, pod in enumerate(ready):
             pod["metadata"]["uid"] = str(uuid.UUID(int=index + 2))
+        report("storing the pods in the cluster's snapshot")
         await fixtures.store(fixture, ready)
+        report("placing the gang by the extender")
         placed = await _place(session, fixture, ready)
-        annotations = [await _bind(session, fixture, pod, on) for pod, on in zip(ready, placed, strict=True)]
+        report("binding the pods")
+        pairs = zip(ready, placed, strict=True)
+        annotations = await asyncio.gather(*(_bind(session, fixture, pod, on) for pod, on in pairs))
+    report("modelling the bandwidth")
+    without = _place_alone(fixture, ready)
     return Outcome(
         admitted=admitted,
         placed=placed,
-        without=_place_alone(fixture, ready),
+        without=without,
         free_by_leaf=_count_free(fixture, ready[0]),
         annotations=annotations,
+        bandwidth=model_bandwidth(fixture, placed),
+        bandwidth_without=model_bandwidth(fixture, without),
     )
 
 
-async def _admit(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree) -> Admitted:
+def model_bandwidth(fixture: fixtures.Fixture, placed: Sequence[Placed]) -> float:
+    """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1."""
+    policy = policies.read(fixture.policy_text)
+    assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
+    nodes = msgspec.convert(fixture.nodes, list[views.Node])
+    sim_cluster = cluster.Cluster(cluster_specs.from_nodes(nodes, policy.document, "demo"))
+    hosts = {host.name: index for index, host in enumerate(sim_cluster.hosts)}
+    gpus = int(fixture.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"])
+    bandwidth, _, _ = bandwidth_model.assess_ring(
+        sim_cluster, sim_cluster.demand(gpus), [hosts[pod.node] for pod in placed]
+    )
+    return bandwidth
+
+
+async def admit(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree) -> Admitted:
+    """Return a pod before and after admission by the webhook. Raise StartError if it is rejected."""
     answer = (await _post_review(session, fixture, "/mutate/pods", _build_review(pod, "Pod")))["response"]
     if not answer["allowed"]:
         raise fixtures.StartError(f"the webhook rejected {pod['metadata']['name']}: {answer['status']['message']}")
