@@ -15,13 +15,14 @@ from railwright.simulator import shapes
 
 Tree = dict[str, Any]
 WIDTH = 80  # columns
-_LEFT, _RIGHT = 38, 40  # columns on each side of the line
+_LEFT = 39  # columns before the line in the middle
+_MAP = 37  # columns of a map of the leaves
 _POD, _FREE, _BUSY = "●", "○", "·"
 _BAR = 20  # columns of a bar at full bandwidth
 _NEXT = (
-    ("Your own job:      ", "railwright explain job.yaml --policy policy.yaml"),
-    ("Your own cluster:  ", "railwright dashboard --open"),
-    ("Install:           ", "helm install railwright CHART -n railwright-system --create-namespace"),
+    ("Your job:  ", "railwright explain job.yaml --policy policy.yaml"),
+    ("Live page: ", "railwright demo --serve; of your cluster: railwright dashboard --open"),
+    ("Install:   ", "helm install railwright CHART -n railwright-system --create-namespace"),
 )
 
 
@@ -40,15 +41,18 @@ def format_card(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Iterato
     yield _join(_format_leaves(outcome.without, "red"), _format_leaves(outcome.placed, "green"))
     yield _join((("network: TCP on the pod network", "red"),), ((f"network: RDMA on {rails} rails", "green"),))
     yield _join(_format_bar(outcome.bandwidth_without, "red"), _format_bar(outcome.bandwidth, "green"))
-    yield (
-        (
-            f"{_POD} pod of the job   {_FREE} free node   {_BUSY} busy node   each group: nodes of one leaf switch",
-            "dim",
-        ),
-    )
-    yield (("Bandwidth: both placements over RDMA, uplinks 7:1. Modelled, not measured.", "dim"),)
+    legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
+    yield ((legend, "dim"),)
+    yield ((f"Bandwidth: both placements over RDMA, uplinks {_get_ratio(fixture)}:1. Modelled, not measured.", "dim"),)
     yield ()
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
+
+
+def _get_ratio(fixture: fixtures.Fixture) -> int:
+    """Return the oversubscription of a leaf's uplinks in the demo's policy."""
+    fabric = yaml.safe_load(fixture.policy_text)["fabrics"]["roce"]
+    ratio: int = fabric["placement"]["oversubscription"][0]
+    return ratio
 
 
 def _join(left: Line, right: Line) -> Line:
@@ -70,7 +74,7 @@ def _format_job(job: Tree) -> list[Line]:
     limits = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
     tree = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": {"containers": [limits]}}
     lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=_LEFT).splitlines()
-    return [((f"  {line}", "green" if names.FABRIC in line else ""),) for line in lines]
+    return [((line, "green" if names.FABRIC in line else ""),) for line in lines]
 
 
 def _format_changes(pod: scenario.Admitted) -> list[Line]:
@@ -84,7 +88,7 @@ def _format_changes(pod: scenario.Admitted) -> list[Line]:
     return [
         (("networks  ", "dim"), (_shorten(networks), "green")),
         (("devices   ", "dim"), (_shorten(devices), "green")),
-        (("memory    ", "dim"), (f"/dev/shm of {memory}", "green")),
+        (("memory    ", "dim"), (f"{memory} of shared memory", "green")),
         (("rights    ", "dim"), (", ".join(capabilities), "green")),
         (("NCCL      ", "dim"), (f"NCCL_IB_HCA{variables['NCCL_IB_HCA'].partition(',')[0]}, ...", "green")),
         (("          ", ""), (f"and {len(variables) - 1} more variables", "green")),
@@ -107,7 +111,7 @@ def _format_map(fixture: fixtures.Fixture, placed: Sequence[scenario.Placed]) ->
         lines.append(())
         for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][shapes.LEAF_LABEL]):
             cells = [_format_cell(node["metadata"]["name"], gang, busy) for node in members]
-            if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _LEFT:
+            if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())
             lines[-1] = (*lines[-1], (" ", ""), *cells)
     return lines

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import pathlib
 import pkgutil
 import sys
@@ -27,11 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     steps = _Steps()
-    async with waiting.show_spinner(lambda: steps.text) as erase, fixture.start(folder, report=steps.report) as running:
-        outcome = await scenario.run(running, steps.report)
+    async with contextlib.AsyncExitStack() as stack:
+        async with waiting.show_spinner(lambda: steps.text):
+            running = await stack.enter_async_context(fixture.start(folder, report=steps.report))
+            outcome = await scenario.run(running, steps.report)
         min_leaves = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
         is_optimal = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
-        erase()
         if formats.is_document(arguments.output):
             document = {"fine": is_optimal, "min_leaves": min_leaves} | msgspec.to_builtins(outcome)
             formats.print_document(document, arguments.output)
@@ -45,9 +47,8 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             arguments.svg.write_text(picture, encoding="utf-8")
         if not is_optimal:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
-        steps.report("stopping the servers")
         if arguments.serve:
-            await pkgutil.resolve_name("railwright.cli.demo.live_view:serve")(running, erase, steps.report)
+            await pkgutil.resolve_name("railwright.cli.demo.live_view:serve")(running)
     return output.OK if is_optimal else output.FINDINGS
 
 

@@ -66,12 +66,12 @@ async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda 
         report("storing the pods in the cluster's snapshot")
         await fixtures.store(fixture, ready)
         report("placing the gang by the extender")
-        placed = await _place(session, fixture, ready)
+        placed = await place(session, fixture, ready)
         report("binding the pods")
         pairs = zip(ready, placed, strict=True)
         annotations = await asyncio.gather(*(_bind(session, fixture, pod, on) for pod, on in pairs))
     report("modelling the bandwidth")
-    without = _place_alone(fixture, ready)
+    without = place_alone(fixture, ready)
     return Outcome(
         admitted=admitted,
         placed=placed,
@@ -160,9 +160,14 @@ def _apply_patch(tree: Tree, answer: Tree) -> Tree:
     return result
 
 
-async def _place(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
-    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session."""
-    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+async def place(
+    session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()
+) -> list[Placed]:
+    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
+
+    `bound` are pods of other gangs.
+    """
+    state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
         offered = state.list_feasible(pod)
@@ -175,15 +180,20 @@ async def _place(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods
     return placed
 
 
-def _place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
+def place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()) -> list[Placed]:
     """Run the same loop with Volcano's own scores only."""
-    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+    state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
         node = _choose_best({name: state.score(pod, name) for name in state.list_feasible(pod)}, rng)
         state.add_pod(pod, node)
         placed.append(_describe_placement(fixture, pod, node))
     return placed
+
+
+def open_session(fixture: fixtures.Fixture, bound: Sequence[Tree]) -> volcano.Session:
+    """Return a scheduling session of the demo's cluster in which these pods run too."""
+    return volcano.Session(fixture.nodes, [*fixture.pods, *bound])
 
 
 async def _post_verb(session: aiohttp.ClientSession, fixture: fixtures.Fixture, verb: str, body: Tree) -> Tree:
@@ -207,7 +217,7 @@ def _describe_placement(fixture: fixtures.Fixture, pod: Tree, node: str) -> Plac
 
 
 def _count_free(fixture: fixtures.Fixture, pod: Tree) -> dict[str, int]:
-    state = volcano.Session(fixture.nodes, fixture.pods)
+    state = open_session(fixture, ())
     free = dict.fromkeys((node["metadata"]["labels"][shapes.LEAF_LABEL] for node in fixture.nodes), 0)
     for node in state.list_feasible(pod):
         free[_describe_placement(fixture, pod, node).leaf] += 1
