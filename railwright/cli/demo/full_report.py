@@ -95,11 +95,3 @@ def _build_rank_table(title: str, placed: Sequence[scenario.Placed]) -> Table:
 
 
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
-
-
-def list_added_lines(outcome: scenario.Outcome) -> list[str]:
-    """Return the lines that admission added to the first pod, without the record, which nobody writes by hand."""
-    first = outcome.admitted[0]
-    before, after = _select_parts(first.before), _select_parts(first.after)
-    after["metadata"]["annotations"].pop(object_files.RECORD, None)
-    return [line for line in diff_lines(before, after) if line.startswith("+")]
