@@ -11,7 +11,8 @@ import pathlib
 import signal
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from extender import state as states
 from extender import watches
@@ -68,6 +69,21 @@ async def _connect(given: cluster_overview.Sources, at: settings.Address, *, bro
 async def _serve(
     given: cluster_overview.Sources, at: settings.Address, client: clients.Client | None, *, browser: bool
 ) -> int:
+    source = f"snapshot {pathlib.Path(given.snapshot).name}" if client is None else client.host
+    view = await open_view(given, client, source)
+    await serve_views({"": view}, at, lambda url: _announce(url, browser=browser))
+    return output.OK
+
+
+class View(NamedTuple):
+    """A feed, and the tasks that keep it up to date."""
+
+    source: feed.Feed
+    tasks: Sequence[sources.Task]
+
+
+async def open_view(given: cluster_overview.Sources, client: clients.Client | None, source: str) -> View:
+    """Return the view of a cluster, or without a client of the files in `given`. The page shows `source`."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     notes, events = node_notes.NodeNotes(), recent_events.RecentEvents()
     watch_specs = watches.list_watches(state, pods=known, nodes=notes)
@@ -91,19 +107,25 @@ async def _serve(
     builder = overview_builder.OverviewBuilder(
         state.cluster, state.assumed, known, lambda: origin.store.current, state.pools, notes=notes, events=events
     )
-    source = feed.Feed(
-        builder,
-        source=f"snapshot {pathlib.Path(given.snapshot).name}" if client is None else client.host,
-        connection=describe_health,
-    )
+    view_feed = feed.Feed(builder, source=source, connection=describe_health)
+    return View(view_feed, (*origin.tasks, *watching, view_feed.run))
+
+
+async def serve_views(
+    views: Mapping[str, View],
+    at: settings.Address,
+    announce: Callable[[str], None],
+    tasks: Sequence[sources.Task] = (),
+) -> None:
+    """Serve views, and run `tasks` beside them, until SIGINT or SIGTERM. `announce` is called with the URL."""
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(task()) for task in (*origin.tasks, *watching, source.run)]
-        async with port.open_port(at, {"": source}, _everybody) as where:
-            _announce(f"http://{where}/", browser=browser)
+        view_tasks = [task for view in views.values() for task in view.tasks]
+        running = [group.create_task(task()) for task in (*view_tasks, *tasks)]
+        async with port.open_port(at, {name: view.source for name, view in views.items()}, _everybody) as where:
+            announce(f"http://{where}/")
             await _wait_for_signal()
         for task in running:
             task.cancel()
-    return output.OK
 
 
 async def _everybody(_authorization: str, _peer: str) -> None:

@@ -1,13 +1,19 @@
-"""Shows a progress bar on stderr for operations longer than two seconds, if stderr is a terminal."""
+"""Shows on a terminal that a command works: a spinner on stdout, or a progress bar on stderr after two seconds."""
 
+import asyncio
 import contextlib
 import importlib
+import itertools
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 
+from railwright.cli import output
+
 _DELAY = 2.0  # seconds; shorter operations need no bar
+_FRAMES, _FRAME_SECONDS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 0.1
 
 
 def _ignore() -> None:
@@ -40,3 +46,32 @@ def _show_bar(description: str, total: int | None) -> Iterator[Callable[[], None
         timer.cancel()
         timer.join()  # it may just be starting the bar
         bar.stop()
+
+
+@contextlib.asynccontextmanager
+async def show_spinner(describe: Callable[[], str]) -> AsyncIterator[Callable[[], None]]:
+    """Show a spinner with `describe()` in the last line of a terminal; nothing without one.
+
+    Yields a function that erases it, to be called before other lines are printed.
+    """
+    if not output.is_animated():
+        yield lambda: None
+        return
+
+    def erase() -> None:
+        sys.stdout.write("\r\x1b[K")
+
+    async def spin() -> None:
+        for frame in itertools.cycle(_FRAMES):
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+            sys.stdout.write(f"\r{frame} {output.visible(describe())}"[:width] + "\x1b[K")
+            sys.stdout.flush()
+            await asyncio.sleep(_FRAME_SECONDS)
+
+    spinning = asyncio.create_task(spin())
+    try:
+        yield erase
+    finally:
+        spinning.cancel()
+        erase()
+        sys.stdout.flush()

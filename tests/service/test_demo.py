@@ -1,26 +1,33 @@
-"""`railwright demo`: the whole path as a user runs it."""
+"""`railwright demo`: the whole path as a user runs it, in a pipe, on a terminal and in a browser."""
 
 import asyncio
 import json
 import re
 import signal
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
 import aiohttp
+import browser
+import chromium
 import pytest
+import pytest_asyncio
+import terminals
 
-
-def contrast(one: str, other: str) -> float:
-    """The ratio of WCAG 2.2, 1 to 21."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        red, green, blue = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
+STEPS = [
+    "starting",
+    "starting the extender",
+    "starting the webhook, with a certificate of a new CA",
+    "building 64 simulated nodes",
+    "waiting until both servers are ready",
+    "admitting 8 pods by the webhook",
+    "storing the pods in the cluster's snapshot",
+    "placing the gang by the extender",
+    "binding the pods",
+    "modelling the bandwidth",
+]
+NEXT = ["railwright explain job.yaml", "railwright dashboard --open", "helm install railwright"]
 
 
 async def demo(*arguments: str) -> asyncio.subprocess.Process:
@@ -35,64 +42,125 @@ async def demo(*arguments: str) -> asyncio.subprocess.Process:
     )
 
 
-async def test_the_gang_takes_the_fewest_leaves_and_every_pod_is_injected_and_says_where_it_landed(tmp_path):
-    picture = tmp_path / "demo.svg"
-    process = await demo("-o", "json", "--svg", str(picture))
+async def finish(process):
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
+    return out.decode(), err.decode()
+
+
+def assert_card(lines):
+    """One screen: before and after, a map, the bandwidth of both, and what to do next."""
+    assert 15 < len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "labels: {railwright.io/fabric: roce}" in text
+    assert "devices   nvidia.com/mlx5_0..3" in text
+    left, right = zip(*[line.split("│") for line in lines if "│" in line], strict=True)
+    for side, leaves, network in ((left, 6, "TCP"), (right, 1, "RDMA on 4 rails")):
+        drawn = "".join(side)
+        assert drawn.count("●") == 8, "each node of the gang"
+        assert drawn.count("●") + drawn.count("○") + drawn.count("·") == 64, "every node is drawn"
+        assert f"{leaves} leaves;" in drawn or f"{leaves} leaf;" in drawn
+        assert f"network: {network}" in drawn
+    alone, with_us = (int(re.search(r"bandwidth █+ (\d+) %", "".join(side))[1]) for side in (left, right))
+    assert alone < with_us
+    assert text.count("odelled") == 1, "said once"
+    assert "both placements over RDMA" in text, "the comparison is of placements only"
+    assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
+
+
+async def test_the_gang_takes_the_fewest_leaves_and_every_pod_is_injected_and_says_where_it_landed(tmp_path):
+    out, _ = await finish(await demo("-o", "json", "--svg", str(tmp_path / "demo.svg")))
     result = json.loads(out)
     assert result["fine"]
     assert len({each["leaf"] for each in result["placed"]}) == result["min_leaves"] == 1
     assert len({each["leaf"] for each in result["without"]}) > 1, "there is nothing to see where Volcano does as well"
+    assert result["bandwidth_without"] < result["bandwidth"] == 1.0
     for pod, annotation, placed in zip(result["admitted"], result["annotations"], result["placed"], strict=True):
         assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]
         assert annotation["node"] == placed["node"]
         assert annotation["rails"] == ["rail0", "rail1", "rail2", "rail3"]
 
 
-async def test_the_picture_is_complete_and_needs_no_network(tmp_path):
+async def test_a_pipe_gets_the_card_and_the_steps_as_lines_on_stderr(tmp_path):
     picture = tmp_path / "demo.svg"
-    process = await demo("--svg", str(picture))
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    assert "leaves used (least possible: 1)" in out.decode()
-    added = [line for line in out.decode().splitlines() if line.startswith("│ +")]
-    record = added.index(next(line for line in added if "railwright.io/injection" in line))
-    after_it = next(at for at in range(record + 1, len(added)) if not added[at].startswith("│ +       "))
-    told = re.search(r"by hand +1 line +(\d+) lines", out.decode())
-    assert int(told.group(1)) == record + len(added) - after_it, "the record is nothing that people write"
+    out, err = await finish(await demo("--svg", str(picture)))
+    assert_card(out.splitlines())
+    assert "\x1b" not in out
+    assert err.splitlines() == [f"railwright demo: {step}" for step in STEPS]
     svg = picture.read_text()
     text = "".join(ET.fromstring(svg).itertext())  # noqa: S314 - our own file
-    assert "least" in text
+    assert "nvidia.com/mlx5_0..3" in text.replace("\xa0", " ")
     assert not re.search(r"url\(.?https?:", svg)
+    width, height = (float(each) for each in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups())
+    assert width / height > 1.4, "a screen of 80 columns and 24 lines, not a scroll"
 
 
-async def test_serve_keeps_both_servers_and_a_page_until_it_is_told_to_stop():
+def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
+    code, shown = terminals.run(["demo"], 80)
+    assert code == 0
+    frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", shown)
+    assert shown.startswith("\r⠋ starting\x1b[K"), "the first byte, before any library is imported"
+    steps = list(dict.fromkeys(frames))
+    assert steps == [step for step in STEPS if step in steps], "in this order"
+    assert "waiting until both servers are ready" in steps
+    card = shown.rpartition("\r\x1b[K")[2]
+    assert shown.index("A job of 8 pods") > shown.rindex("⠋"), "nothing is left under the card"
+    assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
+
+
+@pytest.mark.parametrize("command", ["run_check", "run_demo"])
+def test_the_first_sign_of_life_needs_no_library(command):
+    program = f"import sys; from railwright.cli import first_sign; first_sign.{command}; print(sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
+
+
+async def test_full_adds_the_changes_of_a_pod_and_the_node_of_each_rank():
+    out, _ = await finish(await demo("--full"))
+    lines = out.splitlines()
+    assert any(line.startswith("│ +") and "k8s.v1.cni.cncf.io/networks" in line for line in lines)
+    for rank in range(7):
+        assert out.count(f"llm-worker-{rank} ") >= 2, "with railwright, and without"
+    assert_card(lines[next(index for index, line in enumerate(lines) if line.startswith("A job of 8 pods")) :])
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def chrome():
+    try:
+        async with browser.running() as running:
+            yield running
+    except chromium.MissingError as error:
+        pytest.skip(str(error))
+
+
+async def test_serve_shows_the_dashboard_on_a_stream_of_jobs_with_and_without_us(chrome):
     process = await demo("--serve")
-    lines = []
+    out = b""
     async with asyncio.timeout(60):
-        while not lines or "Ctrl-C" not in lines[-1]:
-            line = await process.stdout.readline()
-            assert line, (await process.stderr.read()).decode()
-            lines.append(line.decode())
-    page = re.search(r"http://\S+/", lines[-1]).group()
-    ops = [re.search(r"ops (http://\S+)", line).group(1) for line in lines if " ops http" in line]
-    async with aiohttp.ClientSession() as session:
-        async with session.get(page) as answer:
-            text = await answer.text()
-            assert "llm-worker-6" in text
-            assert '<meta name="viewport"' in text
-            ground = re.search(r"background: (#\w{6})", text).group(1)
-            inks = set(re.findall(r"(?<!-)color: (#\w{6})", text))
-            assert len(inks) > 4, "it is coloured"
-            assert {each for each in inks if contrast(each, ground) < 4.5} == set(), "every colour can be read"
-        for each in ops:
-            async with session.get(f"{each}/readyz") as answer:
-                assert answer.status == 200
+        while b"dashboard: " not in out:
+            out = await process.stdout.readline()
+            assert out, (await process.stderr.read()).decode()
+    url = re.search(r"http://\S+/", out.decode()).group()
+    placed = "railwright.store.gangs.filter((gang) => gang.bandwidth && gang.placed === gang.size)"
+    mean = f"{placed}.reduce((sum, gang) => sum + gang.bandwidth, 0) / {placed}.length"
+    views = "[...document.querySelectorAll('#views button')]"
+    try:
+        async with chrome.tab() as tab:
+            await tab.open(url)
+            await tab.until(f"{placed}.length >= 3")
+            assert await tab.js(f"{views}.map((each) => each.textContent)") == ["with railwright", "Volcano alone"]
+            ours = await tab.js(mean)
+            await tab.js(f"{views}[1].click()")
+            await tab.until(f"{views}[1].getAttribute('aria-pressed') === 'true' && {placed}.length >= 3")
+            await tab.until(f"{mean} < {ours} - 0.1")
+            known = await tab.js("railwright.store.gangs.map((gang) => gang.key)")
+            await tab.until(f"railwright.store.gangs.some((gang) => !{json.dumps(known)}.includes(gang.key))")
+            assert tab.problems == []
+    finally:
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.communicate(), 30)
-        assert process.returncode == 0
-        for each in ops:
-            with pytest.raises(aiohttp.ClientConnectorError):
-                await session.get(f"{each}/readyz")
-    assert len(ops) == 2
+    assert process.returncode == 0
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(url)

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, formats, options, output, styled_lines, waiting
 from railwright.cli.checking import (
     admission,
     certificates,
@@ -28,6 +28,7 @@ from railwright.fabric import version
 
 _INTERVAL = 2.0  # seconds between two runs
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
+_PICTURE_WIDTH = 140  # columns of the SVG
 
 # All checks, in the order in which they run and are printed.
 GROUPS: tuple[check_rows.Group, ...] = (
@@ -72,7 +73,8 @@ async def _check(arguments: argparse.Namespace) -> int:
         )
         formats.print_document(document, arguments.output)
     if arguments.svg:
-        picture = printing.draw(printing.format_report(results, verbose=arguments.verbose))
+        lines = printing.format_report(results, verbose=arguments.verbose)
+        picture = styled_lines.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         arguments.svg.write_text(picture, encoding="utf-8")
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
         print(_describe_unread(results), file=sys.stderr)
@@ -105,7 +107,7 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
     end = time.monotonic() + arguments.wait
     report = printing.Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
     status = _Status(f"reading {client.host}")
-    async with printing.show_spinner(lambda: status.text) as erase:
+    async with waiting.show_spinner(lambda: status.text) as erase:
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
@@ -117,15 +119,15 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
                 elif report:
                     lines = list(report.add(result))
                     erase()
-                    printing.print_lines(lines)
+                    styled_lines.print_lines(lines)
             if not held or time.monotonic() >= end:
                 break
             status.wait_for([result.check for result in held if result.state is check_rows.State.FAIL])
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
         if report:
-            printing.print_lines(line for result in held for line in report.add(result))
-            printing.print_lines(report.finish(results))
+            styled_lines.print_lines(line for result in held for line in report.add(result))
+            styled_lines.print_lines(report.finish(results))
     return results
 
 

@@ -1,21 +1,11 @@
-"""Prints the results of `railwright check` row by row, with a spinner on a terminal, and folds rows that wait.
+"""Formats the results of `railwright check` row by row, and folds rows that wait into one line for each reason."""
 
-A line is a sequence of (text, style) parts, which are printed on the terminal and drawn into the SVG.
-"""
-
-import asyncio
 import collections
-import contextlib
-import importlib
-import itertools
-import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from railwright.cli import output
 from railwright.cli.checking import check_rows
+from railwright.cli.styled_lines import Line
 
-Line = tuple[tuple[str, str], ...]
 _MARKS: dict[check_rows.State, tuple[str, str]] = {
     check_rows.State.OK: ("√", "green"),
     check_rows.State.WARN: ("‼", "yellow"),
@@ -29,8 +19,6 @@ _WORDS = {
     check_rows.State.SKIP: "skipped",
 }
 _INDENT = "    "
-_PICTURE_WIDTH = 140  # columns of the SVG
-_FRAMES, _FRAME_SECONDS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 0.1
 
 
 class Report:
@@ -109,49 +97,3 @@ def format_report(results: Sequence[check_rows.Result], *, verbose: bool = False
     for result in results:
         yield from report.add(result)
     yield from report.finish(results)
-
-
-def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines at once, also into a pipe."""
-    for line in lines:
-        output.print_styled(*line)
-    sys.stdout.flush()
-
-
-def draw(lines: Iterable[Line]) -> str:
-    """Return lines as an SVG."""
-    console, text = (importlib.import_module(f"rich.{name}") for name in ("console", "text"))
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
-        screen = console.Console(record=True, highlight=False, width=_PICTURE_WIDTH, file=nowhere)
-        for line in lines:
-            screen.print(text.Text.assemble(*((output.visible(part), style) for part, style in line)))
-        return output.offline(screen.export_svg(title="railwright check"))
-
-
-@contextlib.asynccontextmanager
-async def show_spinner(describe: Callable[[], str]) -> AsyncIterator[Callable[[], None]]:
-    """Show a spinner with `describe()` in the last line of a terminal; nothing without one.
-
-    Yields a function that erases it, to be called before other lines are printed.
-    """
-    if not output.is_animated():
-        yield lambda: None
-        return
-
-    def erase() -> None:
-        sys.stdout.write("\r\x1b[K")
-
-    async def spin() -> None:
-        for frame in itertools.cycle(_FRAMES):
-            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            sys.stdout.write(f"\r{frame} {output.visible(describe())}"[:width] + "\x1b[K")
-            sys.stdout.flush()
-            await asyncio.sleep(_FRAME_SECONDS)
-
-    spinning = asyncio.create_task(spin())
-    try:
-        yield erase
-    finally:
-        spinning.cancel()
-        erase()
-        sys.stdout.flush()

@@ -8,7 +8,7 @@ from railwright.fabric import names
 
 HELP = "Verify an installation, and show a fix for each failed check."
 EXAMPLES = ("railwright check", "railwright check --pre")
-RUN = "railwright.cli.checking.start:run"
+RUN = "railwright.cli.first_sign:run_check"
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _MAX_WAIT = 86400.0  # seconds: a day
 

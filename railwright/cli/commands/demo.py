@@ -6,13 +6,16 @@ from railwright.cli import options, parsers
 
 HELP = "Admit and place a gang with the real servers on this machine, without a cluster."
 EXAMPLES = ("railwright demo", "railwright demo --serve")
-RUN = "railwright.cli.demo.command:run"
+RUN = "railwright.cli.first_sign:run_demo"
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
+    parser.add_argument("--full", action="store_true", help="Also print the changes of a pod and each rank's node.")
     parser.add_argument(
-        "--serve", action="store_true", help="Keep the servers running, and serve the result as a web page."
+        "--serve",
+        action="store_true",
+        help="Serve the dashboard on the demo's cluster with a stream of jobs, with and without railwright.",
     )
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="Also write the output as SVG.")
+    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="Also write the summary as SVG.")
     options.add_output(parser)

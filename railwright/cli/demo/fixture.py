@@ -67,23 +67,35 @@ def read_data(name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def start(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncIterator[Fixture]:
-    """Start both servers with additional `options` on a snapshot of the fabric; stop them at the end."""
-    policy, job = read_data("policy.yaml"), read_data("job.yaml")
-    nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
-    pods = [
-        *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
-        *shapes.build_background_pods(nodes, seed=SEED),
-    ]
-    (folder / "policy.yaml").write_text(policy, encoding="utf-8")
-    items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
-    _write_snapshot(folder, items)
-    trust = _issue_certificates(folder)
+async def start(
+    folder: pathlib.Path, options: Sequence[str] = (), report: Callable[[str], None] = lambda _step: None
+) -> AsyncIterator[Fixture]:
+    """Start both servers with additional `options` on a snapshot of the fabric; stop them at the end.
+
+    `report` is called with each step. The servers import their libraries at the same time as this process prepares.
+    """
+    report("starting the extender")
     shared = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json"), *options]
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
+    policy, job = read_data("policy.yaml"), read_data("job.yaml")
+    (folder / "policy.yaml").write_text(policy, encoding="utf-8")
     async with contextlib.AsyncExitStack() as stack:
-        webhook = await stack.enter_async_context(_run_server("webhook", [*shared, *secured], folder))
-        extender = await stack.enter_async_context(_run_server("extender", [*shared, "--plain-http"], folder))
+        processes: list[_Process] = []
+        stack.push_async_callback(_stop, processes)
+        processes.append(await _start_process("extender", [*shared, "--plain-http"], folder))
+        report("starting the webhook, with a certificate of a new CA")
+        trust = _issue_certificates(folder)
+        processes.append(await _start_process("webhook", [*shared, *secured], folder))
+        report(f"building {shapes.UNEVEN_64.size} simulated nodes")
+        nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
+        pods = [
+            *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
+            *shapes.build_background_pods(nodes, seed=SEED),
+        ]
+        items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
+        write_snapshot(folder / "snapshot.json", items)
+        report("waiting until both servers are ready")
+        extender, webhook = await asyncio.gather(*map(_connect, processes))
         await asyncio.gather(_wait_until_ready(webhook), _wait_until_ready(extender))
         yield Fixture(
             policy_text=policy,
@@ -101,13 +113,14 @@ async def start(folder: pathlib.Path, options: Sequence[str] = ()) -> AsyncItera
 
 async def store(fixture: Fixture, pods: Sequence[Tree]) -> None:
     """Add pods to the cluster's snapshot, as an API server would, and wait until both servers have read them."""
-    _write_snapshot(fixture.folder, [*fixture.objects, *pods])
+    write_snapshot(fixture.folder / "snapshot.json", [*fixture.objects, *pods])
     await asyncio.gather(*(_wait_for_reload(server) for server in (fixture.webhook, fixture.extender)))
 
 
-def _write_snapshot(folder: pathlib.Path, items: Sequence[Tree]) -> None:
+def write_snapshot(path: pathlib.Path, items: Sequence[Tree]) -> None:
+    """Write a snapshot file, which replaces an existing one at once."""
     content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}).encode()
-    files.replace(folder / "snapshot.json", content, 0o600)
+    files.replace(path, content, 0o600)
 
 
 def _build_namespaces(*names: str) -> list[Tree]:
@@ -132,26 +145,33 @@ def _issue_certificates(folder: pathlib.Path) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=ca.certificate_pem.decode())
 
 
-@contextlib.asynccontextmanager
-async def _run_server(server: str, options: Sequence[str], folder: pathlib.Path) -> AsyncIterator[Server]:
+class _Process(msgspec.Struct):
+    """A started server. `log_task` copies its log to a file once its ports are known."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: pathlib.Path
+    log_task: asyncio.Task[None] | None = None
+
+
+async def _start_process(server: str, options: Sequence[str], folder: pathlib.Path) -> _Process:
     loopback = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", server, *loopback, *options, stderr=asyncio.subprocess.PIPE
     )
-    log = folder / f"{server}.log"
-    assert process.stderr is not None  # noqa: S101 - not None, because of PIPE above
-    log_task: asyncio.Task[None] | None = None
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            addresses = await _read_addresses(process.stderr, log)
-        log_task = asyncio.create_task(_copy_log(process.stderr, log))
-        if len(addresses) < _ANNOUNCED_PORTS:
-            raise StartError(f"{server} did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
-        yield Server(process=process, address=addresses[LISTENING], ops=addresses[OPS_LISTENING], log=log)
-    finally:
-        await _stop(process)
-        if log_task is not None:
-            await log_task
+    return _Process(server, process, folder / f"{server}.log")
+
+
+async def _connect(started: _Process) -> Server:
+    """Return the server once it listens. Raise StartError if it ends instead."""
+    lines = started.process.stderr
+    assert lines is not None  # noqa: S101 - not None, because of PIPE above
+    async with asyncio.timeout(START_SECONDS):
+        addresses = await _read_addresses(lines, started.log)
+    started.log_task = asyncio.create_task(_copy_log(lines, started.log))
+    if len(addresses) < _ANNOUNCED_PORTS:
+        raise StartError(f"{started.name} did not start:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
+    return Server(process=started.process, address=addresses[LISTENING], ops=addresses[OPS_LISTENING], log=started.log)
 
 
 async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
@@ -177,16 +197,20 @@ def _append(log: pathlib.Path, line: bytes) -> None:
         file.write(line)
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+async def _stop(processes: Sequence[_Process]) -> None:
+    """Stop servers together; kill those that take longer than STOP_SECONDS."""
+    for started in processes:
+        with contextlib.suppress(ProcessLookupError):
+            started.process.terminate()
+    for started in processes:
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await started.process.wait()
+        except TimeoutError:
+            started.process.kill()
+            await started.process.wait()
+        if started.log_task is not None:
+            await started.log_task
 
 
 async def _wait_until_ready(server: Server) -> None:
@@ -211,7 +235,7 @@ async def _wait_until(server: Server, path: str, is_met: Callable[[int, str], bo
                             last = await response.text()
                             if is_met(response.status, last):
                                 return
-                    await asyncio.sleep(0.05)  # between two polls
+                    await asyncio.sleep(0.02)  # between two polls
     raise StartError(
         f"{server.log.stem} at {server.ops}{path}: not ready in {START_SECONDS:g} s, last answer: {last[-500:]}"
     )

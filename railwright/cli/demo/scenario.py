@@ -3,11 +3,12 @@
 Every answer comes from the running servers over HTTP. Volcano's own scores are the simulator's model.
 """
 
+import asyncio
 import base64
 import json
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -15,8 +16,10 @@ import jsonpatch
 import msgspec
 
 from railwright.cli.demo import fixture as fixtures
-from railwright.fabric import names
-from railwright.simulator import shapes, volcano
+from railwright.cluster import policies
+from railwright.fabric import names, views
+from railwright.fabric.policy import model
+from railwright.simulator import bandwidth_model, cluster, cluster_specs, shapes, volcano
 
 Tree = dict[str, Any]
 
@@ -46,30 +49,56 @@ class Outcome(msgspec.Struct, frozen=True):
     without: Sequence[Placed]
     free_by_leaf: Mapping[str, int]
     annotations: Sequence[Tree]  # railwright.io/placement of each pod, as the webhook wrote it at binding
+    bandwidth: float  # modelled, over RDMA, as a share of an ideal placement's
+    bandwidth_without: float  # of the placement `without`, also over RDMA
 
 
-async def run(fixture: fixtures.Fixture) -> Outcome:
-    """Admit the pods, place them with and without railwright, and bind them."""
+async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda _step: None) -> Outcome:
+    """Admit the pods, place them with and without railwright, and bind them. `report` is called with each step."""
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
     pods = list(shapes.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
-        admitted = [await _admit(session, fixture, pod) for pod in pods]
-        ready = [each.after for each in admitted]
+        report(f"admitting {len(pods)} pods by the webhook")
+        admitted = await asyncio.gather(*(admit(session, fixture, pod) for pod in pods))
+        ready = [pod.after for pod in admitted]
         for index, pod in enumerate(ready):
             pod["metadata"]["uid"] = str(uuid.UUID(int=index + 2))
+        report("storing the pods in the cluster's snapshot")
         await fixtures.store(fixture, ready)
-        placed = await _place(session, fixture, ready)
-        annotations = [await _bind(session, fixture, pod, on) for pod, on in zip(ready, placed, strict=True)]
+        report("placing the gang by the extender")
+        placed = await place(session, fixture, ready)
+        report("binding the pods")
+        pairs = zip(ready, placed, strict=True)
+        annotations = await asyncio.gather(*(_bind(session, fixture, pod, on) for pod, on in pairs))
+    report("modelling the bandwidth")
+    without = place_alone(fixture, ready)
     return Outcome(
         admitted=admitted,
         placed=placed,
-        without=_place_alone(fixture, ready),
+        without=without,
         free_by_leaf=_count_free(fixture, ready[0]),
         annotations=annotations,
+        bandwidth=model_bandwidth(fixture, placed),
+        bandwidth_without=model_bandwidth(fixture, without),
     )
 
 
-async def _admit(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree) -> Admitted:
+def model_bandwidth(fixture: fixtures.Fixture, placed: Sequence[Placed]) -> float:
+    """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1."""
+    policy = policies.read(fixture.policy_text)
+    assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
+    nodes = msgspec.convert(fixture.nodes, list[views.Node])
+    sim_cluster = cluster.Cluster(cluster_specs.from_nodes(nodes, policy.document, "demo"))
+    hosts = {host.name: index for index, host in enumerate(sim_cluster.hosts)}
+    gpus = int(fixture.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"])
+    bandwidth, _, _ = bandwidth_model.assess_ring(
+        sim_cluster, sim_cluster.demand(gpus), [hosts[pod.node] for pod in placed]
+    )
+    return bandwidth
+
+
+async def admit(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pod: Tree) -> Admitted:
+    """Return a pod before and after admission by the webhook. Raise StartError if it is rejected."""
     answer = (await _post_review(session, fixture, "/mutate/pods", _build_review(pod, "Pod")))["response"]
     if not answer["allowed"]:
         raise fixtures.StartError(f"the webhook rejected {pod['metadata']['name']}: {answer['status']['message']}")
@@ -131,9 +160,14 @@ def _apply_patch(tree: Tree, answer: Tree) -> Tree:
     return result
 
 
-async def _place(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
-    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session."""
-    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+async def place(
+    session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()
+) -> list[Placed]:
+    """Run Volcano's loop for one gang: prioritize, choose the best sum of scores, allocate; then close the session.
+
+    `bound` are pods of other gangs.
+    """
+    state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
         offered = state.list_feasible(pod)
@@ -146,15 +180,20 @@ async def _place(session: aiohttp.ClientSession, fixture: fixtures.Fixture, pods
     return placed
 
 
-def _place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree]) -> list[Placed]:
+def place_alone(fixture: fixtures.Fixture, pods: Sequence[Tree], bound: Sequence[Tree] = ()) -> list[Placed]:
     """Run the same loop with Volcano's own scores only."""
-    state, rng = volcano.Session(fixture.nodes, fixture.pods), random.Random(fixtures.SEED)  # noqa: S311 - repeats
+    state, rng = open_session(fixture, bound), random.Random(fixtures.SEED)  # noqa: S311 - repeats
     placed = []
     for pod in pods:
         node = _choose_best({name: state.score(pod, name) for name in state.list_feasible(pod)}, rng)
         state.add_pod(pod, node)
         placed.append(_describe_placement(fixture, pod, node))
     return placed
+
+
+def open_session(fixture: fixtures.Fixture, bound: Sequence[Tree]) -> volcano.Session:
+    """Return a scheduling session of the demo's cluster in which these pods run too."""
+    return volcano.Session(fixture.nodes, [*fixture.pods, *bound])
 
 
 async def _post_verb(session: aiohttp.ClientSession, fixture: fixtures.Fixture, verb: str, body: Tree) -> Tree:
@@ -178,7 +217,7 @@ def _describe_placement(fixture: fixtures.Fixture, pod: Tree, node: str) -> Plac
 
 
 def _count_free(fixture: fixtures.Fixture, pod: Tree) -> dict[str, int]:
-    state = volcano.Session(fixture.nodes, fixture.pods)
+    state = open_session(fixture, ())
     free = dict.fromkeys((node["metadata"]["labels"][shapes.LEAF_LABEL] for node in fixture.nodes), 0)
     for node in state.list_feasible(pod):
         free[_describe_placement(fixture, pod, node).leaf] += 1
