@@ -30,7 +30,8 @@ async def launcher_log(installed, real_site):
     replicas = job["spec"]["mpiReplicaSpecs"]
     launch = ["orterun", "--allow-run-as-root", "-np", "4", "-bind-to", "none", "-map-by", "slot"]
     launch += ["-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"]
-    ranks.simplify(replicas["Launcher"]["template"], mpi_image.NAME, [*launch, "sh", "-c", LOOK])
+    again = ["sh", "-c", 'until "$@"; do sleep 1; done', "sh"]  # workers have no name before they are ready
+    ranks.simplify(replicas["Launcher"]["template"], mpi_image.NAME, [*again, *launch, "sh", "-c", LOOK])
     ranks.simplify(replicas["Worker"]["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
     namespace = job["metadata"]["namespace"]
     await plane.make_namespace(namespace)
@@ -61,6 +62,7 @@ async def test_ranks_that_mpirun_starts_see_the_devices_of_the_node_and_read_ncc
         settings = dict(re.findall(rf"^FILE {worker} (\w+)=(\S*)$", launcher_log, re.MULTILINE))
         assert settings == {
             "NCCL_DEBUG": "INFO",
+            "NCCL_IB_PCI_RELAXED_ORDERING": "0",
             "NCCL_NET_GDR_LEVEL": "LOC",
             "NCCL_SOCKET_IFNAME": "=eth0",
         }

@@ -12,7 +12,8 @@ import debian
 import pytest
 from realnode import machine, rails, virtual_machine
 
-_SECONDS = 250  # of one boot with all steps; about 20 on an idle core
+_SECONDS = 500  # of one boot with all steps, which take a core for a minute
+pytestmark = pytest.mark.timeout(_SECONDS + 60)
 READY = ", ".join(f"rail{rail} mlx5_{rail} 192.168.{rail + 2}.9 GID \\d+ mtu 9000" for rail in range(4))
 
 

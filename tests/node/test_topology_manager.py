@@ -110,10 +110,11 @@ class Trial:
         uid, name = created["metadata"]["uid"], created["metadata"]["name"]
 
         async def find_decision():
-            if topology.read_devices(self.node, {uid}):
-                return ("",)
             status = (await self.api.get("Pod", name, self.namespace))["status"]
-            return (status.get("reason", "unknown"),) if status.get("phase") == "Failed" else None
+            if status.get("phase") == "Failed":
+                return (status.get("reason", "unknown"),)
+            containers = {container["name"] for container in pod["spec"]["containers"]}
+            return ("",) if topology.list_containers(self.node, uid) == containers else None
 
         (decision,) = await waiting.wait(find_decision, describe=f"kubelet to decide about {name}")
         if decision:

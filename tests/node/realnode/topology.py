@@ -39,14 +39,24 @@ async def set_policy(client: api.Api, server: node.Node, policy: str, scope: str
 
 def read_devices(server: node.Node, pods: Collection[str]) -> dict[str, dict[str, dict[int, int]]]:
     """Return how many devices kubelet has given to each of these pods (UIDs): by pod, resource and NUMA node."""
-    path = pathlib.Path(server.settings.folder) / _CHECKPOINT
     devices: dict[str, dict[str, dict[int, int]]] = {}
-    for entry in json.loads(path.read_text())["Data"]["PodDeviceEntries"] or ():
+    for entry in _read_entries(server):
         if entry["PodUID"] in pods:
             by_zone = devices.setdefault(entry["PodUID"], {}).setdefault(entry["ResourceName"], {})
             for zone, ids in entry["DeviceIDs"].items():
                 by_zone[int(zone)] = by_zone.get(int(zone), 0) + len(ids)
     return devices
+
+
+def list_containers(server: node.Node, pod: str) -> set[str]:
+    """Return the containers of a pod (UID) that have devices: kubelet admits one after another."""
+    return {entry["ContainerName"] for entry in _read_entries(server) if entry["PodUID"] == pod}
+
+
+def _read_entries(server: node.Node) -> list[dict[str, Any]]:
+    path = pathlib.Path(server.settings.folder) / _CHECKPOINT
+    entries: list[dict[str, Any]] = json.loads(path.read_text())["Data"]["PodDeviceEntries"] or []
+    return entries
 
 
 def describe_report(server: node.Node, pods: Collection[str]) -> api.Object:

@@ -46,7 +46,17 @@ def run(devices: Sequence[str], *, folder: pathlib.Path, seconds: float) -> dict
     initramfs = _make_initramfs(packages, devices, folder)
     (kernel,) = (packages / "boot").glob("vmlinuz-*")
     command = [
-        *(packages / "usr/bin/qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-smp", "1"),
+        *(
+            packages / "usr/bin/qemu-system-x86_64",
+            "-accel",
+            "tcg",
+            "-cpu",
+            "Nehalem,+rdrand",
+            "-m",
+            "1024",
+            "-smp",
+            "1",
+        ),
         *("-nodefaults", "-no-reboot", "-display", "none", "-vga", "none", "-nic", "none", "-serial", "stdio"),
         *("-L", packages / "usr/share/qemu", "-L", packages / "usr/share/seabios"),
         *("-kernel", kernel, "-initrd", initramfs, "-append", _BOOT),
