@@ -10,11 +10,10 @@ import random
 import time
 
 import pytest
-from plane import releases, waiting
+from plane import waiting
 from realnode import layout, pods, topology
 
 GPU, RAILS = "nvidia.com/gpu", [f"nvidia.com/{layout.name_device(rail)}" for rail in range(layout.RAILS)]
-EXTENDER = f"/api/v1/namespaces/{releases.NAMESPACE}/services/https:railwright-extender:8713/proxy"
 SCOPES = dict(zip(layout.NODES, ("container", "pod"), strict=True))
 PODS = 12  # of each node and policy
 STRICT = ("restricted", "single-numa-node")
@@ -74,7 +73,9 @@ class Trial:
         pod = generate_pod(self.number, name, self.count_free())
         limits = [each["resources"]["limits"] for each in pod["spec"]["containers"]]
         report = await self.write_report()
-        foretold = await self.ask_extender(pod)
+        labels = {"railwright.io/fabric": "roce"}
+        asked = {**pod, "metadata": {**pod["metadata"], "labels": labels}}
+        foretold = await self.installed.ask_extender(asked, self.namespace, self.node.name)
         pod["spec"]["nodeName"] = self.node.name
         decision, uid = await self.create(pod)
         self.rejected += bool(decision)
@@ -93,16 +94,6 @@ class Trial:
         await topology.write_report(self.api, report)
         await asyncio.sleep(0.4)  # until the extender's watch has it
         return report
-
-    async def ask_extender(self, pod):
-        """Return why the extender filters the node out; empty if it does not."""
-        labels = {"railwright.io/fabric": "roce"}
-        metadata = {**pod["metadata"], "namespace": self.namespace, "uid": pod["metadata"]["name"], "labels": labels}
-        asked = {"Pod": {**pod, "metadata": metadata}, "NodeNames": [self.node.name]}
-        answer = await self.api.request("POST", f"{EXTENDER}/scheduler/filter", body=asked)
-        failed = {**(answer.get("FailedNodes") or {}), **(answer.get("FailedAndUnresolvableNodes") or {})}
-        assert [*failed, *answer["NodeNames"]] == [self.node.name], answer
-        return failed.get(self.node.name, "")
 
     async def create(self, pod):
         """Return kubelet's reason for rejecting the pod, empty if it was admitted, and the pod's UID."""
