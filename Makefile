@@ -73,19 +73,23 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
-# The control plane is built while the quick tests run (once: about 18 minutes on two cores, then it is cached).
-test: setup ## run unit, service and control-plane tests, a short fuzz run, and tests on other interpreters
-	@mkdir -p build; nice -n 10 $(BIN)/python tests/controlplane/build.py > build/controlplane.log 2>&1 & builder=$$!; \
-	trap 'kill $$builder 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
+# Control plane and programs of real nodes are built while the quick tests run (once: about 25 minutes on two cores, then
+# they are cached). Tests on real nodes run beside those of the control plane: both wait more than they compute.
+test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on other interpreters
+	@mkdir -p build; { nice -n 10 $(BIN)/python tests/controlplane/build.py && nice -n 10 $(BIN)/python tests/node/build.py; } > build/controlplane.log 2>&1 & builder=$$!; nodes=; \
+	trap 'kill $$builder $$nodes 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
 	$(AGAIN) test-interpreters || exit; \
 	echo "waiting for the control plane (progress: build/controlplane.log)"; \
 	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS)
+	$(BIN)/pytest -m "node and not soak" -rs $(SLOWEST) $(MAIN_NODE_TESTS) $(TEST_ARGS) > build/nodes.log 2>&1 & nodes=$$!; \
+	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
+	echo "waiting for the tests on real nodes (build/nodes.log)"; wait $$nodes; result=$$?; cat build/nodes.log; exit $$result
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.
-test-node: setup ## run tests on two real nodes, in isolated namespaces; needs root on Linux
+MAIN_NODE_TESTS := $(foreach name,devices installation preflight roce_job site,tests/node/test_$(name).py)
+test-node: setup ## run all tests on two real nodes, in isolated namespaces, and on RDMA devices of a virtual machine; needs root on Linux
 	@nice -n 10 $(BIN)/python tests/node/build.py
 	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
 

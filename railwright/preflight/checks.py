@@ -100,16 +100,29 @@ def _check_rail(inputs: _Inputs, rail: expected.Rail) -> Iterator[Problem]:
     where = f"{rail.name} {rail.device}".strip() if rail.device != rail.name else rail.name
     device = inputs.present.get(rail.device)
     if not rail.device:
-        yield Problem(where, f"no RDMA device left for this rail (found: {_format_devices(inputs)})", _PLUGIN)
+        what = f"no RDMA device left for this rail (found: {_format_devices(inputs)})"
+        yield Problem(where, what, _suggest_device(inputs))
     elif device is None:
-        yield Problem(where, f"device not found (found: {_format_devices(inputs)})", _PLUGIN)
+        yield Problem(where, f"device not found (found: {_format_devices(inputs)})", _suggest_device(inputs))
     else:
         yield from _check_files(inputs, device, where)
         yield from _check_best_port(inputs, rail, device, where)
     yield from _check_interface(inputs, rail, device, where)
 
 
+def _suggest_device(inputs: _Inputs) -> str:
+    """Return the fix for a missing device. Without any device, device files show that the kernel hides them: in mode
+    exclusive, a network namespace sees only the RDMA devices that were moved into it.
+    """
+    nodes = [name for name in inputs.host.names(devices.VERBS) if name.startswith("uverbs")]
+    return _EXCLUSIVE if nodes and not inputs.present else _PLUGIN
+
+
 _PLUGIN = "check the rail's resource and device in the policy, and the device plugin on the node"
+_EXCLUSIVE = (
+    "there are device files but no devices: if `rdma system` on the node says `netns exclusive`, "
+    "add the CNI plugin rdma to the rail's network, or set `netns shared`"
+)
 
 
 def _check_files(inputs: _Inputs, device: devices.Device, where: str) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "controlplane"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
-from plane import binaries, helm  # noqa: E402
+from plane import binaries, helm, operators  # noqa: E402
 from realnode import builds, machine, mpi_image, project_image  # noqa: E402
 
 
@@ -21,7 +21,7 @@ def main() -> int:
         return 0
     try:
         builds.fetch_packages()
-        binaries.build()
+        operators.build(binaries.build()["kubectl"])
         helm.build()
         ready = builds.build()
         project_image.build()

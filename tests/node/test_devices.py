@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from plane import waiting
+from plane import jobs, waiting
 from realnode import hardware, layout, pods, rails
 
 NODE = layout.NODES[0]
@@ -17,6 +17,16 @@ async def find_problem(installed) -> str:
     report = await installed.check()
     (row,) = [check for check in report["checks"] if check["check"] == "rail-dead" and check["subject"] == "roce"]
     return "" if row["state"] == "ok" else row["detail"]
+
+
+def fail(name: str) -> list[dict]:
+    """Return the node's resources with all devices of one unhealthy."""
+    resources = hardware.list_resources()
+    for resource in resources:
+        if resource["name"] == name:
+            for device in resource["devices"]:
+                device["unhealthy"] = True
+    return resources
 
 
 async def count_allocatable(installed) -> int:
@@ -36,13 +46,8 @@ async def running_pod(installed):
 
 
 async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
-    resources = hardware.list_resources()
-    for resource in resources:
-        if resource["name"] == RESOURCE:
-            for device in resource["devices"]:
-                device["unhealthy"] = True
     node = installed.site.nodes[NODE]
-    node.offer(resources)
+    node.offer(fail(RESOURCE))
     problem = await waiting.wait(lambda: find_problem(installed), describe="check to name the rail")
     assert f"{NODE}: {RESOURCE} 0 of 16" in problem
     node.offer(hardware.list_resources())
@@ -51,6 +56,52 @@ async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
         return not await find_problem(installed)
 
     await waiting.wait(is_back, describe="check to be content again")
+
+
+@pytest.fixture
+async def waiting_gang(installed):
+    """360 Smart Cloud's job of two pods of eight GPUs, which waits because one node is cordoned."""
+    plane = installed.plane
+    await plane.call_extender()
+    await plane.kubectl("cordon", layout.NODES[1])
+    await plane.api.create(rails.describe_job())
+
+    async def find_pods() -> list[str]:
+        pods_of_job = await plane.api.list("Pod", rails.NAMESPACE, labels="volcano.sh/job-name=rdma-test")
+        return [pod["metadata"]["name"] for pod in pods_of_job] if len(pods_of_job) == 2 else []
+
+    yield await waiting.wait(find_pods, describe="both pods of the job")
+    await plane.api.delete("batch.volcano.sh/v1alpha1/Job", "rdma-test", rails.NAMESPACE)
+    await plane.kubectl("uncordon", layout.NODES[1])
+    installed.site.nodes[NODE].offer(hardware.list_resources())
+    await plane.remove_pods(rails.NAMESPACE)
+
+
+async def test_rail_lost_while_a_gang_waits_is_in_the_extenders_answer_within_a_second(installed, waiting_gang):
+    pod = await installed.plane.api.get("Pod", waiting_gang[0], rails.NAMESPACE)
+    assert await installed.ask_extender(pod, rails.NAMESPACE, NODE) == ""
+    installed.site.nodes[NODE].offer(fail(RESOURCE))
+
+    async def is_lost() -> bool:
+        return await count_allocatable(installed) == 0
+
+    await waiting.wait(is_lost, describe=f"{NODE} to offer no {RESOURCE}")
+    rejection = await waiting.wait(
+        lambda: installed.ask_extender(pod, rails.NAMESPACE, NODE), seconds=1, describe="the extender to know"
+    )
+    assert f"rail1: 1 {RESOURCE} needed, 0 allocatable" in rejection
+
+    async def find_reasons() -> bool:
+        explanation = await installed.explain_pod(rails.NAMESPACE, waiting_gang[0])
+        assert explanation["outcome"] == "unplaceable"
+        (row,) = [row for row in explanation["nodes"] if row["node"] == NODE]
+        assert f"rail1: 1 {RESOURCE} needed, 0 allocatable" in row["rejection"]["message"], row
+        return True
+
+    await waiting.wait(find_reasons, describe="explain to name the rail")
+    installed.site.nodes[NODE].offer(hardware.list_resources())
+    await installed.plane.kubectl("uncordon", layout.NODES[1])
+    await jobs.pods(installed.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])

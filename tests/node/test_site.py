@@ -15,8 +15,11 @@ async def test_both_nodes_offer_their_rails_and_gpus(real_site):
     assert [node["metadata"]["name"] for node in nodes] == list(layout.NODES)
     for node in nodes:
         allocatable = node["status"]["allocatable"]
-        offered = {name: amount for name, amount in allocatable.items() if name.startswith("nvidia.com/")}
-        assert offered == {"nvidia.com/gpu": "8"} | {f"nvidia.com/mlx5_{rail}": "16" for rail in range(layout.RAILS)}
+        offered = {name: amount for name, amount in allocatable.items() if "/" in name}
+        shares = {f"nvidia.com/mlx5_{rail}": "16" for rail in range(layout.RAILS)}
+        shares |= {f"spidernet.io/shared_cx6_rail{rail}": "16" for rail in range(layout.RAILS)}
+        functions = {f"nvidia.com/ib{index}_sriov_vf": "1" for index in range(layout.FUNCTIONS)}
+        assert offered == {"nvidia.com/gpu": "8"} | shares | functions
 
 
 async def test_pods_of_two_nodes_reach_each_other_and_nobody_else(real_site, pod_namespace):

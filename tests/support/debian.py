@@ -35,7 +35,7 @@ def unpack(root: pathlib.Path, packages: Sequence[str], *, dependencies: bool = 
 
 def library_paths(root: pathlib.Path) -> list[str]:
     """Return the folders of shared libraries below an unpacked `root`, for LD_LIBRARY_PATH."""
-    libraries = [str(path) for path in (root / "usr/lib").glob("*-linux-gnu*")]
+    libraries = [str(path) for folder in ("usr/lib", "lib") for path in (root / folder).glob("*-linux-gnu*")]
     nested = [str(path.parent) for folder in libraries for path in pathlib.Path(folder).glob("*/*.so*")]
     return list(dict.fromkeys([*libraries, *nested]))
 

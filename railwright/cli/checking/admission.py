@@ -34,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True):
     fabric: str
     namespace: str = ""
     problem: str = ""
+    privileged: bool = False  # the fabric makes containers privileged
 
 
 def list_plans(snapshot: snapshots.ClusterSnapshot, namespace: str = "") -> tuple[Plan, ...]:
@@ -45,13 +46,17 @@ def list_plans(snapshot: snapshots.ClusterSnapshot, namespace: str = "") -> tupl
 
 
 def build_pod(plan: Plan, accelerator: str) -> Mapping[str, Any]:
-    """Return the manifest of the dry-run pod. It requests one accelerator and nothing else that could be rejected."""
-    container = {
+    """Return the manifest of the dry-run pod. It requests one accelerator and nothing else that could be rejected.
+
+    For a privileged fabric it has no security context: the strict one excludes privileged containers.
+    """
+    container: dict[str, Any] = {
         "name": "probe",
         "image": "railwright.invalid/check",
         "resources": {"limits": {accelerator: "1", "cpu": "1", "memory": "1Gi"}},
-        "securityContext": _STRICT,
     }
+    if not plan.privileged:
+        container["securityContext"] = _STRICT
     labels = {names.FABRIC: plan.fabric}
     metadata = {"name": NAME, "namespace": plan.namespace, "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
@@ -75,7 +80,7 @@ def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: document
         return Plan(
             name, problem=f"no namespace may use fabric {name}: the labels of no namespace match its `namespaces`"
         )
-    return Plan(name, given or allowed[0])
+    return Plan(name, given or allowed[0], privileged=fabric.security.privileged)
 
 
 def _check_dry_runs(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:

@@ -9,7 +9,7 @@ certificate management are on, as shipped. Refuses to know what the jobs hold.
 import base64
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -103,8 +103,11 @@ class Controllers:
         running: dict[str, processes.Process],
         session: aiohttp.ClientSession,
         logs: pathlib.Path,
+        *,
+        enter: Sequence[str] = (),
     ) -> None:
-        self._api = client
+        """`enter` stands before each command line; there, the names of Services are in the file of hosts."""
+        self._api, self._enter = client, enter
         self._parts = parts
         self._processes = running
         self._session = session
@@ -121,7 +124,8 @@ class Controllers:
         documents = list(_documents(name, ready.manifests))
         for document in documents:
             if document["kind"] != "Deployment":
-                await self._api.create(_on_loopback(document, place.webhook))
+                route = _by_url if self._enter else _on_loopback
+                await self._api.create(route(document, place.webhook))
         await self._established([each["metadata"]["name"] for each in _of_kind(documents, "CustomResourceDefinition")])
         (deployment,) = _of_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
@@ -145,7 +149,7 @@ class Controllers:
             "system:authenticated",
         )
         flags, environment = _RUNS[name].arguments(place)
-        process = processes.Process(name, [str(program), *flags], logs=self._logs)
+        process = processes.Process(name, [*self._enter, str(program), *flags], logs=self._logs)
         # KUBECONFIG in any case: with a developer's own, mpi-operator would run against the developer's cluster
         self._processes[name] = process.start(
             {
@@ -218,4 +222,16 @@ def _on_loopback(document: api.Object, port: int) -> api.Object:
     if document["kind"] in _WEBHOOKS:
         for webhook in document["webhooks"]:
             webhook["clientConfig"]["service"]["port"] = port
+    return document
+
+
+def _by_url(document: api.Object, port: int) -> api.Object:
+    """Have a webhook called by its Service's name, without the Service: an API server that routes to endpoints itself
+    knows no ExternalName.
+    """
+    if document["kind"] in _WEBHOOKS:
+        for webhook in document["webhooks"]:
+            service = webhook["clientConfig"].pop("service")
+            host = f"{service['name']}.{service['namespace']}.svc"
+            webhook["clientConfig"]["url"] = f"https://{host}:{port}{service['path']}"
     return document

@@ -78,7 +78,9 @@ class Plane:
         self.api = api.Api(self.session, self.parts.server)
         self.schedulers = schedulers.Schedulers(self.parts, self.processes, self.session)
         self.kubeconfig = self.certificates.kubeconfig("admin", self.parts.server, "admin", ("system:masters",))
-        self.controllers = controllers.Controllers(self.api, self.parts, self.processes, self.session, self.logs)
+        self.controllers = controllers.Controllers(
+            self.api, self.parts, self.processes, self.session, self.logs, enter=self.enter
+        )
         self.schedulers.prepare()
         await self._launch("etcd")
         await self._launch("kube-apiserver")
@@ -150,7 +152,12 @@ class Plane:
         )
 
     async def remove_namespace(self, name: str) -> None:
-        """Delete a namespace; returns when its pods are gone (the rest goes on in the background).
+        """Delete a namespace; returns when its pods are gone (the rest goes on in the background)."""
+        await self.remove_pods(name)
+        await self.api.delete("Namespace", name)
+
+    async def remove_pods(self, name: str) -> None:
+        """Delete the workloads and pods of a namespace; returns when the pods are gone.
 
         Workloads are deleted again in each turn, because a controller whose cache is late may make one anew.
         """
@@ -165,7 +172,6 @@ class Plane:
             return True
 
         await waiting.wait(emptied, describe=f"the pods of namespace {name} to be gone")
-        await self.api.delete("Namespace", name)
 
     def _session(self, *, anonymous: bool) -> aiohttp.ClientSession:
         connector = self.make_connector(self.certificates.context(anonymous=anonymous))

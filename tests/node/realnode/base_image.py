@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Sequence
 
 CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 _IGNORED = shutil.ignore_patterns(
@@ -75,6 +76,22 @@ def _list_libraries(root: pathlib.Path) -> set[str]:
     paths = set(re.findall(r"(/\S+) \(0x", output))
     candidates = {str(pathlib.Path(path).with_name(name)) for path in paths for name in _WHEELS}
     return paths | {path for path in candidates if pathlib.Path(path).exists()}
+
+
+def copy_program(root: pathlib.Path, program: pathlib.Path, path: str, libraries: Sequence[str]) -> None:
+    """Copy a program or library to `path` of the image, and the libraries that it needs to where the loader looks.
+
+    `libraries` are the folders in which they are, beside the machine's own.
+    """
+    target = root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(program, target)
+    environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ":".join(libraries)}
+    output = subprocess.run(["ldd", program], env=environment, capture_output=True, text=True, check=True).stdout
+    for library in re.findall(r"(/\S+) \(0x", output):
+        place = root / "usr/lib" / pathlib.Path(library).name
+        if not place.exists() and not (root / library.lstrip("/")).exists():
+            shutil.copy(library, place)
 
 
 def _copy_library(root: pathlib.Path, path: str) -> None:

@@ -18,7 +18,9 @@ from realnode import builds, layout, network, services
 
 _VOLCANO_CONF = releases.ROOT / "manifests/examples/schedulers/volcano-scheduler.yaml"
 
-_RESOLVE = 'mount --bind "$0" /etc/resolv.conf; exec "$@"'  # cluster DNS, as a pod of the host's network has it
+# cluster DNS, as a pod of the host's network has it, and the webhooks of job controllers on loopback
+_RESOLVE = 'mount --bind "$0/resolv.conf" /etc/resolv.conf; mount --bind "$0/hosts" /etc/hosts; exec "$@"'
+_HOSTS = "127.0.0.1 localhost training-operator.kubeflow.svc\n"
 _DNS_OBJECTS = f"""
 apiVersion: v1
 kind: Service
@@ -76,10 +78,10 @@ class Controls(plane.Plane):
         self._cables = cables
         super().__init__(ready, folder)
         self.extender_ca = folder / "extender-ca.crt"  # read by Volcano's scheduler when it first calls the extender
-        resolver = folder / "resolv.conf"
-        resolver.write_text(f"nameserver {layout.GATEWAY}\nsearch svc.cluster.local cluster.local\n")
+        (folder / "resolv.conf").write_text(f"nameserver {layout.GATEWAY}\nsearch svc.cluster.local cluster.local\n")
+        (folder / "hosts").write_text(_HOSTS)
         variables = ("env", f"SSL_CERT_FILE={self.extender_ca}")
-        self.enter = (*cables.enter, *variables, "unshare", "--mount", "sh", "-ec", _RESOLVE, str(resolver))
+        self.enter = (*cables.enter, *variables, "unshare", "--mount", "sh", "-ec", _RESOLVE, str(folder))
 
     def make_components(self, ready: binaries.Binaries) -> Components:
         """Return command lines for the site."""

@@ -11,20 +11,30 @@ from typing import Any
 from realnode import layout, roots
 
 GPUS = 8
+SHARES = 16  # how many pods may share an RDMA device
 SYSFS = pathlib.Path("/run/railwright-sysfs")  # `class` below it is what a container gets as /sys/class
 _NULL = (1, 3)
 
 
 def list_resources() -> list[dict[str, Any]]:
-    """Return the device plugin's resources: a shared RDMA device per rail, as k8s-rdma-shared-dev-plugin has them."""
+    """Return the device plugin's resources, with the names that three published deployments give to the same hardware.
+
+    Shared RDMA devices are those of 360 Smart Cloud and of vivo, as k8s-rdma-shared-dev-plugin has them; each virtual
+    function is a pool of its own, as sriov-network-device-plugin has it.
+    """
     rails = [
-        {"name": f"nvidia.com/{layout.name_device(rail)}", "devices": [_rdma(rail, index) for index in range(16)]}
+        {"name": name, "devices": [_share(rail, index) for index in range(SHARES)]}
         for rail in range(layout.RAILS)
+        for name in (f"nvidia.com/{layout.name_device(rail)}", f"spidernet.io/shared_cx6_rail{rail}")
+    ]
+    functions = [
+        {"name": f"nvidia.com/ib{index}_sriov_vf", "devices": [_function(index)]} for index in range(layout.FUNCTIONS)
     ]
     devices = [
-        {"id": f"GPU-{index}", "numa": 0, "nodes": _nodes(f"nvidia{index}", "nvidiactl")} for index in range(GPUS)
+        {"id": f"GPU-{index}", "numa": _find_numa_node(index, GPUS), "nodes": _nodes(f"nvidia{index}", "nvidiactl")}
+        for index in range(GPUS)
     ]
-    return [*rails, {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}]
+    return [*rails, *functions, {"name": "nvidia.com/gpu", "listEnv": "NVIDIA_VISIBLE_DEVICES", "devices": devices}]
 
 
 def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -34,10 +44,21 @@ def write_resources(path: pathlib.Path, resources: Sequence[Mapping[str, Any]] =
     temporary.replace(path)
 
 
-def _rdma(rail: int, index: int) -> dict[str, Any]:
+def _share(rail: int, index: int) -> dict[str, Any]:
     paths = (f"infiniband/uverbs{rail}", f"infiniband/umad{rail}", "infiniband/rdma_cm")
     mounts = [{"host": str(SYSFS / "class"), "container": "/sys/class"}] if rail == 0 else []
-    return {"id": f"{rail}-{index}", "numa": 0, "nodes": _nodes(*paths), "mounts": mounts}
+    numa = _find_numa_node(rail, layout.RAILS)
+    return {"id": f"{rail}-{index}", "numa": numa, "nodes": _nodes(*paths), "mounts": mounts}
+
+
+def _function(index: int) -> dict[str, Any]:
+    paths = (f"infiniband/uverbs{layout.RAILS + index}", "infiniband/rdma_cm")
+    numa = _find_numa_node(index, layout.FUNCTIONS)
+    return {"id": layout.name_pci_function(index), "numa": numa, "nodes": _nodes(*paths)}
+
+
+def _find_numa_node(index: int, count: int) -> int:
+    return index * layout.NUMA_NODES // count
 
 
 def _nodes(*names: str) -> list[dict[str, str]]:
@@ -47,7 +68,8 @@ def _nodes(*names: str) -> list[dict[str, str]]:
 def make_devices() -> None:
     """Make the device files of all GPUs and rails."""
     names = [f"nvidia{index}" for index in range(GPUS)] + ["nvidiactl", "infiniband/rdma_cm"]
-    names += [f"infiniband/{kind}{rail}" for kind in ("uverbs", "umad") for rail in range(layout.RAILS)]
+    names += [f"infiniband/umad{rail}" for rail in range(layout.RAILS)]
+    names += [f"infiniband/uverbs{index}" for index in range(layout.RAILS + layout.FUNCTIONS)]
     for name in names:
         roots.make_device(pathlib.Path("/dev") / name, *_NULL)
 
@@ -70,8 +92,20 @@ def make_sysfs() -> None:
         (verbs / "ibdev").write_text(f"{device.name}\n")
 
 
-def make_numa_nodes(count: int) -> None:
-    """Have cadvisor, and so kubelet's topology manager, see `count` NUMA nodes with a CPU each."""
+def make_functions() -> None:
+    """Make what a CNI plugin reads of virtual functions: their PCI folders. `inside` makes their interfaces."""
+    folder = pathlib.Path("/run/railwright-pci")
+    (folder / "driver/mlx5_core").mkdir(parents=True)
+    for index in range(layout.FUNCTIONS):
+        function = folder / "devices" / layout.name_pci_function(index)
+        (function / "net" / layout.name_function(index)).mkdir(parents=True)
+        (function / "driver").symlink_to(folder / "driver/mlx5_core")
+    roots.mount("--bind", folder / "devices", "/sys/bus/pci/devices")
+
+
+def make_numa_nodes() -> None:
+    """Have cadvisor, and so kubelet's topology manager, see several NUMA nodes with a CPU each."""
+    count = layout.NUMA_NODES
     folder = pathlib.Path("/run/railwright-numa")
     folder.mkdir()
     for index in range(count):

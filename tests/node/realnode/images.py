@@ -6,6 +6,8 @@ import hashlib
 import io
 import json
 import pathlib
+import re
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,7 @@ from typing import Any
 from realnode import services
 
 BUSYBOX = "localhost/busybox:1"
+ALPINE = "docker.io/library/alpine:3.10"  # of training-operator's init container
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -32,6 +35,21 @@ def make_busybox(busybox: pathlib.Path, archive: pathlib.Path) -> Image:
     bash.write_text('#!/bin/sh\nexec sh "$@"\n')  # jobs of users call it by this name
     links = {f"bin/{name}": "busybox" for name in commands}
     return _make(archive, BUSYBOX, {"bin/busybox": busybox, "bin/bash": bash}, links, {})
+
+
+def make_alpine(busybox: pathlib.Path, archive: pathlib.Path) -> Image:
+    """Make an image that can do what training-operator's init container does: wait until a name can be resolved.
+
+    Its nslookup succeeds if one of the search domains has the name; busybox's wants all to have it, and busybox's shell
+    knows no other. So the shell is the machine's.
+    """
+    script = archive.with_name("nslookup")
+    script.write_text('#!/bin/sh\nbusybox nslookup "$1" | grep -q "^Name:"\n')
+    shell = pathlib.Path("/bin/sh").resolve()
+    output = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
+    libraries = {path.lstrip("/"): pathlib.Path(path) for path in re.findall(r"(/\S+) \(0x", output)}
+    files = {"bin/busybox": busybox, "bin/sh": shell, "bin/nslookup": script, **libraries}
+    return _make(archive, ALPINE, files, {f"bin/{name}": "busybox" for name in ("seq", "sleep", "grep")}, {})
 
 
 def make_pause(pause: pathlib.Path, archive: pathlib.Path) -> Image:

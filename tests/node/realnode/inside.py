@@ -22,8 +22,8 @@ def main() -> None:
     cgroups.make(node.cgroup)
     hardware.make_devices()
     hardware.make_sysfs()
-    if node.numa_nodes > 1:
-        hardware.make_numa_nodes(node.numa_nodes)
+    hardware.make_functions()
+    hardware.make_numa_nodes()
     services.write_configurations(node)
     services.supervise(services.list_services(node))
 
@@ -40,6 +40,10 @@ def _configure_network(node: layout.Node) -> None:
     _run_ip("route", "add", "default", "via", layout.GATEWAY)
     for name in rails:
         _run_ip("link", "set", name, "mtu", "9000", "up")
+    for index in range(layout.FUNCTIONS):
+        master = rails[index * layout.RAILS // layout.FUNCTIONS]
+        function = ("name", layout.name_function(index), "mtu", "9000", "type", "macvlan", "mode", "bridge")
+        _run_ip("link", "add", "link", master, *function)
     pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 

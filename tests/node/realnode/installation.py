@@ -6,12 +6,24 @@ import pathlib
 import sys
 from typing import Any
 
-from plane import releases, waiting
+from plane import api, releases, waiting
 
 from realnode import images, site
 
 NAMESPACE = releases.NAMESPACE
 DEPLOYMENTS = ("railwright-certs", "railwright-extender", "railwright-webhook")
+_EXTENDER = f"/api/v1/namespaces/{NAMESPACE}/services/https:railwright-extender:8713/proxy"
+_READER = f"""
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: reader, namespace: {NAMESPACE}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: reader}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}}
+subjects: [{{kind: ServiceAccount, name: reader, namespace: {NAMESPACE}}}]
+"""
 _PART = "app.kubernetes.io/part-of=railwright"
 
 
@@ -19,7 +31,7 @@ class Installation:
     """One installation on a site."""
 
     def __init__(self, running: site.Site, image: images.Image, home: pathlib.Path) -> None:
-        self.site, self.image = running, image
+        self.site, self.image, self._home = running, image, home
         self.plane = running.plane
         self.helm = releases.Helm(home, running.plane.kubeconfig, enter=running.plane.enter)
         repository, _, tag = image.name.rpartition(":")
@@ -30,6 +42,7 @@ class Installation:
         await self.site.load(self.image)
         await self.helm.install("--create-namespace")
         await self.set_policy(policy)
+        await self.plane.apply(_READER)
         await self.wait_available()
 
     async def set_policy(self, text: str) -> None:
@@ -69,13 +82,35 @@ class Installation:
 
     async def run(self, command: str, *options: str) -> str:
         """Run a command of railwright as an administrator; returns its output, findings or not."""
-        arguments = (sys.executable, "-m", "railwright.cli", command, f"--kubeconfig={self.plane.kubeconfig}")
+        return await self.run_offline(command, f"--kubeconfig={self.plane.kubeconfig}", *options)
+
+    async def run_offline(self, command: str, *options: str) -> str:
+        """Run a command of railwright without a cluster; returns its output, findings or not."""
+        arguments = (sys.executable, "-m", "railwright.cli", command)
         process = await asyncio.create_subprocess_exec(
             *(*self.plane.enter, *arguments, *options), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         output, errors = await asyncio.wait_for(process.communicate(), 120)
         assert process.returncode in (0, 1), errors.decode()
         return output.decode()
+
+    async def ask_extender(self, pod: api.Object, namespace: str, node: str) -> str:
+        """Ask the extender, as kube-scheduler does, whether a pod may run on a node; return why not, or ""."""
+        metadata = {**pod["metadata"], "namespace": namespace, "uid": pod["metadata"]["name"]}
+        body = {"Pod": {**pod, "metadata": metadata}, "NodeNames": [node]}
+        answer = await self.plane.api.request("POST", f"{_EXTENDER}/scheduler/filter", body=body)
+        rejections: dict[str, str] = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
+        assert [*rejections, *answer["NodeNames"]] == [node], answer
+        return rejections.get(node, "")
+
+    async def explain_pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """Run `railwright explain pod` as a user who may read pods, and return the answer."""
+        token = await self.plane.kubectl("create", "token", "reader", f"--namespace={NAMESPACE}")
+        path = self._home / "token"
+        path.write_text(token.strip())
+        options = (f"{namespace}/{name}", f"--token-file={path}", "--output=json")
+        answer: dict[str, Any] = json.loads(await self.run("explain", "pod", *options))
+        return answer
 
     async def _explain(self) -> str:
         pods = await self.plane.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")

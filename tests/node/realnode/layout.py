@@ -12,6 +12,9 @@ GATEWAY = "10.90.0.1"  # the site's own address: API server and DNS
 KUBERNETES_SERVICE, DNS_SERVICE = "10.0.0.1", "10.0.0.10"
 BRIDGE = "lan"
 RAILS = 4
+MTU = 9000  # of the rails
+FUNCTIONS = 8  # virtual functions of each node, two on a rail's bridge
+NUMA_NODES = 2  # of each node, with half of its devices each
 NODES = ("node-a", "node-b")
 
 
@@ -29,7 +32,6 @@ class Node:
     debian: str
     binds: tuple[str, ...]  # folders of the machine that keep their path in the node
     libraries: str  # LD_LIBRARY_PATH of Debian's programs
-    numa_nodes: int = 1
     topology_policy: str = "none"
     topology_scope: str = "container"
 
@@ -67,3 +69,13 @@ def name_interface(rail: int) -> str:
 def name_device(rail: int) -> str:
     """Return the name of a rail's RDMA device."""
     return f"mlx5_{rail}"
+
+
+def name_function(index: int) -> str:
+    """Return the name of a virtual function's interface on every node."""
+    return f"vf{index}"
+
+
+def name_pci_function(index: int) -> str:
+    """Return the PCI address of a virtual function, by which its device plugin and Multus name it."""
+    return f"0000:{index + 0x10:02x}:00.1"

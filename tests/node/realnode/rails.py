@@ -1,4 +1,4 @@
-"""The rails of 360 Smart Cloud on a site: macvlan networks with addresses by whereabouts, where its job runs."""
+"""The rails of published deployments on a site: their networks with addresses by whereabouts, where their jobs run."""
 
 import copy
 import json
@@ -9,25 +9,35 @@ from plane import plane, releases
 
 from realnode import hardware, images, layout
 
-EXAMPLE = releases.ROOT / "manifests" / "examples" / "360-roce"
+EXAMPLES = releases.ROOT / "manifests" / "examples"
+EXAMPLE = EXAMPLES / "360-roce"
 NAMESPACE = "prod"
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+# fabrics of other deployments, by the name that they have in the policy of a site
+_FABRICS = {
+    "vivo": ("vivo-roce", "roce"),
+    "sriov-per-rail": ("sriov-8-rail", "sriov-per-rail"),
+    "pvrdma-derived": ("pvrdma-mpi", "pvrdma-derived"),
+}
 
 
 async def install(running: plane.Plane) -> None:
-    """Create the namespace and its networks, unless they are there, and label every node with its switches."""
+    """Create the namespaces and their networks, unless they are there, and label every node with its switches."""
     for name in layout.NODES:
         await running.api.patch("Node", name, {"metadata": {"labels": {LEAF: "leaf-0", SPINE: "spine-0"}}})
-    if await running.api.get_or_none("Namespace", NAMESPACE) is None:
-        await running.make_namespace(NAMESPACE)
-        for rail in range(layout.RAILS):
-            await running.api.create(describe_network(rail, str(running.certificates.folder)))
+    networks = list_networks(str(running.certificates.folder))
+    for namespace in dict.fromkeys(network["metadata"]["namespace"] for network in networks):
+        if await running.api.get_or_none("Namespace", namespace) is None:
+            await running.make_namespace(namespace)
+            for network in networks:
+                if network["metadata"]["namespace"] == namespace:
+                    await running.api.create(network)
 
 
 def describe_policy(image: images.Image) -> str:
     """Return the policy of the example with fabrics more. Pods of two run preflight from our image:
     `checked` expects the MTU that the rails have, `oversized` a larger one. A third, `launched`, gives ranks that ssh
-    starts their variables by a file.
+    starts their variables by a file. The others are those of other deployments.
     """
     policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
     for name, mtu in (("checked", 9000), ("oversized", 9100)):
@@ -35,12 +45,21 @@ def describe_policy(image: images.Image) -> str:
         policy["fabrics"][name] = {**policy["fabrics"]["roce-derived"], "preflight": preflight}
     derived = policy["fabrics"]["roce-derived"]
     policy["fabrics"]["launched"] = {**derived, "nccl": {**derived["nccl"], "delivery": "both"}}
+    for name, (example, fabric) in _FABRICS.items():
+        policy["fabrics"][name] = yaml.safe_load((EXAMPLES / example / "policy.yaml").read_text())["fabrics"][fabric]
     return json.dumps(policy)
+
+
+def read_job(example: str) -> dict[str, Any]:
+    """Return the labelled job of an example, without YAML's shared parts."""
+    job = yaml.safe_load((EXAMPLES / example / "job.yaml").read_text())
+    copied: dict[str, Any] = json.loads(json.dumps(job))
+    return copied
 
 
 def describe_job() -> dict[str, Any]:
     """Return the example's job with a worker beside its master, a node for each, and an image that is there."""
-    job: dict[str, Any] = copy.deepcopy(yaml.safe_load((EXAMPLE / "job.yaml").read_text()))
+    job = read_job("360-roce")
     (master,) = job["spec"]["tasks"]
     master["template"]["metadata"]["labels"]["railwright.io/fabric"] = "roce-derived"
     (container,) = master["template"]["spec"]["containers"]
@@ -50,21 +69,38 @@ def describe_job() -> dict[str, Any]:
     return job
 
 
-def describe_network(rail: int, credentials: str) -> dict[str, Any]:
-    """Return the NetworkAttachmentDefinition of a rail; `credentials` is the folder of whereabouts' kubeconfig."""
-    name = f"rdma-net-ipam-{layout.name_interface(rail)}"
+def list_networks(credentials: str) -> list[dict[str, Any]]:
+    """Return all NetworkAttachmentDefinitions; `credentials` is the folder of whereabouts' kubeconfig.
+
+    macvlan on each rail's interface, for 360 Smart Cloud with GIDs; host-device, which moves a virtual function into
+    the pod as the sriov plugin does, for each pool of virtual functions.
+    """
+    networks = []
+    for rail in range(layout.RAILS):
+        gids = {"type": "gids", "port": str(hardware.SYSFS / f"class/infiniband/{layout.name_device(rail)}/ports/1")}
+        macvlan = {"type": "macvlan", "master": layout.name_interface(rail), "mode": "bridge", "mtu": 9000}
+        plugins = [{**macvlan, "ipam": _ipam(f"192.168.{rail + 2}.0/24", credentials)}, gids]
+        networks.append(_network(f"{NAMESPACE}/rdma-net-ipam-{layout.name_interface(rail)}", plugins))
+        plugins = [{**macvlan, "ipam": _ipam(f"172.16.{rail}.0/24", credentials)}]
+        networks.append(_network(f"spiderpool/roce-rail{rail}", plugins))
+    for index in range(layout.FUNCTIONS):
+        device = {"type": "host-device", "ipam": _ipam(f"10.56.{index}.0/24", credentials)}
+        network = _network(f"ai-training/ib{index}-sriov-rail", [device])
+        network["metadata"]["annotations"] = {"k8s.v1.cni.cncf.io/resourceName": f"nvidia.com/ib{index}_sriov_vf"}
+        networks.append(network)
+    return networks
+
+
+def _ipam(subnet: str, credentials: str) -> dict[str, Any]:
     kubeconfig = {"kubeconfig": f"{credentials}/whereabouts.kubeconfig"}
-    macvlan = {
-        "type": "macvlan",
-        "master": layout.name_interface(rail),
-        "mode": "bridge",
-        "mtu": 9000,
-        "ipam": {"type": "whereabouts", "range": f"192.168.{rail + 2}.0/24", "kubernetes": kubeconfig},
-    }
-    gids = {"type": "gids", "port": str(hardware.SYSFS / f"class/infiniband/{layout.name_device(rail)}/ports/1")}
+    return {"type": "whereabouts", "range": subnet, "kubernetes": kubeconfig}
+
+
+def _network(full_name: str, plugins: list[dict[str, Any]]) -> dict[str, Any]:
+    namespace, _, name = full_name.partition("/")
     return {
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"config": json.dumps({"cniVersion": "0.3.1", "name": name, "plugins": [macvlan, gids]})},
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"config": json.dumps({"cniVersion": "0.3.1", "name": name, "plugins": plugins})},
     }

@@ -58,7 +58,7 @@ def write_configurations(node: layout.Node) -> None:
     """Write the files that the programs and CNI plugins of a node read."""
     pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG)
     pathlib.Path("/etc/resolv.conf.node").write_text("")
-    _write("/etc/kubelet.json", _kubelet(node))
+    _write("/etc/kubelet.json", configure_kubelet(node))
     _write("/etc/kube-proxy.json", configure_proxy(node.credentials))
     _write("/etc/cni/net.d/00-multus.conf", _multus(node))
     _write("/etc/cni/net.d/10-pods.conf", _pod_network(node))
@@ -131,7 +131,8 @@ def configure_proxy(credentials: str) -> dict[str, Any]:
     }
 
 
-def _kubelet(node: layout.Node) -> dict[str, Any]:
+def configure_kubelet(node: layout.Node) -> dict[str, Any]:
+    """Return kubelet's configuration."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

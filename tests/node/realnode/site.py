@@ -12,9 +12,10 @@ from typing import Any
 
 from plane import binaries, waiting
 
-from realnode import builds, controls, images, keeper, layout, network, node
+from realnode import builds, controls, hardware, images, keeper, layout, network, node
 
 _READY_SECONDS = 120
+_RESOURCES = len(hardware.list_resources())
 
 
 class Site:
@@ -94,7 +95,7 @@ class Site:
         for each in nodes:
             conditions = {entry["type"]: entry["status"] for entry in each["status"].get("conditions", [])}
             assert conditions.get("Ready") == "True", f"{each['metadata']['name']}: {conditions}"
-            assert _count_devices(each["status"].get("allocatable", {})) == layout.RAILS + 1, each["status"]
+            assert _count_resources(each["status"].get("allocatable", {})) == _RESOURCES, each["status"]
         return len(nodes) == len(self.nodes)
 
     def _explain(self) -> str:
@@ -103,8 +104,8 @@ class Site:
         return "both nodes to be ready with all devices\n" + "\n".join(tails)
 
 
-def _count_devices(allocatable: Mapping[str, Any]) -> int:
-    return sum(name.startswith("nvidia.com/") and int(amount) > 0 for name, amount in allocatable.items())
+def _count_resources(allocatable: Mapping[str, Any]) -> int:
+    return sum("/" in name and int(amount) > 0 for name, amount in allocatable.items())
 
 
 def _tail(path: pathlib.Path, lines: int = 15) -> str:

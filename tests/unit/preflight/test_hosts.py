@@ -136,6 +136,18 @@ def test_a_missing_function_is_counted(run):
     assert (code, "rail7: no RDMA device left for this rail (found: mlx5_0, mlx5_2, " in line) == (1, True)
 
 
+def test_device_files_without_devices_point_to_the_network_namespace(tmp_path, capsys):
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    command = [f"--root={tmp_path}", "--transport=roce", "--rail=rail0,device=mlx5_0"]
+    preflight.main(command, {})
+    assert "the device plugin on the node" in capsys.readouterr().err
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    preflight.main(command, {})
+    line = capsys.readouterr().err
+    assert "rail0 mlx5_0: device not found (found: none): there are device files but no devices" in line
+    assert "`rdma system`" in line
+
+
 def test_a_capability_does_not_help_ranks_that_are_not_root(run):
     assert run("broken/ipc-lock", "--transport=roce", *ROCE, "--non-root")[0] == 1
 

@@ -1,0 +1,149 @@
+"""What happens between railwright and others on real nodes: IPAM, Multus, lost networks, pods that go early."""
+
+import asyncio
+import json
+import random
+
+import pytest
+from plane import waiting
+from realnode import layout, pods, rails
+
+NETWORK = f"rdma-net-ipam-{layout.name_interface(0)}"  # of rail0
+KIND = "NetworkAttachmentDefinition"
+POOLS = "whereabouts.cni.cncf.io/v1alpha1/IPPool"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def describe_rank(name: str, node: str = layout.NODES[0], fabric: str = "roce-derived", **metadata) -> dict:
+    """Return a labelled pod with a GPU, for a node by a selector, so that a scheduler places it."""
+    pod = pods.describe(
+        name,
+        labels={"railwright.io/fabric": fabric},
+        limits={"nvidia.com/gpu": "1"},
+        nodeSelector={HOSTNAME: node},
+    )
+    pod["metadata"] |= metadata
+    return pod
+
+
+@pytest.fixture
+async def create(installed):
+    """Create a pod in the namespace of the rails; it is deleted afterwards."""
+    names = []
+
+    async def create_pod(pod: dict) -> dict:
+        created = await installed.plane.api.create(pod, namespace=rails.NAMESPACE)
+        names.append(created["metadata"]["name"])
+        return created
+
+    yield create_pod
+    for name in names:
+        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
+
+
+@pytest.fixture
+async def network(installed):
+    """The network of rail0, as it was afterwards."""
+    api = installed.plane.api
+    original = await api.get(KIND, NETWORK, rails.NAMESPACE)
+    metadata = {key: original["metadata"][key] for key in ("name", "namespace")}
+    plain = {**original, "metadata": metadata}
+    yield plain
+    await api.delete(KIND, NETWORK, rails.NAMESPACE)
+    await api.create(plain)
+
+
+async def find_event(installed, name: str, text: str) -> str:
+    """Return the message of the pod's event that contains a text."""
+    events = await installed.plane.api.list("v1/Event", rails.NAMESPACE, fields=f"involvedObject.name={name}")
+    messages = [event["message"] for event in events if event["type"] == "Warning"]
+    return next((message for message in messages if text in message), "")
+
+
+async def wait_event(installed, name: str, text: str) -> str:
+    return await waiting.wait(
+        lambda: find_event(installed, name, text), seconds=60, describe=f"an event of {name}: {text}"
+    )
+
+
+async def count_addresses(installed) -> int:
+    """Return how many addresses whereabouts has given to pods."""
+    pools = await installed.plane.api.list(POOLS, "kube-system")
+    return sum(len(pool["spec"]["allocations"]) for pool in pools)
+
+
+async def wait_no_addresses(installed) -> None:
+    """Wait until no address is in use: CNI gives them back some time after the pod is gone."""
+
+    async def is_empty() -> bool:
+        return await count_addresses(installed) == 0
+
+    await waiting.wait(is_empty, seconds=90, describe="all addresses to be given back")
+
+
+async def test_event_names_the_network_without_addresses_and_explain_the_rail(installed, create, network):
+    config = json.loads(network["spec"]["config"])
+    config["plugins"][0]["ipam"]["range"] = "192.168.77.0/30"  # two addresses
+    await installed.plane.api.patch(KIND, NETWORK, {"spec": {"config": json.dumps(config)}}, rails.NAMESPACE)
+    for index in range(2):
+        await create(describe_rank(f"served-{index}"))
+        await pods.wait_ready(installed.plane.api, rails.NAMESPACE, f"served-{index}")
+    await create(describe_rank("unserved"))
+    message = await wait_event(installed, "unserved", "192.168.77.0/30")
+    assert NETWORK in message
+    manifest = installed.site.folder / "unserved.json"
+    manifest.write_text(json.dumps(describe_rank("unserved", namespace=rails.NAMESPACE)))
+    policy = f"--policy={rails.EXAMPLE / 'policy.yaml'}"
+    explanation = await installed.run_offline("explain", str(manifest), policy)
+    assert f"{rails.NAMESPACE}/{NETWORK}" in explanation, "explain says where the network comes from"
+    await installed.plane.api.delete("Pod", "served-0", rails.NAMESPACE, grace=0)
+    await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "unserved", seconds=120)
+
+
+async def test_network_removed_while_a_pod_waits_is_named_and_its_return_is_enough(installed, create, network):
+    gated = describe_rank("waits")
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    await create(gated)
+    await installed.plane.api.delete(KIND, NETWORK, rails.NAMESPACE)
+    await installed.plane.api.patch("Pod", "waits", {"spec": {"schedulingGates": None}}, rails.NAMESPACE)
+    assert NETWORK in await wait_event(installed, "waits", "cannot find a network-attachment-definition")
+
+    async def find_failures() -> list[str]:
+        report = await installed.check()
+        return [each["detail"] for each in report["checks"] if each["state"] == "fail" and NETWORK in each["detail"]]
+
+    failures = await waiting.wait(find_failures, describe="check to name the network")
+    assert any(f"{rails.NAMESPACE}/{NETWORK}" in failure for failure in failures), failures
+    await installed.plane.api.create(network)
+    await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "waits", seconds=120)
+
+
+async def test_default_network_of_multus_is_eth0_and_rails_keep_their_names(installed, create):
+    network = f"{rails.NAMESPACE}/{NETWORK}"
+    pod = describe_rank("elsewhere", annotations={"v1.multus-cni.io/default-network": network})
+    await create(pod)
+    await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "elsewhere")
+    output = await installed.site.execute(rails.NAMESPACE, "elsewhere", "ip", "-o", "-4", "addr")
+    names = [line.split()[1] for line in output.splitlines()]
+    assert names == ["lo", "eth0", *(f"net{rail + 1}" for rail in range(layout.RAILS))]
+    (eth0,) = [line for line in output.splitlines() if " eth0 " in line]
+    assert "inet 192.168.2." in eth0
+
+
+async def test_pods_deleted_while_they_start_leave_no_address_and_no_device(installed, create):
+    number = random.Random(12)  # noqa: S311 - the same delays in each run
+    await wait_no_addresses(installed)
+
+    async def start_and_delete(index: int) -> None:
+        name = f"short-{index}"
+        await create(describe_rank(name, layout.NODES[index % 2]))
+        await asyncio.sleep(number.uniform(0, 3))
+        await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
+
+    await asyncio.gather(*(start_and_delete(index) for index in range(12)))
+    await wait_no_addresses(installed)
+    for node in layout.NODES:  # all eight GPUs and all rails of each node can be used again
+        pod = describe_rank(f"whole-{node}", node)
+        pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "8"
+        await create(pod)
+        await pods.wait_ready(installed.plane.api, rails.NAMESPACE, f"whole-{node}")

@@ -1,0 +1,68 @@
+"""The MPIJob of pvrdma-mpi on real nodes: the node's /dev/infiniband, and ranks that ssh starts."""
+
+import asyncio
+import re
+
+import debian
+import pytest
+import pytest_asyncio
+from plane import waiting
+from realnode import layout, mpi_image, rails, ranks
+
+LOOK = (
+    "echo RANK $(hostname) ${NCCL_IB_DISABLE:-unset} $(ls /dev/infiniband | tr '\\n' ,) ; "
+    'sed "s/^/FILE $(hostname) /" /etc/nccl.conf'
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def launcher_log(installed, real_site):
+    """The output of the MPIJob's launcher, whose ranks look around, after it has ended."""
+    try:
+        image = await asyncio.to_thread(mpi_image.build)
+    except debian.UnavailableError as error:
+        pytest.skip(str(error).splitlines()[0])
+    await real_site.load(image)
+    plane = real_site.plane
+    await plane.controllers.start("mpi-operator")
+    job = rails.read_job("pvrdma-mpi")
+    job["metadata"]["labels"]["railwright.io/fabric"] = "pvrdma-derived"
+    replicas = job["spec"]["mpiReplicaSpecs"]
+    launch = ["orterun", "--allow-run-as-root", "-np", "4", "-bind-to", "none", "-map-by", "slot"]
+    launch += ["-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"]
+    again = ["sh", "-c", 'until "$@"; do sleep 1; done', "sh"]  # workers have no name before they are ready
+    ranks.simplify(replicas["Launcher"]["template"], mpi_image.NAME, [*again, *launch, "sh", "-c", LOOK])
+    ranks.simplify(replicas["Worker"]["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
+    namespace = job["metadata"]["namespace"]
+    await plane.make_namespace(namespace)
+    await plane.api.create(job)
+
+    async def find_finished() -> str:
+        pods = await plane.api.list("Pod", namespace, labels="training.kubeflow.org/job-role=launcher")
+        return next((pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Succeeded"), "")
+
+    async def explain() -> str:
+        return await plane.kubectl("get", "pods,events", f"--namespace={namespace}", "--output=wide")
+
+    try:
+        launcher = await waiting.wait(find_finished, seconds=120, describe=explain)
+        yield await plane.kubectl("logs", f"--namespace={namespace}", launcher)
+    finally:
+        await plane.remove_namespace(namespace)
+
+
+async def test_ranks_that_mpirun_starts_see_the_devices_of_the_node_and_read_nccls_file(real_site, launcher_log):
+    workers = [f"tensorflow-benchmarks-worker-{index}" for index in range(4)]
+    lines = re.findall(r"^RANK (\S+) (\S+) (\S+)$", launcher_log, re.MULTILINE)
+    assert sorted(host for host, _, _ in lines) == workers
+    devices = await real_site.nodes[layout.NODES[0]].run("ls", "/dev/infiniband")
+    assert {names for _, _, names in lines} == {"".join(f"{name}," for name in devices.split())}
+    assert {variable for _, variable, _ in lines} == {"unset"}, "ssh passes no environment on"
+    for worker in workers:
+        settings = dict(re.findall(rf"^FILE {worker} (\w+)=(\S*)$", launcher_log, re.MULTILINE))
+        assert settings == {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_IB_PCI_RELAXED_ORDERING": "0",
+            "NCCL_NET_GDR_LEVEL": "LOC",
+            "NCCL_SOCKET_IFNAME": "=eth0",
+        }
