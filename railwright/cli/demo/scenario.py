@@ -88,11 +88,11 @@ def model_bandwidth(fixture: fixtures.Fixture, placed: Sequence[Placed]) -> floa
     policy = policies.read(fixture.policy_text)
     assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
     nodes = msgspec.convert(fixture.nodes, list[views.Node])
-    sim_cluster = cluster.Cluster(cluster_specs.from_nodes(nodes, policy.document, "demo"))
+    sim_cluster = cluster.Cluster(cluster_specs.build_from_nodes(nodes, policy.document, "demo"))
     hosts = {host.name: index for index, host in enumerate(sim_cluster.hosts)}
     gpus = int(fixture.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"])
     bandwidth, _, _ = bandwidth_model.assess_ring(
-        sim_cluster, sim_cluster.demand(gpus), [hosts[pod.node] for pod in placed]
+        sim_cluster, sim_cluster.build_demand(gpus), [hosts[pod.node] for pod in placed]
     )
     return bandwidth
 
