@@ -204,7 +204,7 @@ class Schedulers:
             gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
             rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
             node=task.node_name,
-            requests=scheduling_requests.get_requests(task),
+            requests=scheduling_requests.get_requests(task, self._state.cluster),
             state=assumed_pods.State.PIPELINED
             if task.status == volcano_wire.PIPELINED
             else assumed_pods.State.ALLOCATED,
@@ -247,7 +247,7 @@ class Schedulers:
     def _build_kube_request(
         self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
-        request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state.pools)
+        request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
         self._tracing.note(lambda: trace_attributes.list_request(request))
         return request
 

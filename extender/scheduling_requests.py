@@ -18,15 +18,14 @@ from railwright.fabric.reasons.codes import Code
 
 
 def build_kube_request(
-    pod: views.Pod, nodes: list[str], policy: model.Policy | None, pools: intent.Networks
+    pod: views.Pod, nodes: list[str], policy: model.Policy | None, state: states.State
 ) -> scheduling_request.SchedulingRequest | None:
     """Build the request for a call of kube-scheduler, which sends node names only.
 
     The free resources of the nodes come from the cluster state.
     """
-    return scheduling_request.build_request(
-        pod, policy, pools, list(dict.fromkeys(nodes)), requests=resources.compute_requests(pod.spec)
-    )
+    requests = state.cluster.compute_requests(pod, resources.compute_requests(pod.spec))
+    return scheduling_request.build_request(pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests)
 
 
 def build_volcano_request(  # noqa: PLR0913 - one argument a fact
@@ -48,11 +47,13 @@ def build_volcano_request(  # noqa: PLR0913 - one argument a fact
     """
     if task.pod is None:
         return None
-    requested_amounts = get_requests(task)
+    requested_amounts = get_requests(task, state.cluster)
     fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None else None
     strict = fabric is not None and fabric.placement.rails == "required"
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
-    offers = _build_offers(nodes, requested_amounts, state.cluster, others_by_node, evicting=evicting, strict=strict)
+    offers = _build_offers(
+        nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, strict=strict
+    )
     return scheduling_request.build_request(
         task.pod,
         policy,
@@ -172,9 +173,10 @@ class _CorrectedOffer(NamedTuple):
 def _build_offers(  # noqa: PLR0913 - one argument a fact
     nodes: Sequence[volcano_wire.Node],
     requested_amounts: resources.Amounts,
-    cluster: cluster_state.ClusterState,
+    state: states.State,
     others_by_node: Mapping[str, _OtherSchedulers],
     *,
+    scope: str,
     evicting: bool,
     strict: bool,
 ) -> Mapping[str, scheduling_request.NodeOffer]:
@@ -183,6 +185,7 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
     With `strict`, a node that is feasible by Volcano's session but not by later bindings of other schedulers is not
     considered for eviction, because the predicate rejects it.
     """
+    cluster = state.cluster
     corrected_offers: dict[tuple[scheduling_request.NodeOffer, resources.FrozenAmounts], _CorrectedOffer] = {}
     offers = {}
     for node in nodes:
@@ -190,6 +193,7 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
         if session_offer is None:
             continue
         bound = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
+        session_offer = _add_claimable(session_offer, node.name, state, scope)
         corrected = corrected_offers.get((session_offer, bound))
         if corrected is None:
             corrected_offer = _subtract_newly_bound(session_offer, bound)
@@ -202,6 +206,32 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
         others = others_by_node.get(node.name)
         offers[node.name] = offer if others is None else _subtract_others(offer, others)
     return offers
+
+
+def _add_claimable(
+    offer: scheduling_request.NodeOffer, node: str, state: states.State, scope: str
+) -> scheduling_request.NodeOffer:
+    """Add the devices of ResourceSlices, which Volcano's session does not count: those that are free and not announced.
+
+    What other scopes have announced is subtracted later, for all resources alike.
+    """
+    names = state.cluster.list_claimable(node)
+    if not names:
+        return offer
+    free = state.cluster.get_free(node)
+    own = [
+        assumed_pod.requests
+        for assumed_pod in state.assumed.list_on_node(node)
+        if state.assumed.get_scope(assumed_pod.uid) == scope and _is_firm(assumed_pod, state)
+    ]
+    claimable = {name: free.get(name, 0) - sum(requests.get(name, 0) for requests in own) for name in names}
+    future_idle = offer.future_idle
+    return scheduling_request.NodeOffer(
+        idle=resources.FrozenAmounts({**offer.idle, **claimable}),
+        future_idle=None if future_idle is None else {**future_idle, **claimable},
+        if_preempted=offer.if_preempted,
+        used_elsewhere=offer.used_elsewhere,
+    )
 
 
 def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedulers) -> scheduling_request.NodeOffer:
@@ -254,9 +284,11 @@ def _has_enough(free: resources.Amounts, requested_amounts: resources.Amounts) -
     return all(free.get(name, 0) >= amount for name, amount in requested_amounts.items())
 
 
-def get_requests(task: volcano_wire.Task) -> resources.FrozenAmounts:
-    """Return the non-zero requests of a task as Volcano counts them."""
+def get_requests(task: volcano_wire.Task, cluster: cluster_state.ClusterState) -> resources.FrozenAmounts:
+    """Return the non-zero requests of a task as Volcano counts them, and the devices that its claims request."""
     if task.request is None:
-        return resources.compute_requests(task.pod.spec) if task.pod else resources.NO_AMOUNTS
-    counted = volcano_wire.convert_amounts(task.request)
-    return resources.FrozenAmounts({name: amount for name, amount in counted.items() if amount > 0})
+        requests = resources.compute_requests(task.pod.spec) if task.pod else resources.NO_AMOUNTS
+    else:
+        counted = volcano_wire.convert_amounts(task.request)
+        requests = resources.FrozenAmounts({name: amount for name, amount in counted.items() if amount > 0})
+    return cluster.compute_requests(task.pod, requests) if task.pod is not None else requests

@@ -1,11 +1,16 @@
 """Lists the kinds that placement needs, watched or read from a snapshot, each with its sink."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from extender import state as states
 from railwright.cluster import resources, sinks, sources
+from railwright.fabric.claims import inventory
+from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import gang_sizes
+
+_Row = tuple[resources.Kind, str, sinks.Sink[Any]]
 
 
 def list_watches(
@@ -16,7 +21,7 @@ def list_watches(
     state_nodes: sinks.Sink[Any] = sinks.Functions(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
-    table: list[tuple[resources.Kind, str, sinks.Sink[Any]]] = [
+    table: list[_Row] = [
         (resources.NODES, "Node", state_nodes if nodes is None else sinks.Both(state_nodes, nodes)),
         (resources.PLACED_PODS, "Pod", state_pods if pods is None else sinks.Both(state_pods, pods)),
         (resources.NADS, "NetworkAttachmentDefinition", states.Networks(state)),
@@ -39,6 +44,7 @@ def list_watches(
             ),
         ),
     ]
+    table += _list_device_watches(cluster)
     table += [
         (
             resources.GANG_SIZES[kind.name],
@@ -55,4 +61,37 @@ def list_watches(
     return [
         sources.WatchSpec(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
         for kind, snapshot, sink in table
+    ]
+
+
+def _list_device_watches(cluster: cluster_state.ClusterState) -> list[_Row]:
+    """Return the kinds of Dynamic Resource Allocation."""
+
+    def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
+        return lambda changed: cluster.change_devices(lambda devices: apply(devices, changed))
+
+    kinds = inventory.Inventory
+    return [
+        (
+            resources.DEVICE_CLASSES,
+            "DeviceClass",
+            sinks.Functions(change(kinds.replace_classes), change(kinds.upsert_class), change(kinds.remove_class)),
+        ),
+        (
+            resources.RESOURCE_SLICES,
+            "ResourceSlice",
+            sinks.Functions(change(kinds.replace_slices), change(kinds.upsert_slice), change(kinds.remove_slice)),
+        ),
+        (
+            resources.DEVICE_TAINT_RULES,
+            "DeviceTaintRule",
+            sinks.Functions(
+                change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
+            ),
+        ),
+        (
+            resources.RESOURCE_CLAIMS,
+            "ResourceClaim",
+            sinks.Functions(cluster.replace_claims, cluster.upsert_claim, cluster.remove_claim),
+        ),
     ]

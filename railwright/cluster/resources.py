@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import hypernodes, names, scheduling_views, views
+from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes, kinds
 
 
@@ -65,6 +66,22 @@ HYPER_NODES = Kind(
     hypernodes.HyperNode,
     optional=True,
     title="Volcano's HyperNodes",
+)
+# Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
+RESOURCE_SLICES = Kind(
+    "resourceslices.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceslices", objects.ResourceSlice, optional=True
+)
+RESOURCE_CLAIMS = Kind(
+    "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ResourceClaim, optional=True
+)
+DEVICE_CLASSES = Kind(
+    "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
+)
+DEVICE_TAINT_RULES = Kind(
+    "devicetaintrules.resource.k8s.io",
+    "/apis/resource.k8s.io/v1/devicetaintrules",
+    objects.DeviceTaintRule,
+    optional=True,
 )
 
 

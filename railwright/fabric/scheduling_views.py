@@ -36,7 +36,6 @@ class PodSpec(views.PodSpec, frozen=True):
     init_containers: list[Container] | None = None  # type: ignore[assignment]  # as above
     volumes_or_none: list[views.Volume] | None = _skip(0)
     security_context: views.SecurityContext | None = _skip(1)
-    resource_claims: list[views.Source] | None = _skip(2)
 
 
 class Pod(views.Pod, frozen=True):

@@ -261,6 +261,14 @@ class PodOS(View, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(View, frozen=True):
+    """An entry of spec.resourceClaims: a claim by name, or a template from which one is generated for the pod."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(View, frozen=True):
     """spec of a pod."""
 
@@ -275,7 +283,7 @@ class PodSpec(View, frozen=True):
     host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
     os: PodOS | None = None
     security_context: SecurityContext | None = None
-    resource_claims: list[Source] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None

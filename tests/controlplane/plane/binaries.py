@@ -1,7 +1,8 @@
 """Where the control plane's programs come from: Go modules pinned by go.sum, built once into a cache.
 
-Owns the list of programs, the flags and the cache. Standard library only, because `build.py` runs it before anything
-is proven to be installed.
+Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
+RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default) or `oldest`. Standard library only, because
+`build.py` runs it before anything is proven to be installed.
 """
 
 import contextlib
@@ -23,8 +24,15 @@ from collections.abc import Iterator, Mapping
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 LEAST_GO = (1, 26)  # what go.mod asks for
 _VERSION = "k8s.io/component-base/version"
-# Volcano exits if it cannot parse the server's version, so the version is stamped in as Kubernetes' own build does.
-_STAMP = f"-s -w -X {_VERSION}.gitVersion=v1.34.1 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34"
+
+
+def stamp(version: str) -> str:
+    """Return linker flags that set a Kubernetes version such as `1.37.2`, as Kubernetes' own build does.
+
+    Volcano exits if it cannot parse the server's version.
+    """
+    major, minor, _ = version.split(".")
+    return f"-s -w -X {_VERSION}.gitVersion=v{version} -X {_VERSION}.gitMajor={major} -X {_VERSION}.gitMinor={minor}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,20 +41,54 @@ class Program:
 
     package: str
     module: str = "."
-    ldflags: str = _STAMP
+    ldflags: str = stamp("1.34.1")
 
 
-PROGRAMS: Mapping[str, Program] = {
-    "etcd": Program("go.etcd.io/etcd/server/v3"),
-    "kube-apiserver": Program("k8s.io/kubernetes/cmd/kube-apiserver"),
-    "kube-controller-manager": Program("k8s.io/kubernetes/cmd/kube-controller-manager"),
-    "kube-scheduler": Program("k8s.io/kubernetes/cmd/kube-scheduler"),
-    "kubectl": Program("k8s.io/kubernetes/cmd/kubectl"),
-    "vc-scheduler": Program("volcano.sh/volcano/cmd/scheduler"),
-    "vc-controller-manager": Program("volcano.sh/volcano/cmd/controller-manager"),
-    "vc-webhook-manager": Program("volcano.sh/volcano/cmd/webhook-manager"),
-    "kwok": Program("sigs.k8s.io/kwok/cmd/kwok", module="kwok", ldflags="-s -w"),
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """Versions of Kubernetes and Volcano that run together, and the module folders that pin them.
+
+    `volcano_libraries` is the version of the Kubernetes libraries in Volcano's programs. `patched_apis` is true where
+    volcano.sh/apis of this release is not served, and the copy of an earlier one is used with the file that it lacks.
+    """
+
+    kubernetes: str
+    volcano: str
+    volcano_libraries: str
+    module: str
+    volcano_module: str
+    patched_apis: bool = False
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """Programs of this release by name, in the order in which they are built."""
+        kubernetes = {
+            name: Program(f"k8s.io/kubernetes/cmd/{name}", self.module, stamp(self.kubernetes))
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        }
+        volcano = {
+            f"vc-{name}": Program(f"volcano.sh/volcano/cmd/{name}", self.volcano_module, stamp(self.volcano_libraries))
+            for name in ("scheduler", "controller-manager", "webhook-manager")
+        }
+        etcd = Program("go.etcd.io/etcd/server/v3", self.module, stamp(self.kubernetes))
+        return {"etcd": etcd, **kubernetes, **volcano, "kwok": Program("sigs.k8s.io/kwok/cmd/kwok", "kwok", "-s -w")}
+
+
+RELEASES: Mapping[str, Release] = {
+    "newest": Release("1.37.2", "1.15.1", "1.35.3", module=".", volcano_module="volcano", patched_apis=True),
+    "oldest": Release("1.34.1", "1.14.1", "1.34.1", module="oldest", volcano_module="oldest"),
 }
+
+
+def release() -> Release:
+    """Return the release that the environment chooses. Raises ValueError for a name that is not in RELEASES."""
+    name = os.environ.get("RAILWRIGHT_CONTROL_PLANE", "newest")
+    if name not in RELEASES:
+        raise ValueError(f"RAILWRIGHT_CONTROL_PLANE={name}: must be one of {', '.join(RELEASES)}")
+    return RELEASES[name]
+
+
+PROGRAMS: Mapping[str, Program] = release().programs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +113,12 @@ def cache() -> pathlib.Path:
 def folder() -> pathlib.Path:
     """The cache folder of exactly these sums, flags and this kind of machine."""
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"):
-        digest.update((FOLDER / name).read_bytes())
+    modules = sorted({program.module for program in PROGRAMS.values()})
+    for path in (FOLDER / module / name for module in modules for name in ("go.mod", "go.sum")):
+        digest.update(path.read_bytes())
+    if release().patched_apis:
+        for path in sorted((FOLDER / release().volcano_module / "apis").iterdir()):
+            digest.update(path.read_bytes())
     digest.update(repr(sorted(PROGRAMS.items())).encode())
     return cache() / f"controlplane-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
 
@@ -98,8 +144,9 @@ def build() -> Binaries:
     target.mkdir(parents=True, exist_ok=True)
     with alone(target):
         go = toolchain()
+        sources = _copy_sources(go, target)
         for number, name in enumerate(PROGRAMS, 1):
-            tell(f"[{number}/{len(PROGRAMS) + 1}] {name}: {_build(go, name, target)}")
+            tell(f"[{number}/{len(PROGRAMS) + 1}] {name}: {_build(go, name, target, sources)}")
         tell(f"[{len(PROGRAMS) + 1}/{len(PROGRAMS) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
     return locate()
 
@@ -133,13 +180,38 @@ def _present(name: str) -> pathlib.Path | None:
     return next((path for path in candidates if os.access(path, os.X_OK)), None)
 
 
-def _build(go: str, name: str, target: pathlib.Path) -> str:
+def _build(go: str, name: str, target: pathlib.Path, sources: pathlib.Path) -> str:
     present = _present(name)
     if present is not None:
         return f"there ({present})"
     started = time.monotonic()
-    compile_program(go, PROGRAMS[name], FOLDER, target / name)
+    program = PROGRAMS[name]
+    patched = release().patched_apis and program.module == release().volcano_module
+    compile_program(go, program, sources if patched else FOLDER, target / name)
     return f"built in {time.monotonic() - started:.0f} s"
+
+
+def _copy_sources(go: str, target: pathlib.Path) -> pathlib.Path:
+    """Return the folder in which modules with a patched volcano.sh/apis are built; empty where nothing is patched.
+
+    It holds Volcano's go.mod and go.sum and, as its replacement of volcano.sh/apis, a copy of the version that
+    apis/go.mod pins (its sum is checked by `go mod download`) with the file that Volcano needs.
+    """
+    sources = target / "sources"
+    if not release().patched_apis:
+        return sources
+    name = release().volcano_module
+    shutil.rmtree(sources / name, ignore_errors=True)
+    pinned = FOLDER / name / "apis"
+    copy = sources / name / "apis"
+    shutil.copytree(module_folder(go, "volcano.sh/apis", pinned), copy, copy_function=shutil.copyfile)
+    for folder in (copy, *(path for path in copy.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)  # folders of the module cache are read-only
+    addition = (pinned / "queue_allocation_gate.go").read_text().removeprefix("//go:build ignore\n\n")
+    (copy / "pkg/apis/scheduling/v1beta1/queue_allocation_gate.go").write_text(addition)
+    for file in ("go.mod", "go.sum"):
+        shutil.copyfile(FOLDER / name / file, sources / name / file)
+    return sources
 
 
 def compile_program(go: str, program: Program, root: pathlib.Path, output: pathlib.Path) -> None:
@@ -157,7 +229,10 @@ def _copy_crds(go: str, target: pathlib.Path) -> str:
     """Copy the CRDs out of Volcano's module, so that a run with a warm cache needs no Go at all."""
     if (target / "crds").is_dir():
         return "there"
-    bases = module_folder(go, "volcano.sh/volcano", FOLDER) / "config/crd/volcano/bases"
+    module = FOLDER / release().volcano_module
+    if release().patched_apis:
+        module = target / "sources" / release().volcano_module
+    bases = module_folder(go, "volcano.sh/volcano", module) / "config/crd/volcano/bases"
     copy_manifests(bases, target / "crds")
     return f"copied from {bases}"
 

@@ -150,18 +150,21 @@ class FactsBuilder:
     def _subtract_assumed(
         self, name: str, on_node: Sequence[assumed_pods.AssumedPod], absent: Absent
     ) -> resources.Amounts:
-        """Return allocatable minus bound minus the assumed pods `on_node`."""
+        """Return allocatable minus bound minus the assumed pods `on_node`.
+
+        The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
+        """
         free = self._cluster.get_free(name)
-        self_pod = self._cluster.pods.get(absent.self_uid) if absent.self_uid else None
-        returned = self_pod.requests if self_pod is not None and self_pod.node == name else {}
+        returned = self._cluster.count_own_usage(absent.self_uid, name) if absent.self_uid else {}
         if not on_node and not returned:
             return free
         result = dict(free)
         for pod in on_node:
             for resource, amount in pod.requests.items():
                 result[resource] = result.get(resource, 0) - amount
-        for resource, amount in returned.items():
-            result[resource] = result.get(resource, 0) + amount
+        for amounts in (returned, *[self._cluster.count_own_usage(pod.uid, name) for pod in on_node]):
+            for resource, amount in amounts.items():
+                result[resource] = result.get(resource, 0) + amount
         return result
 
     def sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:

@@ -6,17 +6,18 @@ it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/da
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import hypernodes, intent, interning, resources, topology, views
-from railwright.fabric.placement.state import change_log, declared_sizes
+from railwright.fabric.claims import inventory, objects
+from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
 
 class NodeInfo(msgspec.Struct, gc=False, frozen=True):
-    """The fields of a node that placement uses."""
+    """The fields of a node that placement uses. Amounts include the devices of its ResourceSlices."""
 
     name: str
     uid: str
@@ -35,9 +36,16 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     node: str  # "" until bound
     gang: membership.GangKey
     rank: membership.Rank
-    requests: resources.FrozenAmounts
+    requests: resources.FrozenAmounts  # of its containers and of its claims
+    container_requests: resources.FrozenAmounts
+    claim_names: tuple[str, ...]  # namespace/name of the claims that its spec names
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
+
+    @property
+    def claims(self) -> inventory.PodKey:
+        """Return the key of its claims."""
+        return inventory.PodKey(self.uid, self.claim_names)
 
 
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
@@ -49,6 +57,8 @@ class ClusterState:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
+        self._reported: dict[str, NodeInfo] = {}  # without the devices of slices
+        self._claimed = claimed_devices.ClaimedDevices()
         self._pods: dict[str, PodInfo] = {}
         self._pods_by_node: dict[str, dict[str, PodInfo]] = defaultdict(dict)
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
@@ -80,15 +90,41 @@ class ClusterState:
         return self._pods
 
     def get_used(self, node: str) -> resources.Amounts:
-        """Return the requests of all pods bound to a node."""
-        return self._used.get(node, {})
+        """Return the requests of all pods bound to a node. Devices of slices are counted by their claims."""
+        used = self._used.get(node, {})
+        names = self.list_claimable(node)
+        if not names:
+            return used
+        pods = [claimed_devices.Requester(pod.claims, pod.requests) for pod in self.list_pods_on(node)]
+        return {**used, **self._claimed.count_used(node, names, pods)}
+
+    def list_claimable(self, node: str) -> Collection[str]:
+        """Return the resources that a node has by ResourceSlices and not by a device plugin."""
+        reported = self._reported.get(node)
+        return self._claimed.list_names(node, reported.allocatable) if reported is not None else ()
+
+    def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
+        """Return the requests of a pod: those of its containers, and the devices that its claims request."""
+        return resources.freeze(self._claimed.add_requests(inventory.identify_claims(pod), container_requests))
+
+    def count_own_usage(self, uid: str, node: str) -> resources.Amounts:
+        """Return what a pod uses on a node by the observed state.
+
+        The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
+        """
+        pod = self._pods.get(uid)
+        if pod is None:
+            return {}
+        if pod.node or not self._claimed.inventory.is_allocated_on(pod.claims, node):
+            return pod.requests if pod.node == node else {}
+        return {name: pod.requests[name] for name in self.list_claimable(node) if name in pod.requests}
 
     def get_free(self, node: str) -> resources.FrozenAmounts:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
         free = self._free.get(node)
         if free is None:
             free = self._nodes[node].allocatable
-            if used := self._used.get(node):
+            if used := self.get_used(node):
                 free = self._share({**free, **{name: free.get(name, 0) - amount for name, amount in used.items()}})
             self._free[node] = free
         return free
@@ -138,14 +174,14 @@ class ClusterState:
             taints=tuple(node.spec.taints or ()),
             schedulable=ready and not node.spec.unschedulable,
         )
-        if info != self._nodes.get(info.name):  # most updates are heartbeats, which must not invalidate plans
-            self._nodes[info.name] = info
-            self.topology_version += 1
-            self._record_change(info.name)
+        if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
+            self._reported[info.name] = info
+            self._complete_nodes([info.name])
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Its pods stay until they are removed."""
         self._nodes.pop(name, None)
+        self._reported.pop(name, None)
         self._tree.forget(name)
         self.topology_version += 1
         self._record_change(name)
@@ -156,13 +192,17 @@ class ClusterState:
         if pod.status.phase in _ENDED_PHASES:
             self.remove_pod(uid)
             return
+        container_requests = self._share(resources.compute_requests(pod.spec))
+        claims = inventory.identify_claims(pod)
         entry = PodInfo(
             uid=uid,
             key=f"{pod.metadata.namespace}/{pod.metadata.name}",
             node=self._interner.intern(pod.spec.node_name),
             gang=membership.GangKey(self._interner.intern(membership.find_gang(pod))),
             rank=membership.find_rank(pod),
-            requests=self._share(resources.compute_requests(pod.spec)),
+            requests=self._share(self._claimed.add_requests(claims, container_requests)),
+            container_requests=container_requests,
+            claim_names=claims.claims,
             bound_at=pod.status.bound_at if pod.spec.node_name else "",
             policy=self._interner.intern(intent.read_record(pod).digest),
         )
@@ -185,6 +225,25 @@ class ClusterState:
         """Remove a pod."""
         self._drop_pod(uid)
         self.version += 1
+
+    def change_devices(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
+        """Change slices, device classes or taint rules, and update the nodes that `change` returns."""
+        self._complete_nodes(change(self._claimed.inventory))
+
+    def upsert_claim(self, claim: objects.ResourceClaim) -> None:
+        """Add or update a ResourceClaim."""
+        known = self._claimed.inventory.list_consumers(claim)
+        nodes = self._claimed.inventory.upsert_claim(claim)
+        self._update_claims(nodes, known | claim.consumers)
+
+    def remove_claim(self, claim: objects.ResourceClaim) -> None:
+        """Remove a ResourceClaim."""
+        known = self._claimed.inventory.list_consumers(claim)
+        self._update_claims(self._claimed.inventory.remove_claim(claim), known)
+
+    def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> None:
+        """Replace all ResourceClaims."""
+        self._update_claims(self._claimed.inventory.replace_claims(claims), self._pods)
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
@@ -250,6 +309,40 @@ class ClusterState:
             self.remove_pod(uid)
         for pod in pods:
             self.upsert_pod(pod)
+
+    def _complete_nodes(self, changed: Iterable[str]) -> None:
+        """Add the devices of slices to these nodes as kubelet reported them."""
+        for reported in [self._reported[name] for name in changed if name in self._reported]:
+            amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
+            allocatable, capacity = self._claimed.complete(reported.name, amounts)
+            self._nodes[reported.name] = msgspec.structs.replace(
+                reported, allocatable=self._share(allocatable), capacity=self._share(capacity)
+            )
+            self.topology_version += 1
+            self._record_change(reported.name)
+
+    def _update_claims(self, nodes: Iterable[str], pods: Iterable[str]) -> None:
+        """Update nodes whose devices claims took or returned, and the requests of the pods of these claims."""
+        for name in nodes:
+            self._record_change(name)
+        for entry in [self._pods[uid] for uid in pods if uid in self._pods]:
+            requests = self._share(self._claimed.add_requests(entry.claims, entry.container_requests))
+            if requests != entry.requests:
+                self._replace_pod(msgspec.structs.replace(entry, requests=requests))
+            elif entry.node:
+                self._record_change(entry.node)
+        self.version += 1
+
+    def _replace_pod(self, entry: PodInfo) -> None:
+        """Replace a pod by one with other requests."""
+        previous = self._pods[entry.uid]
+        self._pods[entry.uid] = entry
+        if entry.uid in self._pods_by_gang.get(entry.gang, {}):
+            self._pods_by_gang[entry.gang][entry.uid] = entry
+        if entry.node:
+            self._add_usage(previous, sign=-1)
+            self._pods_by_node[entry.node][entry.uid] = entry
+            self._add_usage(entry, sign=1)
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""

@@ -1,0 +1,1 @@
+"""Devices of Dynamic Resource Allocation: what ResourceSlices offer, and what ResourceClaims hold."""

@@ -1,0 +1,253 @@
+"""Views of the objects of resource.k8s.io/v1: slices, claims, device classes and taint rules.
+
+They have only the fields that railwright reads, as those in `railwright.fabric.views`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from railwright.fabric import views
+
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the claims that kube-scheduler makes for extended resources (KEP-5004)."""
+IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
+
+
+class Attribute(views.View, frozen=True):
+    """The value of a device's attribute; exactly one of the fields is set."""
+
+    string: str | None = None
+    integer: int | None = msgspec.field(default=None, name="int")
+    boolean: bool | None = msgspec.field(default=None, name="bool")
+    version: str | None = None
+
+    @property
+    def value(self) -> str | int | bool | None:
+        """The value, whatever its type; None if it has a type that railwright does not read."""
+        values = (self.string, self.integer, self.boolean, self.version)
+        return next((value for value in values if value is not None), None)
+
+
+class Capacity(views.View, frozen=True):
+    """An amount that a device has, such as memory."""
+
+    value: views.RawQuantity = 0
+
+
+class Device(views.View, frozen=True):
+    """A device of a slice."""
+
+    name: str = ""
+    attributes: dict[str, Attribute] | None = None
+    capacity: dict[str, Capacity] | None = None
+    node_name: str = ""  # only in slices with perDeviceNodeSelection
+    taints: list[views.Taint] | None = None
+
+
+class ResourcePool(views.View, frozen=True):
+    """The pool of a slice. Slices of an old generation are obsolete; a pool without all its slices is incomplete."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(views.View, frozen=True):
+    """spec of a ResourceSlice."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    devices_or_none: list[Device] | None = msgspec.field(default=None, name="devices")
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Devices; empty if absent."""
+        return self.devices_or_none or ()
+
+
+class ResourceSlice(views.View, frozen=True):
+    """Devices that a driver offers, usually those of one node."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class CelSelector(views.View, frozen=True):
+    """A CEL expression over `device`."""
+
+    expression: str = ""
+
+
+class DeviceSelector(views.View, frozen=True):
+    """A selector of devices."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceClassSpec(views.View, frozen=True):
+    """spec of a DeviceClass."""
+
+    selectors: list[DeviceSelector] | None = None
+    extended_resource_name: str = ""
+
+
+class DeviceClass(views.View, frozen=True):
+    """A class of devices: those for which all expressions are true."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The CEL expressions of the class."""
+        return read_expressions(self.spec.selectors)
+
+
+class ExactDeviceRequest(views.View, frozen=True):
+    """One kind of device that a claim requests, and how many."""
+
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] | None = None
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The CEL expressions of the request."""
+        return read_expressions(self.selectors)
+
+
+class DeviceRequest(views.View, frozen=True):
+    """A request of a claim: one kind of device, or the first of several that is available."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: list[ExactDeviceRequest] | None = None
+
+    @property
+    def preferred(self) -> ExactDeviceRequest | None:
+        """The kind of device that the scheduler tries first."""
+        return self.exactly or next(iter(self.first_available or ()), None)
+
+
+class DeviceClaim(views.View, frozen=True):
+    """devices of a claim's spec."""
+
+    requests: list[DeviceRequest] | None = None
+
+
+class ResourceClaimSpec(views.View, frozen=True):
+    """spec of a ResourceClaim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceResult(views.View, frozen=True):
+    """A device that was allocated for a request."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None  # does not make the device unavailable to others
+
+
+class DeviceAllocation(views.View, frozen=True):
+    """The allocated devices."""
+
+    results: list[DeviceResult] | None = None
+
+
+class AllocationResult(views.View, frozen=True):
+    """allocation of a claim's status."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+
+
+class Consumer(views.View, frozen=True):
+    """A pod, or another object, for which a claim is reserved."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(views.View, frozen=True):
+    """status of a ResourceClaim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: list[Consumer] | None = None
+
+
+class ResourceClaim(views.View, frozen=True):
+    """A claim of devices, generated for a pod or written by a user."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def results(self) -> Sequence[DeviceResult]:
+        """Allocated devices; empty if the claim is not allocated."""
+        return (self.status.allocation.devices.results or ()) if self.status.allocation else ()
+
+    @property
+    def requests(self) -> Sequence[DeviceRequest]:
+        """Requests; empty if absent."""
+        return self.spec.devices.requests or ()
+
+    @property
+    def consumers(self) -> frozenset[str]:
+        """UIDs of the pods that use the claim: those for which it is reserved, and the pod that owns it."""
+        owners = self.metadata.owner_references_or_none or ()
+        return frozenset(
+            [consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"]
+            + [owner.uid for owner in owners if owner.kind == "Pod"]
+        )
+
+
+class DeviceTaintSelector(views.View, frozen=True):
+    """The devices that a taint rule selects; an absent field selects all."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(views.View, frozen=True):
+    """spec of a DeviceTaintRule."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: views.Taint = views.Taint()
+
+
+class DeviceTaintRule(views.View, frozen=True):
+    """A taint that an operator puts on devices."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+
+def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, ...]:
+    """Return the CEL expressions of selectors. All must be true."""
+    return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
+
+
+def describe_device(device: Device, driver: str) -> Mapping[str, object]:
+    """Return the variable `device` of a CEL expression: driver, and attributes and capacity by domain and name.
+
+    A name without a domain belongs to the driver's (k8s.io/dynamic-resource-allocation/cel).
+    """
+    attributes: dict[str, dict[str, object]] = {}
+    for name, attribute in (device.attributes or {}).items():
+        domain, _, identifier = name.rpartition("/")
+        attributes.setdefault(domain or driver, {})[identifier] = attribute.value
+    capacity: dict[str, dict[str, object]] = {}
+    for name, amount in (device.capacity or {}).items():
+        domain, _, identifier = name.rpartition("/")
+        capacity.setdefault(domain or driver, {})[identifier] = str(amount.value)
+    return {"driver": driver, "attributes": attributes, "capacity": capacity}
