@@ -12,6 +12,7 @@ import msgspec
 
 from railwright.cluster import documents, lists, nodes
 from railwright.fabric import hypernodes, views
+from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes
 
 # One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
@@ -24,6 +25,10 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "ConfigMap": views.ConfigMap,
     "HyperNode": hypernodes.HyperNode,
     "Event": views.Event,
+    "DeviceClass": objects.DeviceClass,
+    "DeviceTaintRule": objects.DeviceTaintRule,
+    "ResourceClaim": objects.ResourceClaim,
+    "ResourceSlice": objects.ResourceSlice,
     # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind
     **{kind.snapshot_kind: kind.view for kind in sorted(gang_sizes.SIZE_KINDS, key=lambda kind: kind.optional)},
 }
@@ -34,6 +39,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "NodeResourceTopology": ("topology.node.k8s.io",),
     "HyperNode": ("topology.volcano.sh",),
     "Event": ("", "events.k8s.io"),
+    **dict.fromkeys(("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"), ("resource.k8s.io",)),
 }
 # The key of an object without apiVersion: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}

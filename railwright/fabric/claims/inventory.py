@@ -110,9 +110,9 @@ class Inventory:
         """True if a claim of the pod is allocated: then its devices are among the allocated ones of its node."""
         return any(claim.results for claim in self.list_claims(pod))
 
-    def is_allocated_on(self, pod: PodKey, node: str) -> bool:
-        """True if a claim of the pod holds a device of the node."""
-        return any(node in self._list_nodes(claim) for claim in self.list_claims(pod))
+    def list_allocated_nodes(self, pod: PodKey) -> set[str]:
+        """Return the nodes with devices that the claims of a pod hold."""
+        return {node for claim in self.list_claims(pod) for node in self._list_nodes(claim)}
 
     def compute_requests(self, pod: PodKey) -> resources.Amounts:
         """Return the devices that a pod's claims request, in milli-units by resource name.

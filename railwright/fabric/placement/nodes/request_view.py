@@ -71,7 +71,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     peer_requests = _list_peer_requests(index, placed)
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
-    changed_nodes |= {pod.node for pod in (cluster.pods.get(request.uid),) if pod and pod.node}
+    changed_nodes |= cluster.list_nodes_of(request.uid)
     if isinstance(assumed, assumed_pods.InferredPods):
         changed_nodes |= {pod.node for pod in assumed.inferred}
 

@@ -7,6 +7,7 @@ it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/da
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -107,6 +108,13 @@ class ClusterState:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
         return resources.freeze(self._claimed.add_requests(inventory.identify_claims(pod), container_requests))
 
+    def list_nodes_of(self, uid: str) -> AbstractSet[str]:
+        """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return frozenset()
+        return {pod.node} if pod.node else self._claimed.inventory.list_allocated_nodes(pod.claims)
+
     def count_own_usage(self, uid: str, node: str) -> resources.Amounts:
         """Return what a pod uses on a node by the observed state.
 
@@ -115,7 +123,7 @@ class ClusterState:
         pod = self._pods.get(uid)
         if pod is None:
             return {}
-        if pod.node or not self._claimed.inventory.is_allocated_on(pod.claims, node):
+        if pod.node or node not in self._claimed.inventory.list_allocated_nodes(pod.claims):
             return pod.requests if pod.node == node else {}
         return {name: pod.requests[name] for name in self.list_claimable(node) if name in pod.requests}
 

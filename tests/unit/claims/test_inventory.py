@@ -1,0 +1,137 @@
+"""Devices of slices, counted by the resource names of their classes."""
+
+import devices
+import msgspec
+import pytest
+
+from railwright.fabric.claims import inventory, objects
+from railwright.fabric.placement.state import claimed_devices
+
+GPU, RAIL0, RAIL1 = "nvidia.com/gpu", *devices.RAIL_RESOURCES[:2]
+HELD = ("dra.net", "n1", "pci-0000-10-1b-0")
+
+
+@pytest.fixture
+def known():
+    known = inventory.Inventory()
+    known.replace_classes(devices.read_classes(*devices.CLASSES))
+    known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    return known
+
+
+def count(known, node, name, field="allocatable"):
+    return getattr(known.count_devices(node), field).get(name, 0) // 1000
+
+
+def test_devices_count_by_the_extended_resource_of_their_class_and_by_its_implicit_name(known):
+    assert (count(known, "n1", GPU), count(known, "n1", RAIL0)) == (8, 1)
+    assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
+    assert known.count_devices("n3") == inventory.NO_DEVICES
+
+
+def test_a_device_that_matches_no_class_is_not_counted(known):
+    assert sum(known.count_devices("n1").capacity.values()) // 1000 == 2 * (8 + 4)  # the management NIC is missing
+
+
+def test_an_allocated_device_is_counted_until_its_claim_is_released_or_deleted(known):
+    claim = devices.read_claim(devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD]))
+    assert known.upsert_claim(claim) == {"n1"}
+    assert (count(known, "n1", RAIL0, "allocated"), count(known, "n2", RAIL0, "allocated")) == (1, 0)
+    assert known.upsert_claim(claim) == set()
+    assert known.upsert_claim(devices.read_claim(devices.build_claim("c", {"nic": "rail0"}))) == {"n1"}
+    assert count(known, "n1", RAIL0, "allocated") == 0
+    known.upsert_claim(claim)
+    assert known.remove_claim(claim) == {"n1"}
+    assert count(known, "n1", RAIL0, "allocated") == 0
+
+
+def test_a_device_with_admin_access_stays_free(known):
+    tree = devices.build_claim("c", {"nic": "rail0"}, allocated=[HELD])
+    tree["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    known.upsert_claim(devices.read_claim(tree))
+    assert count(known, "n1", RAIL0, "allocated") == 0
+
+
+@pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
+def test_a_tainted_device_is_no_longer_allocatable_but_stays_in_capacity(known, effect, left):
+    tainted = devices.build_slices("n1", taints={"pci-0000-10-1b-0": effect})
+    assert known.upsert_slice(devices.read_slices(*tainted)[0]) == {"n1"}
+    assert (count(known, "n1", RAIL0), count(known, "n1", RAIL0, "capacity")) == (left, 1)
+
+
+def test_a_taint_rule_takes_a_device_out_until_it_is_deleted(known):
+    selector = {"driver": "dra.net", "pool": "n1", "device": "pci-0000-10-1b-0"}
+    tree = {
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}},
+    }
+    rule = msgspec.convert(tree, objects.DeviceTaintRule)
+    known.upsert_taint_rule(rule)
+    assert [count(known, node, RAIL0) for node in ("n1", "n2")] == [0, 1]
+    known.remove_taint_rule(rule)
+    assert count(known, "n1", RAIL0) == 1
+
+
+def test_only_the_newest_generation_of_a_complete_pool_counts(known):
+    [nics, _] = devices.build_slices("n1", generation=2, without=["pci-0000-10-1b-0"])
+    nics["metadata"]["name"] = "n1-new"
+    nics["spec"]["pool"]["resourceSliceCount"] = 2
+    [newer] = devices.read_slices(nics)
+    known.upsert_slice(newer)
+    assert count(known, "n1", RAIL1) == 0  # the second slice of generation 2 is missing
+    nics["spec"]["pool"]["resourceSliceCount"] = 1
+    [newer] = devices.read_slices(nics)
+    known.upsert_slice(newer)
+    assert (count(known, "n1", RAIL0), count(known, "n1", RAIL1)) == (0, 1)
+    known.remove_slice(newer)
+    assert count(known, "n1", RAIL0) == 1  # the slice of generation 1 is there again
+
+
+def test_of_two_classes_with_one_extended_resource_the_newer_has_it(known):
+    newer = devices.build_class("z-none", "false", GPU, created="2026-11-22T00:00:00Z")
+    known.upsert_class(devices.read_classes(newer)[0])
+    assert count(known, "n1", GPU) == 0
+    assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
+
+
+def test_a_class_whose_expression_fails_offers_nothing(known):
+    broken = devices.build_class("broken", 'device.attributes["dra.net"].nope == "x"', "example.com/x")
+    known.upsert_class(devices.read_classes(broken)[0])
+    assert count(known, "n1", "example.com/x") == 0
+
+
+def test_a_pod_requests_what_its_claims_request_before_and_after_allocation(known):
+    key = inventory.PodKey("u")
+    requests = {"nic": "rail0", "gpu": "gpu.nvidia.com"}
+    known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
+    before = known.compute_requests(key)
+    assert (before[RAIL0], before[GPU]) == (1000, 1000)
+    assert not known.has_allocation(key)
+    allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
+    known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
+    assert known.compute_requests(key) == before
+    assert known.has_allocation(key)
+    assert known.list_allocated_nodes(key) == {"n1"}
+
+
+def test_a_claim_that_a_pod_names_counts_for_it(known):
+    known.upsert_claim(devices.read_claim(devices.build_claim("shared", {"nic": "rail0"})))
+    assert known.compute_requests(inventory.PodKey("u", ("train/shared",)))[RAIL0] == 1000
+    assert not known.compute_requests(inventory.PodKey("u", ("other/shared",)))
+
+
+def test_the_claim_of_an_extended_resource_adds_nothing_to_what_the_containers_request(known):
+    claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
+    known.upsert_claim(devices.read_claim(claim))
+    assert not known.compute_requests(inventory.PodKey("u"))
+    assert known.has_allocation(inventory.PodKey("u"))
+
+
+def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):
+    claimed = claimed_devices.ClaimedDevices()
+    claimed.inventory.replace_classes(devices.read_classes(*devices.CLASSES))
+    claimed.inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    reported = claimed_devices.NodeAmounts({GPU: 3000, RAIL0: 0}, {GPU: 4000, RAIL0: 1000})
+    completed = claimed.complete("n1", reported)
+    assert (completed.allocatable[GPU], completed.capacity[GPU]) == (3000, 4000)
+    assert completed.allocatable[RAIL0] == 1000  # 0: a device plugin that is gone does not hide the slices
