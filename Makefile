@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo demo-cluster lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo demo-cluster lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -85,6 +85,13 @@ test: setup ## run unit, service, control-plane and the main real-node tests, a 
 	$(BIN)/pytest -m "node and not soak" -rs $(SLOWEST) $(MAIN_NODE_TESTS) $(TEST_ARGS) > build/nodes.log 2>&1 & nodes=$$!; \
 	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
 	echo "waiting for the tests on real nodes (build/nodes.log)"; wait $$nodes; result=$$?; cat build/nodes.log; exit $$result
+
+# Schedulers, bindings, admission and installation: what may differ between versions of Kubernetes and Volcano.
+OLDEST = admission bindings chart check explain gang kube_gangs kube_scheduler rbac seeds two_schedulers workloads
+test-oldest: setup ## run the control-plane tests that depend on versions with the oldest supported Kubernetes and Volcano
+	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/controlplane/build.py
+	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
+	$(OLDEST:%=tests/controlplane/test_%.py) $(TEST_ARGS)
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.

@@ -272,7 +272,7 @@ class Inventory:
         return {offered.node for offered in (old, new) if offered is not None}
 
     def _forget_names(self) -> set[str]:
-        """Forget under which names devices count, and derive the names of each class anew."""
+        """Forget under which names devices count, and derive the names of each class again."""
         self._names.clear()
         self._names_of_class = _name_classes(self._classes.values())
         return self._forget_counts(self._ids_by_node)
