@@ -6,6 +6,8 @@ import devices
 import pytest_asyncio
 from plane import kube as kubes
 
+NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane):
@@ -56,7 +58,7 @@ async def test_extended_resources_of_device_classes_are_rails(plane, claims, nam
         "pci-0000-20-1b-0",
     ]
     await client.create(kubes.pod("p2", gpus=1, labels={"name": "p2"}), namespace=namespace)
-    await kubes.event(client, namespace, "p2", kubes.BUSY)  # not "0 allocatable": a rail in use becomes free again
+    await kubes.event(client, namespace, "p2", NO_DEVICES)
     await client.delete("Pod", "p0", namespace, grace=0)
     assert await kubes.where(client, namespace, "p2") in places
 
@@ -73,7 +75,7 @@ async def test_a_tainted_device_takes_its_rail_out_and_puts_it_back(plane, claim
     await offer("slices-0", taints={"pci-0000-10-1b-0": "NoSchedule"})
     client = plane.api
     await client.create(kubes.pod("p", gpus=1, labels={"name": "p"}), namespace=namespace)
-    await kubes.event(client, namespace, "p", "rail0")
+    await kubes.event(client, namespace, "p", NO_DEVICES)
     healthy = devices.build_slices("slices-0")[0]["spec"]
     await client.patch("resource.k8s.io/v1/ResourceSlice", "slices-0-dra.net", {"spec": healthy})
     assert await kubes.where(client, namespace, "p") == "slices-0"
@@ -93,7 +95,7 @@ async def test_a_rule_that_taints_a_device_takes_its_rail_out_and_puts_it_back(p
     await client.create(rule)
     try:
         await client.create(kubes.pod("p", gpus=1, labels={"name": "p"}), namespace=namespace)
-        await kubes.event(client, namespace, "p", "rail0")
+        await kubes.event(client, namespace, "p", NO_DEVICES)
     finally:
         await client.delete("resource.k8s.io/v1/DeviceTaintRule", "broken")
     assert await kubes.where(client, namespace, "p") == "slices-0"
