@@ -3,16 +3,16 @@
 import json
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from railwright.documentation import examples
 
 DATA = examples.ROOT / "railwright" / "cli" / "checking" / "tested_versions.json"
 _TESTS = examples.ROOT / "tests"
-_MODULES = {  # Go module, and the file that pins it for the build of the tests
-    "Kubernetes": ("k8s.io/kubernetes", "controlplane/go.mod"),
-    "etcd": ("go.etcd.io/etcd/server/v3", "controlplane/go.mod"),
-    "Volcano": ("volcano.sh/volcano", "controlplane/go.mod"),
+_MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`
+    "Kubernetes": ("k8s.io/kubernetes", "controlplane/oldest/go.mod", "controlplane/go.mod"),
+    "etcd": ("go.etcd.io/etcd/server/v3", "controlplane/oldest/go.mod", "controlplane/go.mod"),
+    "Volcano": ("volcano.sh/volcano", "controlplane/oldest/go.mod", "controlplane/volcano/go.mod"),
     "Helm": ("helm.sh/helm/v3", "controlplane/helm/go.mod"),
     "JobSet": ("sigs.k8s.io/jobset", "controlplane/jobset/go.mod"),
     "LeaderWorkerSet": ("sigs.k8s.io/lws", "controlplane/lws/go.mod"),
@@ -25,15 +25,17 @@ _MODULES = {  # Go module, and the file that pins it for the build of the tests
 }
 
 
-def read_versions() -> Mapping[str, str]:
-    """Return the tested version of each part, in the order in which they are listed."""
-    return {name: _read_version(module, _TESTS / path) for name, (module, path) in _MODULES.items()}
+def read_versions() -> Mapping[str, Sequence[str]]:
+    """Return the tested versions of each part, the oldest first, in the order in which the parts are listed."""
+    return {
+        name: [_read_version(module, _TESTS / path) for path in paths] for name, (module, *paths) in _MODULES.items()
+    }
 
 
 def format_table() -> str:
     """Return the versions as a Markdown table."""
-    rows = [f"| {name} | {version} |" for name, version in read_versions().items()]
-    return "\n".join(["| part | tested version |", "|---|---|", *rows])
+    rows = [f"| {name} | {', '.join(versions)} |" for name, versions in read_versions().items()]
+    return "\n".join(["| part | tested versions |", "|---|---|", *rows])
 
 
 def format_data() -> str:

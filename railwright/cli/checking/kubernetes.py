@@ -2,7 +2,7 @@
 
 import importlib.resources
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -53,10 +53,10 @@ def _check_version(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     return ok(str(git_version))
 
 
-def read_tested_versions() -> Mapping[str, str]:
-    """Return the version of each part of a cluster with which this release was tested."""
+def read_tested_versions() -> Mapping[str, Sequence[str]]:
+    """Return the versions of each part of a cluster with which this release was tested."""
     text = importlib.resources.files("railwright.cli.checking").joinpath("tested_versions.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, str])
+    return msgspec.json.decode(text, type=dict[str, list[str]])
 
 
 def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -69,9 +69,9 @@ def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.As
         running["Volcano"] = next(filter(None, map(snapshots.get_image_version, snapshots.list_images(scheduler))), "")
     tested = read_tested_versions()
     untested = [
-        f"{name} {version or 'of unknown version'} is not tested (tested: {tested[name]})"
+        f"{name} {version or 'of unknown version'} is not tested (tested: {', '.join(tested[name])})"
         for name, version in running.items()
-        if _get_minor(version) != _get_minor(tested[name])
+        if _get_minor(version) not in map(_get_minor, tested[name])
     ]
     if untested:
         return skip("; ".join(untested))

@@ -82,11 +82,6 @@ class Inventory:
 
     # --- reading --------------------------------------------------------------------------------------
 
-    @property
-    def is_empty(self) -> bool:
-        """True if no device is offered: the cluster has no Dynamic Resource Allocation."""
-        return not self._offered
-
     def count_devices(self, node: str) -> NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
         if node not in self._ids_by_node:
@@ -98,6 +93,8 @@ class Inventory:
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
+        if not self._claims:
+            return ()
         keys = {*self._claims_of_pod.get(pod.uid, ()), *pod.claims}
         return [self._claims[key] for key in sorted(keys) if key in self._claims]
 
@@ -124,10 +121,6 @@ class Inventory:
             if objects.EXTENDED_RESOURCE_CLAIM not in claim.metadata.annotations:
                 amounts.update(self._compute_amounts(claim))
         return amounts
-
-    def find_names(self, resource: str) -> Sequence[str]:
-        """Return the device classes that offer an extended resource; () if it is no device of a slice."""
-        return [name for name in self._classes if resource in self._names_of_class[name]]
 
     # --- events ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import devices
 import msgspec
 import pytest
-from placing import GPU, RESOURCES, book, fleet_of, node, pod, policy
+from placing import GPU, RESOURCES, build_cluster, create_assumed_pods, node, pod, policy
 
 from railwright.fabric import resources, views
 from railwright.fabric.placement import engine, scheduling_request
@@ -19,7 +19,7 @@ def bare(name):
 
 @pytest.fixture
 def cluster():
-    cluster = fleet_of([bare("n1"), bare("n2"), node("plugin", rails_each=1)])
+    cluster = build_cluster([bare("n1"), bare("n2"), node("plugin", rails_each=1)])
     cluster.change_devices(lambda known: known.replace_classes(devices.read_classes(*devices.CLASSES)))
     slices = [tree for name in ("n1", "n2") for tree in devices.build_slices(name)]
     cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*slices)))
@@ -60,7 +60,7 @@ def choose(cluster, of, candidates=("n1", "n2", "plugin")):
         candidates,
         requests=cluster.compute_requests(of, resources.compute_requests(of.spec)),
     )
-    return engine.PlacementEngine(cluster, book()).filter(request)
+    return engine.PlacementEngine(cluster, create_assumed_pods()).filter(request)
 
 
 def test_devices_of_slices_are_free_beside_those_of_plugins(cluster):
