@@ -5,42 +5,95 @@ Uses Google's CEL library. Kubernetes' functions for versions and quantities are
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
-from railwright.fabric import quantity
+from railwright.fabric import bounded_cache, quantity
+
+Device = Mapping[str, Any]
+"""The variable `device` of an expression: driver, and attributes and capacity by domain and name."""
 
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]""")
+_REFERENCE = re.compile(_DOMAIN.pattern + r"\s*\.\s*([A-Za-z_]\w*)")
+_DRIVER = re.compile(r"device\.driver\b")
+_DEVICE = re.compile(r"\bdevice\b")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?")
+_MAX_RESULTS = 65536  # equal devices of a cluster's nodes share results; a node type has tens of them
 
 
 class SelectorError(ValueError):
     """An expression cannot be compiled, or fails for a device; the message is CEL's."""
 
 
-def matches(expression: str, device: Mapping[str, object]) -> bool:
-    """Return whether a device, as `describe_device` returns it, matches the expression. Raises SelectorError."""
-    program, domains = _compile(expression)
+class _Selector(NamedTuple):
+    """A compiled expression, and what it reads of a device.
+
+    `references` are (attributes or capacity, domain, name). They are None if the expression may read anything else.
+    """
+
+    program: cel.Expression
+    domains: tuple[tuple[str, str], ...]
+    references: tuple[tuple[str, str, str], ...] | None
+
+
+_results: bounded_cache.BoundedCache[Hashable, bool | SelectorError] = bounded_cache.BoundedCache(_MAX_RESULTS)
+
+
+def matches(expression: str, device: Device) -> bool:
+    """Return whether a device, as `describe_device` returns it, matches the expression. Raises SelectorError.
+
+    Results are cached by what the expression reads: the devices at one position of equal nodes differ in serial numbers
+    and addresses only.
+    """
+    selector = _compile(expression)
+    if selector.references is None:
+        return _evaluate(expression, selector, device)
+    values = [_get_value(device, reference) for reference in selector.references]
+    key = (expression, device["driver"], *[(type(value), value) for value in values])
+    result = _results.get(key)
+    if result is None:
+        try:
+            result = _evaluate(expression, selector, device)
+        except SelectorError as error:
+            result = error
+        _results.add(key, result)
+    if isinstance(result, SelectorError):
+        raise result
+    return result
+
+
+def _get_value(device: Device, reference: tuple[str, str, str]) -> object:
+    field, domain, name = reference
+    return device[field].get(domain, {}).get(name)
+
+
+def _evaluate(expression: str, selector: _Selector, device: Device) -> bool:
     described = dict(device)
-    for field, domain in domains:  # a domain that the device lacks is an empty map, not an error
-        by_domain = described[field]
-        if isinstance(by_domain, Mapping) and domain not in by_domain:
-            described[field] = {**by_domain, domain: {}}
-    value = program.eval(data={"device": described})
-    result = value.value()
+    for field, domain in selector.domains:  # a domain that the device lacks is an empty map, not an error
+        if domain not in described[field]:
+            described[field] = {**described[field], domain: {}}
+    result = selector.program.eval(data={"device": described}).value()
     if not isinstance(result, bool):
         raise SelectorError(f"{expression}: {result}")
     return result
 
 
 @functools.lru_cache(maxsize=1024)  # a cluster has few classes, and its claims few templates
-def _compile(expression: str) -> tuple[cel.Expression, tuple[tuple[str, str], ...]]:
+def _compile(expression: str) -> _Selector:
     try:
-        return _environment().compile(expression), tuple(dict.fromkeys(_DOMAIN.findall(expression)))
+        program = _environment().compile(expression)
     except (RuntimeError, ValueError) as error:
         raise SelectorError(f"{expression}: {error}") from None
+    references = _REFERENCE.findall(expression)
+    known = len(references) + len(_DRIVER.findall(expression))
+    return _Selector(
+        program=program,
+        domains=tuple(dict.fromkeys(_DOMAIN.findall(expression))),
+        references=tuple(dict.fromkeys(references)) if known == len(_DEVICE.findall(expression)) else None,
+    )
 
 
 @functools.cache

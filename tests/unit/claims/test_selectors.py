@@ -46,3 +46,28 @@ def test_an_expression_that_fails_is_an_error_that_names_the_cause(expression, m
 def test_the_device_is_not_changed():
     selectors.matches('has(device.attributes["gpu.nvidia.com"].type)', DEVICE)
     assert list(DEVICE["attributes"]) == ["dra.net"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.driver == "dra.net" && device.attributes["dra.net"].numaNode == 0',
+        'has(device.attributes["dra.net"].ifName)',
+        '"dra.net" in device.attributes && device.attributes["dra.net"]["numaNode"] == 0',  # reads by other means
+        'cel.bind(nic, device.attributes["dra.net"], nic.numaNode == 0)',
+        'device.capacity["dra.net"].bandwidth.compareTo(quantity("400G")) == 0',
+    ],
+)
+def test_a_result_is_not_taken_from_a_device_that_differs_in_what_is_read(expression):
+    attributes = {"numaNode": 0, "ifName": "eth1"}
+    twin = {"driver": "dra.net", "attributes": {"dra.net": attributes}, "capacity": {"dra.net": {"bandwidth": "400G"}}}
+    other_attributes = {"attributes": {"dra.net": {"numaNode": 1}}, "capacity": {"dra.net": {"bandwidth": "200G"}}}
+    assert selectors.matches(expression, twin)
+    assert not selectors.matches(expression, {**twin, **other_attributes})
+    assert selectors.matches(expression, {**twin, "attributes": {"dra.net": {**attributes, "mac": "00:11"}}})
+
+
+def test_false_and_zero_are_different_values():
+    expression = 'device.attributes["dra.net"].rdma == false'
+    devices = [{"driver": "d", "attributes": {"dra.net": {"rdma": value}}, "capacity": {}} for value in (0, False)]
+    assert [selectors.matches(expression, device) for device in devices] == [False, True]
