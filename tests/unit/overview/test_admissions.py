@@ -26,7 +26,7 @@ def rows(*pods) -> list[overview_types.Admission]:
     return list(known.admissions.list_newest())
 
 
-def test_a_record_is_told_in_numbers():
+def test_a_record_is_shown_in_numbers():
     (row,) = rows(pod("p"))
     assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (overview_types.INJECTED, 2, 2, 1, 1)
     assert row.message == "mounts: by annotation railwright.io/skip"
@@ -36,7 +36,7 @@ def test_a_role_without_rails_is_left_alone():
     assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
-def test_a_pod_that_slipped_through_stands_out():
+def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     (row,) = rows(pod("p", record=None))
     assert row.outcome == overview_types.MISSED
     assert "has no annotation" in row.message
@@ -85,7 +85,7 @@ def test_a_pod_that_is_seen_again_is_not_counted_twice():
     assert [row.count for row in known.admissions.list_newest()] == [1]
 
 
-def test_a_pod_that_did_not_opt_in_is_none_of_ours():
+def test_a_pod_that_did_not_opt_in_is_not_stored():
     known = opted_in_pods.OptedInPods()
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
@@ -93,7 +93,7 @@ def test_a_pod_that_did_not_opt_in_is_none_of_ours():
     assert not known.admissions.list_newest()
 
 
-def test_of_a_record_only_what_places_a_pod_is_kept():
+def test_only_the_fields_of_a_record_that_placement_reads_are_stored():
     known = opted_in_pods.OptedInPods()
     known.upsert(pod("p"))
     kept = known.get_pod("p")

@@ -71,7 +71,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
     assert len(book) == 0
 
 
-def test_closing_a_session_again_does_not_prolong_what_it_left():
+def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
     book = assumed_pods.AssumedPods(assume_seconds=30)
     book.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
     book.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)

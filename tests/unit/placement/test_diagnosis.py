@@ -71,13 +71,13 @@ def test_numa_splits_are_named():
     )
 
 
-def test_what_the_uplinks_of_a_small_leaf_carry():
+def test_reason_for_the_uplinks_of_a_small_leaf():
     _, why = told(leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves is the minimum")
     assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
 
 
-def test_fewer_leaves_whose_uplinks_are_too_weak():
+def test_reason_why_fewer_leaves_have_too_weak_uplinks():
     nodes = [node(f"a-{i}", "a", "s") for i in range(4)]
     nodes += [node(f"{leaf}-{i}", leaf, "s") for leaf in "bcd" for i in range(7)]
     held = [pod(f"busy-{leaf}-{i}", on=f"{leaf}-{i}") for leaf in "bcd" for i in range(4)]
@@ -102,7 +102,7 @@ def test_rails_a_gang_has_to_do_without():
     assert "the gang runs without rail3: too few nodes have it free" in why
 
 
-def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
+def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them():
     held = [pod("llm-3", gpus=0, rails=0, on="a-02")]
     held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
     decision, why = told(leaves(a=6), 8, held)
@@ -114,7 +114,7 @@ def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
     )
 
 
-def test_too_little_room_on_nodes_that_may_not_be_used():
+def test_reason_for_a_shortage_names_ineligible_nodes():
     nodes = [
         *leaves(a=2),
         node("b-0", "b", unschedulable=True),
@@ -130,7 +130,7 @@ def test_nodes_without_a_label_are_said_to_need_one():
     assert why == ("only nodes without a topology label have slots for the 2 pods that remain: label these nodes",)
 
 
-def test_mates_already_placed_are_a_reason():
+def test_placed_peers_are_a_reason_for_more_leaves():
     book_ = create_assumed_pods()
     book_.assume(build_assumed_pod(pod("job-worker-0", group="gang"), "c-00"))
     decision, why = told(leaves(a=4, c=2), 5, book_=book_, rank=1)
@@ -156,7 +156,7 @@ def test_a_sample_without_the_better_leaf_is_said():
     )
 
 
-def test_a_sample_with_too_little_room_does_not_mean_that_there_is_none():
+def test_a_sample_with_too_few_slots_does_not_mean_that_the_gang_does_not_fit():
     decision = sample(leaves(a=110, b=120), [pod(f"busy-{i}", on=f"b-{i:02}") for i in range(116)], "b")
     assert not decision.plan.is_complete
     told = decision.diagnose()
@@ -178,7 +178,7 @@ class TestContinues:
         rails=3,
     )
 
-    def test_what_remains_of_a_plan_is_told_by_its_account(self):
+    def test_the_explanation_of_a_plan_applies_to_its_remainder(self):
         rest = planner.Plan(
             leaves=(("b",),),
             slots_by_leaf={("b",): 4},

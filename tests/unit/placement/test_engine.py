@@ -57,7 +57,7 @@ def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
     assert {name.split("-")[0] for name in landed} == {"y0", "y1"}
 
 
-def test_a_lost_mate_is_replaced_on_its_mates_leaf():
+def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
     nodes = leaves(a=4, b=4)
     mates = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
     state = build_cluster(nodes, mates, {"train/gang": 4})
@@ -119,7 +119,7 @@ def test_preferred_rails_never_filter_but_lower_the_score():
     assert verdicts["bare"].score < verdicts["full"].score
 
 
-def test_a_degraded_rail_scores_between_free_and_gone():
+def test_a_degraded_rail_scores_between_free_and_missing():
     degraded = node("degraded", "a", capacity={RESOURCES[0]: "2"})
     nodes = [node("gone", "a", rails_each=dict.fromkeys(RESOURCES[1:], 1)), degraded, node("whole", "a")]
     verdicts = score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)).explanations
@@ -153,7 +153,7 @@ def test_an_unknown_node_stays_and_scores_zero():
     assert (verdict.is_known, verdict.refusal, verdict.score) == (False, None, 0.0)
 
 
-def test_nodes_a_sampling_scheduler_kept_back_count_as_room_unless_the_pod_could_not_go_there():
+def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity():
     offered = [node(f"o-{i:03}", "offered") for i in range(100)]
     hidden = [node(f"h-{i}", "hidden") for i in range(120)]
     cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
@@ -175,7 +175,7 @@ def test_an_ended_pod_frees_its_devices(phase):
     assert not score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state).explanations["a-00"].refusal
 
 
-def test_a_nic_is_shared_with_mates_as_it_is_with_strangers():
+def test_a_nic_is_shared_with_peers_like_with_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
     for mate, share in (("g", 1 / 2), ("other", 1 / 3)):

@@ -56,13 +56,13 @@ def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
     assert [name[0] for name in landed] == list("aaaaabbb")
 
 
-def test_a_leaf_that_kube_scheduler_offers_nothing_of_is_no_room():
+def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
     state = build_cluster(leaves(a=8, b=9), least={"train/gang": 8})
     offered = [name for name in state.nodes if name.startswith("b")]
     assert best_leaves(build_request(pod("job-0", group="gang"), offered), state) == {"b"}
 
 
-def test_pods_on_their_way_out_are_no_mates_of_the_gang_that_replaces_them():
+def test_terminating_pods_are_not_peers_of_the_gang_that_replaces_them():
     old = [leaving(pod(f"old-{i}", group="gang", on=f"a-{i:02}")) for i in range(8)]
     state = build_cluster(leaves(a=8, b=8, c=1), old, {"train/gang": 8})
     question = build_request(pod("new-0", group="gang"), [name for name in state.nodes if not name.startswith("a")])
@@ -84,7 +84,7 @@ def test_a_launcher_goes_where_its_workers_will_fit():
     assert best_leaves(build_request(launcher(), list(state.nodes)), state) == {"a"}
 
 
-def test_a_launcher_still_to_place_takes_no_worker_room():
+def test_an_unplaced_launcher_takes_no_slot_of_a_worker():
     workers = [pod(f"job-worker-{i}", group="gang") for i in range(8)]
     state = build_cluster(leaves(a=8, b=10), [*workers, launcher()], {"train/gang": 9})
     assert best_leaves(build_request(workers[0], list(state.nodes)), state) == {"a"}
@@ -114,7 +114,7 @@ def test_a_gang_without_any_device_is_planned_whole():
     assert score_once(build_request(gang[0], list(state.nodes)), state).gang.remaining == 8
 
 
-def test_two_gangs_that_a_scheduler_mixes_take_a_leaf_each():
+def test_two_gangs_placed_alternately_take_a_leaf_each():
     """kube-scheduler pops their pods in turn and shows no binding before it is made."""
     gangs = {name: [pod(f"{name}-{rank}", group=name) for rank in range(8)] for name in ("one", "two")}
     state = build_cluster(leaves(a=8, b=8, c=8), [*gangs["one"], *gangs["two"]], {"train/one": 8, "train/two": 8})

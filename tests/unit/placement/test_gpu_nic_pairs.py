@@ -62,7 +62,7 @@ def checked(gpus, rails, places):
 
 
 @given(sides(places=st.integers(1, 3), most=3))
-def test_no_split_is_better_than_the_one_found(given_sides):
+def test_no_split_is_better_than_the_chosen_one(given_sides):
     checked(*given_sides)
 
 

@@ -61,7 +61,7 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
     )
 
 
-def test_single_numa_node_admits_what_one_numa_node_has_free_together():
+def test_single_numa_node_admits_pods_that_fit_on_one_numa_node():
     found = report(*IDLE, policy="single-numa-node")
     assert rejected(found, want(4, 0, 1)) == ""
     assert "no NUMA node has 4 nvidia.com/gpu, 1 nvidia.com/mlx5_0, 1 nvidia.com/mlx5_2" in rejected(
@@ -163,7 +163,7 @@ ROWS = st.integers(1, 3).flatmap(
 
 
 @given(ROWS, st.sampled_from(["restricted", "single-numa-node"]))
-def test_it_is_what_merging_all_hints_gives(rows, policy):
+def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
     rows = [([(max(pair), min(pair)) for pair in pairs], amount) for pairs, amount in rows]
     names = (GPU, *RAILS)[: len(rows)]
     nodes = [

@@ -39,7 +39,7 @@ def every_choice(rooms, remaining, carries=lambda *_: True):
 
 
 @given(ROOMS, st.integers(1, 20), st.sets(st.sampled_from(["l0", "l1", "l2", "l3", "s0", "s1", "s2"])))
-def test_the_choice_has_the_fewest_leaves_then_spines_then_the_least_room_left_over(rooms, remaining, weak):
+def test_the_choice_has_the_fewest_leaves_then_spines_then_unused_slots(rooms, remaining, weak):
     def carries(domain, level):
         return domain[0] not in weak
 
@@ -56,7 +56,7 @@ def test_the_choice_has_the_fewest_leaves_then_spines_then_the_least_room_left_o
 
 
 @given(ROOMS, st.integers(1, 20), st.data())
-def test_mates_leaves_with_room_come_first_in_the_order_given(rooms, remaining, data):
+def test_peers_leaves_with_slots_come_first_in_the_given_order(rooms, remaining, data):
     used = data.draw(st.lists(st.sampled_from(sorted(rooms)), unique=True))
     found = leaf_selection.choose_leaves(asked(remaining, rooms, used))
     if found is None:
@@ -76,7 +76,7 @@ def test_two_leaves_that_fit_exactly_spare_the_large_one():
     assert set(leaf_selection.choose_leaves(asked(10, rooms)).leaves) == {("b", "s"), ("c", "s")}
 
 
-def test_what_spills_over_stays_under_the_mates_spine():
+def test_further_leaves_are_below_the_peers_spine():
     rooms = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
     assert leaf_selection.choose_leaves(asked(4, rooms, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 

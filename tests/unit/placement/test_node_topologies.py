@@ -87,7 +87,7 @@ def test_a_report_that_has_less_taken_than_is_bound_does_not_know_of_it_whatever
     assert left(fleet_with(held, found=report(4, 3, written="2026-11-21T12:00:00Z"))) == [2, 4]
 
 
-def test_without_times_what_the_report_has_taken_decides():
+def test_without_times_the_used_devices_of_the_report_decide():
     assert left(fleet_with(bound("a", 2), found=report(4, 2))) == [4, 2]
     assert left(fleet_with(bound("a", 2), found=report(4, 4))) == [2, 4]
     assert left(fleet_with(bound("a", 2, "2026-11-21T10:00:00Z"), found=report(4, 2))) == [4, 2]
@@ -109,7 +109,7 @@ def test_the_order_of_the_first_lists_is_no_matter():
     assert left(pods_first) == left(report_first) == [4, 2]
 
 
-def test_where_a_report_is_too_old_and_no_shape_is_known_what_is_bound_is_charged_to_all_it_reports():
+def test_with_an_old_report_and_no_shape_bound_pods_are_subtracted_from_its_allocatable():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     fleet = fleet_with(held, found=report(4, 4, written="2026-11-21T09:00:00Z"))
     assert left(fleet, shape=None) == [2, 4]
@@ -132,7 +132,7 @@ def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
     assert left(fleet, resource=RESOURCES[2]) == [-1, 1]
 
 
-def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
+def test_a_removed_report_is_forgotten_and_every_change_is_recorded():
     fleet = fleet_with(found=report(1, 1))
     before, position = fleet.version, fleet.change_log.position
     fleet.replace_topologies([report(2, 2), report(3, 3, name="n2")])

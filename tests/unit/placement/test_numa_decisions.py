@@ -52,7 +52,7 @@ def verdicts(numa, *, shape=SHAPE):
     return score_once(question, build_cluster(nodes, taken, {"train/g": 2})).explanations
 
 
-def test_required_filters_a_node_whose_free_gpus_are_away_from_the_rails():
+def test_required_filters_a_node_with_free_gpus_away_from_the_rails():
     found = verdicts("required")
     assert found["near"].refusal is None
     assert "NUMA" in text(found["far"].refusal)
@@ -123,7 +123,7 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
         ),
     ],
 )
-def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager, requests, because, scope):
+def test_a_pod_that_kubelet_rejects_on_the_empty_node_is_unresolvable(manager, requests, because, scope):
     found = report(4, 4, manager=manager, scope=scope, rail=RESOURCES[0])
     never, busy, verdict = judged(with_requests("p", requests), found, numa="preferred")
     assert because in never
@@ -135,7 +135,7 @@ def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager
 
 
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
-def test_what_kubelet_rejects_now_is_refused_until_devices_are_free_and_never_under_ignore(manager):
+def test_a_pod_that_kubelet_rejects_now_is_filtered_until_devices_are_free_and_never_with_ignore(manager):
     taken = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
     asking, found = with_requests("p", {GPU: "4"}), report(2, 2, manager=manager)
     never, busy, verdict = judged(asking, found, numa="preferred", bound=taken)
@@ -148,7 +148,7 @@ def test_what_kubelet_rejects_now_is_refused_until_devices_are_free_and_never_un
     assert judged(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
 
 
-def test_of_each_container_its_own_devices_count_in_the_scope_container():
+def test_with_the_scope_container_the_devices_of_each_container_count():
     halves = [
         views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
     ]
@@ -160,7 +160,7 @@ def test_of_each_container_its_own_devices_count_in_the_scope_container():
 @pytest.mark.parametrize(
     "doubt", ["bound since the report", "announced since the report", "a pod has left since", "none"]
 )
-def test_where_kubelets_devices_are_only_estimated_preferred_refuses_nothing(doubt):
+def test_preferred_filters_nothing_by_an_estimate_of_free_devices(doubt):
     """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
     old = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
     found, entries, bound = report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"), (), old
@@ -174,7 +174,7 @@ def test_where_kubelets_devices_are_only_estimated_preferred_refuses_nothing(dou
     assert (busy != "") == (doubt == "none")
 
 
-def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing():
+def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
     leaving = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
     state = build_cluster([node("n", "leaf")], leaving)
     state.upsert_topology(report(2, 2, manager="single-numa-node"))

@@ -61,7 +61,7 @@ def crowded(size, **sizes):
     return state, create_assumed_pods()
 
 
-def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
+def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
     state, accounts = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
@@ -82,7 +82,7 @@ def test_a_plan_ends_where_its_gang_becomes_smaller():
     assert desk.score(question).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
-def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
+def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
     nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})
@@ -123,7 +123,7 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     assert scores()["c-00"] < scores()["c-01"]
 
 
-def test_what_is_worked_out_ahead_changes_no_answer():
+def test_prewarming_changes_no_answer():
     nodes = leaves(a=4, b=6)
     state, accounts = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
     desk = RememberingEngine(state, accounts)

@@ -111,7 +111,7 @@ def test_placed_peers_limit_the_bandwidth_of_the_rails_they_have():
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
-def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remaining, ratios):
+def test_min_leaves_is_the_minimum_at_any_bandwidth(nodes, remaining, ratios):
     found = planner.solve(remaining, supply(nodes, ratios))
     choices = [len({leaf for leaf, _, _ in some}) for some in itertools.combinations(slots(nodes), remaining)]
     if choices:
@@ -119,13 +119,13 @@ def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remai
 
 
 @given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
-def test_what_remains_joins_its_mates_leaf_as_far_as_that_has_room(nodes, remaining, ratios, mate):
+def test_unplaced_pods_go_to_their_peers_leaf_first(nodes, remaining, ratios, mate):
     found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), planner.PlacedPeers(leaves=[mate]))
     if found.slots_by_leaf.get(mate):
         assert found.leaves[0] == mate
 
 
-def test_a_split_node_is_left_alone_where_another_leaf_is_whole():
+def test_a_node_that_splits_numa_is_not_used_if_another_leaf_is_aligned():
     split, whole = grade(alignments=(bandwidth.MISALIGNED,)), grade()
     nodes = [*[(LEAVES[0], split)] * 4, *[(LEAVES[2], whole)] * 2, *[(LEAVES[3], whole)] * 2]
     found = planner.solve(4, supply(nodes, (1.0, 1.0)))
@@ -133,14 +133,14 @@ def test_a_split_node_is_left_alone_where_another_leaf_is_whole():
     assert found.bandwidth == 1.0
 
 
-def test_at_seven_to_one_a_gang_that_has_to_cross_leaves_the_leaf_of_one_node_alone():
+def test_at_seven_to_one_a_gang_on_several_leaves_does_not_use_a_leaf_of_one_node():
     nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
     found = planner.solve(9, supply(nodes, (7.0, 1.0)))
     assert set(found.leaves) == {LEAVES[0], LEAVES[2]}
     assert found.bandwidth == 1.0
 
 
-def test_one_node_shape_is_worth_more_than_a_leaf_less():
+def test_one_node_shape_outweighs_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
     found = planner.solve(4, supply(nodes))
@@ -164,7 +164,7 @@ def test_nodes_without_a_leaf_label_are_the_last_resort():
     assert found.is_complete
 
 
-def test_a_gang_the_cluster_cannot_hold_is_told_so_and_planned_as_far_as_it_goes():
+def test_a_gang_that_does_not_fit_has_an_incomplete_plan():
     found = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
     assert not found.is_complete
     assert found.leaves == (LEAVES[0],)
@@ -182,12 +182,12 @@ def lacking(*masks, now):
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
 
 
-def test_nodes_that_once_lacked_other_rails_do_not_hide_what_the_nodes_have_now():
+def test_classes_without_nodes_do_not_hide_the_rails_of_present_nodes():
     found = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
     assert (found.bandwidth, found.rails, found.is_exact) == (0.5, 0x0F, True)
 
 
-def test_a_gang_over_nodes_that_lack_many_different_rails_runs_on_what_they_have_in_common():
+def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails():
     found = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
     assert found.is_complete
     assert found.rails == 0x80

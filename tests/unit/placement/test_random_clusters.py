@@ -127,17 +127,17 @@ def beside_waiting(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_gangs_one_after_another_have_the_most_bandwidth_there_is(seeds):
+def test_gangs_placed_one_after_another_have_the_most_bandwidth(seeds):
     assert [fault for seed in seeds for fault in in_sequence(seed, large=seed % 5 == 0)] == []
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_gangs_that_wait_cost_others_no_bandwidth(seeds):
+def test_waiting_gangs_cost_others_no_bandwidth(seeds):
     assert [fault for seed in seeds for fault in beside_waiting(seed)] == []
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_bound_is_what_trying_every_placement_finds(seeds):
+def test_the_bound_equals_the_best_of_all_placements(seeds):
     for seed in seeds:
         case = random_clusters.case(seed)
         few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
@@ -191,5 +191,5 @@ def beside_mates(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_mates_leave(seeds):
+def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_placed_peers_allow(seeds):
     assert [fault for seed in seeds for fault in beside_mates(seed)] == []

@@ -30,7 +30,7 @@ def crossings(found: list[str]) -> int:
 
 @settings(max_examples=25)
 @given(order=st.permutations(range(SIZE)))
-def test_a_ring_over_two_leaves_leaves_each_once_whatever_the_order(order):
+def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order):
     found = played(order, xfew=3, xsome=6, xmore=7)
     assert set(found) == {"xsome", "xmore"}
     assert crossings(found) == 2, found

@@ -59,7 +59,7 @@ wheres = pytest.mark.parametrize("where", WHERE)
 
 
 @wheres
-def test_of_nodes_equally_full_the_one_whose_rails_are_beside_its_gpus_is_best(where):
+def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     """On both four GPUs are free. On `a` they are on NUMA node 1; rails 0 and 1 are on NUMA node 0."""
     others = holding("left", 4, 0, 1, on="a"), holding("right", 4, 2, 3, on="b")
     found = decided(where, holding("p", 4, 0, 1), *others)

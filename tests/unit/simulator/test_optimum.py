@@ -32,7 +32,7 @@ def every_placement(on, book, pods):
 
 
 @given(situations())
-def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situation):
+def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(situation):
     on, pods, gpus = situation
     book = on.get_capacity(on.build_demand(gpus))
     found = optimum.find_best(on, book.snapshot(), pods)
@@ -67,7 +67,7 @@ def renamed(trees, suffix):
         yield tree
 
 
-def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
+def test_a_small_leaf_with_weak_uplinks_is_not_used():
     on = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
         fill(on, host, 8)
@@ -76,7 +76,7 @@ def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
     assert {on.hosts[host].chain[0] for host in found.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
 
 
-def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
+def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
     on = town({"s": (3,)})
     fill(on, 0, 2, 4, 1)  # (1, 0) left
     fill(on, 1, 2)

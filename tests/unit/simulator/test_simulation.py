@@ -135,7 +135,7 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
     assert found["none"].rank_order_crossings > 0
 
 
-def test_railwright_knows_nothing_of_a_job_that_is_gone():
+def test_railwright_forgets_a_job_that_has_ended():
     made = []
 
     def make(on):
