@@ -57,9 +57,9 @@ def test_a_record_that_cannot_be_read_fails_nobody():
 
 
 def test_the_newest_stand_first_and_no_more_than_the_bound():
-    found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
-    assert len(found) == admissions.MAX_ROWS
-    assert [row.object for row in found[:2]] == ["a/p-2499", "a/p-2498"]
+    row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
+    assert len(row) == admissions.MAX_ROWS
+    assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]
 
 
 def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times():
@@ -68,14 +68,14 @@ def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times()
     odd = pod("p-16", at="2026-11-21T10:01:00Z", record=None, **of_gang)
     alone = [pod("q-0"), pod("q-1")]
     assert len({each.gang for each in rows(*pods)}) == 1
-    found = rows(*pods, odd, *alone)
-    assert [(row.object, row.outcome, row.count) for row in found] == [
+    row = rows(*pods, odd, *alone)
+    assert [(row.object, row.outcome, row.count) for row in row] == [
         ("a/p-16", "missed", 1),
         ("a/p-15", "injected", 16),
         ("a/q-1", "injected", 1),
         ("a/q-0", "injected", 1),
     ]
-    assert (found[1].at, found[1].first_at) == ("2026-11-21T10:00:15Z", "2026-11-21T10:00:00Z")
+    assert (row[1].at, row[1].first_at) == ("2026-11-21T10:00:15Z", "2026-11-21T10:00:00Z")
 
 
 def test_a_pod_that_is_seen_again_is_not_counted_twice():
@@ -96,6 +96,6 @@ def test_a_pod_that_did_not_opt_in_is_not_stored():
 def test_only_the_fields_of_a_record_that_placement_reads_are_stored():
     known = opted_in_pods.OptedInPods()
     known.upsert(pod("p"))
-    kept = known.get_pod("p")
-    assert kept is not None
-    assert json.loads(kept.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
+    reduced = known.get_pod("p")
+    assert reduced is not None
+    assert json.loads(reduced.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}

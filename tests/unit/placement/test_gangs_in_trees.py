@@ -113,9 +113,9 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    told = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
-    assert "the gang uses only nodes of type A" in told
-    assert "slow" not in told
+    messages = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
+    assert "the gang uses only nodes of type A" in messages
+    assert "slow" not in messages
 
 
 # --- spines ------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     pods = gang(5, pod)
     loop.submit(pods)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(build_assumed_pod(each, name))
+        loop.assumed.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -211,7 +211,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(build_assumed_pod(each, name))
+        loop.assumed.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
@@ -256,8 +256,8 @@ def test_reasons_name_the_uplinks_and_their_bandwidth():
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
     half = [halved(each) for each in gang(2, pod)]
     loop.submit(half)
-    told = " ".join(texts(loop.asks(half[0]).diagnose().why))
-    assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in told
+    messages = " ".join(texts(loop.asks(half[0]).diagnose().why))
+    assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():

@@ -10,8 +10,8 @@ NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devi
 
 
 def placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
-    book = on.get_capacity(on.build_demand(gpus))
-    return bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), hosts))
+    capacity = on.get_capacity(on.build_demand(gpus))
+    return bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), hosts))
 
 
 def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
@@ -90,14 +90,14 @@ def test_rails_of_the_other_numa_node_give_less():
 def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
     shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
     demand = kubelet.Demand(gpus=2, rails=2, named=True)
-    mates = kubelet.list_grants(shared, shared.empty, demand)
-    assert [bandwidth_model.compute_slowest_on_host(mates[:count], None, demand) for count in (1, 2, 4)] == [
+    peers = kubelet.list_grants(shared, shared.empty, demand)
+    assert [bandwidth_model.compute_slowest_on_host(peers[:count], None, demand) for count in (1, 2, 4)] == [
         1.0,
         1 / 2,
         1 / 4,
     ]
-    assert bandwidth_model.find_slowest_member([(0, mates[0]), (1, mates[0])], demand) == 1.0
-    others = kubelet.list_grants(shared, mates[0].after, demand)
+    assert bandwidth_model.find_slowest_member([(0, peers[0]), (1, peers[0])], demand) == 1.0
+    others = kubelet.list_grants(shared, peers[0].after, demand)
     assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
         1 / 2,
         pytest.approx(1 / 3),
@@ -124,10 +124,10 @@ def test_the_devices_of_an_ended_pod_are_free_again():
 
 def test_the_capacity_index_counts_the_pods_that_still_fit():
     on = town({"s": (2,)})
-    book = on.get_capacity(on.build_demand(8))
-    assert (book.total, book.slots) == (2, [1, 1])
+    capacity = on.get_capacity(on.build_demand(8))
+    assert (capacity.total, capacity.slots) == (2, [1, 1])
     fill(on, 0, 1)
-    assert (book.total, book.slots) == (1, [0, 1])
+    assert (capacity.total, capacity.slots) == (1, [0, 1])
 
 
 def test_every_parameter_has_a_source():
