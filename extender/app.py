@@ -1,14 +1,13 @@
 """Maps the extender's paths to the handlers of `schedulers`, and serves explanations to authorized callers."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from extender import access, decoding, schedulers
 from railwright.fabric import names
-from railwright.serving import routes
+from railwright.serving import routes, token_bucket
 
 _MALFORMED = (decoding.MalformedError,)
 _RETRY_SECONDS = 0.05  # within this time the watch usually catches up with kube-scheduler's own caches
@@ -41,30 +40,13 @@ def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Rou
     return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
 
 
-class _RetryBudget:
-    """Limits retries of filter: a token bucket."""
-
-    def __init__(self) -> None:
-        self._tokens, self._updated = float(_RETRY_BURST), time.monotonic()
-
-    def take(self) -> bool:
-        """Take a token. True if there was one."""
-        now = time.monotonic()
-        self._tokens = min(_RETRY_BURST, self._tokens + (now - self._updated) * _RETRIES_PER_SECOND)
-        self._updated = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
     kube-scheduler retries a pending pod at the very event that makes it schedulable, often before our own watch has
     delivered that event. It then does not retry a rejected pod before another event, for up to five minutes.
     """
-    budget = _RetryBudget()
+    budget = token_bucket.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
         body, rejects_all = handlers.filter_nodes(call.body)
@@ -101,7 +83,7 @@ def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) ->
         if explanation is None:
             raise routes.HttpError(
                 404,
-                f"no decision on {namespace}/{pod} is kept (the last 1,000 are): it did not opt in, or no scheduler "
+                f"no decision on {namespace}/{pod} is stored (the last 1,000 are): it did not opt in, or no scheduler "
                 "has sent a request for it; check its label and the scheduler's extender configuration",
             )
         return routes.Reply(msgspec.json.encode(explanation))

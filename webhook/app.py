@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
-from webhook import answer, bindings, pods, policy_validation, response_cache, trace_steps, wire, workloads
+from webhook import answer, bindings, pods, policy_validation, response_cache, trace_attributes, wire, workloads
 from webhook import state as states
 
 _MALFORMED = (wire.MalformedError,)
@@ -24,22 +24,22 @@ def build_routes(
     tracing: traces.Tracing = traces.OFF,
 ) -> Sequence[routes.Route]:
     """Return all routes. `post_event` must return at once."""
-    cache, steps = response_cache.ResponseCache(), trace_steps.build_steps(tracing)
-    validator = policy_validation.Validator()
-    handle_pod = tracing.annotate(pods.handle, trace_steps.list_answer_attributes)
-    handle_workload = tracing.annotate(workloads.handle, trace_steps.list_answer_attributes)
-    post_event = tracing.wrap_step("events", post_event)
+    cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        reply = handle_pod(call.body, get_policy(), state.facts, cache, steps)
+        reply = pods.handle(call.body, get_policy(), state.facts, cache, tracing)
+        tracing.note(lambda: trace_attributes.list_answer(reply))
         if not reply.fabric:
             counters.webhook_skipped.inc()
         if reply.event is not None:
-            post_event(reply.event)
+            with tracing.span("events"):
+                post_event(reply.event)
         return _count(reply, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
-        return _count(handle_workload(call.body, get_policy(), state.facts), counters)
+        reply = workloads.handle(call.body, get_policy(), state.facts)
+        tracing.note(lambda: trace_attributes.list_answer(reply))
+        return _count(reply, counters)
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)

@@ -4,13 +4,13 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
-from webhook import answer, patch, response_cache, wire
+from railwright.serving import tracing as traces
+from webhook import answer, patch, response_cache, trace_attributes, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
@@ -21,27 +21,20 @@ _MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails
 GetFacts = Callable[[str], facts.ClusterFacts]
 
 
-class Steps(NamedTuple):
-    """The parts of an answer that take time, each of which can be traced."""
-
-    decode: Callable[[bytes], wire.Request[views.Pod]]
-    plan: Callable[[views.Pod, policies.Policy, facts.ClusterFacts], plan.Outcome]
-    patch: Callable[[views.Pod, pod_changes.Injection], response_cache.CachedResponse]
-
-
 def handle(
     body: bytes,
     policy: policies.Policy | None,
     get_facts: GetFacts,
     cache: response_cache.ResponseCache | None = None,
-    steps: Steps | None = None,
+    tracing: traces.Tracing = traces.OFF,
 ) -> answer.Answer:
     """Answer a review. Raises wire.MalformedError for anything but a review of a pod.
 
     With a cache, equal pods are planned once. The answer is the same with and without one.
     """
-    steps = steps or UNTRACED
-    request = steps.decode(body)
+    with tracing.span("decode"):
+        request = _READER.read(body)
+    tracing.note(lambda: trace_attributes.list_request(request))
     if request.operation != "CREATE" or request.sub_resource:
         return _allow(request)
     pod = request.object
@@ -53,7 +46,8 @@ def handle(
     key = cache.build_key(pod, policy, cluster_facts) if cache is not None else None
     if cache is not None and key is not None and (cached := cache.find(key)) is not None:
         return _build_answer(request, pod, cached)
-    outcome = steps.plan(pod, policy, cluster_facts)
+    with tracing.span("plan"):
+        outcome = admission.plan(pod, policy, cluster_facts)
     match outcome:
         case pod_changes.NotOptedIn():
             awaits_namespace = opt_in.awaits_namespace(pod, policy.document, cluster_facts)
@@ -61,7 +55,8 @@ def handle(
         case pod_changes.Refusal():
             return _reject(request, pod, outcome)
         case pod_changes.Injection():
-            response = steps.patch(pod, outcome)
+            with tracing.span("patch"):
+                response = _build_response(pod, outcome)
             if cache is not None and key is not None:
                 cache.add(key, response)
             return _build_answer(request, pod, response)
@@ -102,9 +97,6 @@ def _build_response(pod: views.Pod, injection: pod_changes.Injection) -> respons
         operations=len(operations),
         warnings=injection.warnings,
     )
-
-
-UNTRACED = Steps(decode=_READER.read, plan=admission.plan, patch=_build_response)
 
 
 def _handle_without_policy(

@@ -7,14 +7,13 @@ can reach the port under its own name (DNS rebinding).
 
 import asyncio
 import pathlib
-import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
 
 from railwright.dashboard import feed, protection, stream
-from railwright.serving import routes
+from railwright.serving import routes, token_bucket
 
 PATH = "/dashboard"  # the nonResourceURL on which a reader's account needs the verb get
 _PAGE = pathlib.Path(__file__).with_name("page")  # plain HTML, CSS and ES modules, which need no other network
@@ -48,7 +47,7 @@ class _Data:
     def __init__(self, views: feed.Views, guard: Guard, streams: stream.Streams) -> None:
         self._views, self._guard, self._streams = views, guard, streams
         self._reviews = asyncio.Semaphore(_MAX_REVIEWS)
-        self._explain_bucket = _TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
+        self._explain_bucket = token_bucket.TokenBucket(_EXPLAIN_RATE, _EXPLAIN_BURST)
 
     async def send_stream(self, request: web.Request) -> web.StreamResponse:
         """Handle GET /api/stream."""
@@ -80,20 +79,3 @@ class _Data:
         if denial is not None:
             status, reason = denial
             raise routes.HttpError(status, reason, {"WWW-Authenticate": "Bearer"} if status == 401 else None)
-
-
-class _TokenBucket:
-    """Limits a rate: at most `burst` tokens, refilled by `rate` per second."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate, self._burst, self._tokens, self._updated = rate, burst, burst, time.monotonic()
-
-    def take(self) -> bool:
-        """Take one token; True if there was one."""
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._updated) * self._rate)
-        self._updated = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True

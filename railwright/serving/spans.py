@@ -7,10 +7,8 @@ OTEL_EXPORTER_OTLP_HEADERS, ...).
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
 
 import requests
 from opentelemetry import context, trace
@@ -29,9 +27,6 @@ _SEND_SECONDS = 3.0  # for one batch, including retries
 _CLOSE_SECONDS = 4.0  # at shutdown: the batch in transit, and one more
 _PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 class Spans:
     """Enabled tracing. One instance per process."""
@@ -48,35 +43,6 @@ class Spans:
     def wrap_routes(self, routes: Sequence[http.Route]) -> Sequence[http.Route]:
         """See tracing.Tracing."""
         return [route._replace(handle=self._wrap_handler(route)) for route in routes]
-
-    def wrap_step(
-        self, name: str, function: Callable[P, R], list_attributes: Callable[[R], tracing.Attributes] | None = None
-    ) -> Callable[P, R]:
-        """See tracing.Tracing."""
-
-        @functools.wraps(function)
-        def run_step(*args: P.args, **kwargs: P.kwargs) -> R:
-            parent = trace.get_current_span()
-            with self._activate(self._tracer.start_span(name)) as span:
-                result = function(*args, **kwargs)
-                span.end()
-            if list_attributes is not None and parent.is_recording():
-                parent.set_attributes(list_attributes(result))
-            return result
-
-        return run_step
-
-    def annotate(self, function: Callable[P, R], list_attributes: Callable[[R], tracing.Attributes]) -> Callable[P, R]:
-        """See tracing.Tracing."""
-
-        @functools.wraps(function)
-        def run_annotated(*args: P.args, **kwargs: P.kwargs) -> R:
-            result = function(*args, **kwargs)
-            if (span := trace.get_current_span()).is_recording():
-                span.set_attributes(list_attributes(result))
-            return result
-
-        return run_annotated
 
     @contextlib.contextmanager
     def span(self, name: str) -> Iterator[None]:

@@ -47,8 +47,8 @@ class Row(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """The run as text."""
-        it, asked = self.result.summary, self.result
-        each = 1000 * asked.decision_seconds / max(1, asked.decisions)
+        it, result = self.result.summary, self.result
+        each = 1000 * result.decision_seconds / max(1, result.decisions)
         return _ROW.format(
             self.shape,
             f"{self.ratio:g}:1",
@@ -89,7 +89,7 @@ def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argparse.Namespace) -> Row:
-    question = experiments.Experiment(
+    experiment = experiments.Experiment(
         spec=cluster_specs.build_from_catalogue(shape, (ratio,)),
         stream=stream,
         load=arguments.load,
@@ -97,15 +97,17 @@ def _run(shape: str, ratio: float, stream: str, pod_gpus: int, arguments: argpar
         pod_gpus=pod_gpus,
         settings=schedulers.Settings(seed=arguments.seed),
     )
-    return Row(shape, ratio, pod_gpus, stream, experiments.run(question, "railwright", experiments.draw_jobs(question)))
+    return Row(
+        shape, ratio, pod_gpus, stream, experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))
+    )
 
 
 def _week() -> bool:
-    question = experiments.Experiment(spec=cluster_specs.build_from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
+    experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("lingjun", (7.0,)), jobs=WEEK_JOBS)
     started = time.process_time()
-    result = experiments.run(question, "railwright", experiments.draw_jobs(question))
+    result = experiments.run(experiment, "railwright", experiments.draw_jobs(experiment))
     seconds = time.process_time() - started
-    hosts = len(cluster.Cluster(question.spec).hosts)
+    hosts = len(cluster.Cluster(experiment.spec).hosts)
     fine = seconds < WEEK_SECONDS
     print(
         f"{WEEK_JOBS} Seren jobs on {hosts} hosts: {seconds:.0f} CPU s, of them {result.decision_seconds:.0f} in "

@@ -171,13 +171,13 @@ async def traced(endpoint: str, *arguments: str):
 async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector):
     async def waiting(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0)
-        return inner(call)
+        with made.span("inner"):
+            return routes.Reply(call.body, outcome="done")
 
     def broken(call: routes.Call) -> routes.Reply:
         raise RuntimeError(SECRET)
 
     async with traced(collector.endpoint) as made:
-        inner = made.wrap_step("inner", lambda call: routes.Reply(call.body, outcome="done"))
         table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
         async with shell.running(table) as server:
             asking = await server.open()
@@ -253,8 +253,8 @@ def test_tracing_that_is_off_hands_everything_back_as_it_is():
     off = tracers.select(options)
     table = [routes.Route("/echo", shell.echo)]
     assert off is tracing.OFF
-    assert off.wrap_step("x", shell.echo) is shell.echo
-    assert off.annotate(shell.echo, lambda _: {}) is shell.echo
+    assert off.span("x") is off.span("y")
+    off.note(lambda: pytest.fail("attributes are computed only for a span that is recorded"))
     assert off.wrap_routes(table) is table
 
 

@@ -33,10 +33,10 @@ class Loop:
         self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None, *, announces: bool = True
     ) -> None:
         self.state = build_cluster(nodes, pods)
-        self.ledger = create_assumed_pods()
+        self.assumed = create_assumed_pods()
         self.policy = given or policy()
         self.announces = announces
-        self.desk = RememberingEngine(self.state, self.ledger)
+        self.engine = RememberingEngine(self.state, self.assumed)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
         """The pods of a gang and its PodGroup appear."""
@@ -46,26 +46,26 @@ class Loop:
 
     def feasible(self, pod: views.Pod) -> list[str]:
         """The nodes that have room for the pod."""
-        wanted = resources.compute_requests(pod.spec)
-        return [name for name in self.state.nodes if resources.count_fits(self._free(name), wanted)]
+        requests = resources.compute_requests(pod.spec)
+        return [name for name in self.state.nodes if resources.count_fits(self._free(name), requests)]
 
     def asks(self, pod: views.Pod) -> engine.Decision:
         """One prioritize, after which the pod may wait."""
-        return self.desk.score(build_request(pod, self.feasible(pod), self.policy))
+        return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
 
     def place(self, pods: Pods) -> list[str]:
         """The node of each pod, in the order given."""
-        placed = []
+        nodes = []
         for pod in pods:
             scores = self.asks(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
             if self.announces:
-                self.ledger.assume(build_assumed_pod(pod, best))
+                self.assumed.assume(build_assumed_pod(pod, best))
             else:
                 spec = msgspec.structs.replace(pod.spec, node_name=best)
                 self.state.upsert_pod(msgspec.structs.replace(pod, spec=spec))
-            placed.append(best)
-        return placed
+            nodes.append(best)
+        return nodes
 
     def leaf_of(self, node: str) -> str:
         """The value of the policy's first domain."""
@@ -78,8 +78,8 @@ class Loop:
 
     def _free(self, name: str) -> Mapping[str, int]:
         free = dict(self.state.get_free(name))
-        for announced in self.ledger.list_on_node(name):
-            for resource, amount in announced.requests.items():
+        for assumed_pod in self.assumed.list_on_node(name):
+            for resource, amount in assumed_pod.requests.items():
                 free[resource] = free.get(resource, 0) - amount
         return free
 

@@ -113,7 +113,7 @@ def best(cluster: Cluster, job: Job) -> float | None:
     rooms = [room(cluster, host, job) for host in range(len(cluster.hosts))]
     if sum(rooms) < job.pods:
         return None
-    found = 0.0
+    highest = 0.0
     for rails in _rail_sets(job):
         values = [
             [member(cluster, job, host, pods, rails) for pods in range(1, held + 1)]
@@ -123,13 +123,13 @@ def best(cluster: Cluster, job: Job) -> float | None:
         ]
         exits = _exits(cluster, job)
         for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
-            if least <= found:
+            if least <= highest:
                 break
             counts = [sum(value >= least for value in each) for each in values]
             if _fits(cluster, counts, exits, least, job.pods):
-                found = least
+                highest = least
                 break
-    return found
+    return highest
 
 
 def _rail_sets(job: Job) -> Iterator[set[int]]:
@@ -165,10 +165,10 @@ def greedy(cluster: Cluster, job: Job) -> list[int]:
     now = cluster
     for _ in range(job.pods):
         free = [host for host in range(len(cluster.hosts)) if room(now, host, job)]
-        mates = {(level, name) for host in hosts for level, name in enumerate(cluster.hosts[host].chain)}
+        peers = {(level, name) for host in hosts for level, name in enumerate(cluster.hosts[host].chain)}
 
-        def worth(host: int, mates: set[tuple[int, str]] = mates, now: Cluster = now) -> tuple[int, int, int]:
-            near = sum(place in mates for place in enumerate(cluster.hosts[host].chain))
+        def worth(host: int, peers: set[tuple[int, str]] = peers, now: Cluster = now) -> tuple[int, int, int]:
+            near = sum(place in peers for place in enumerate(cluster.hosts[host].chain))
             return near, now.taken[host][0], -host
 
         hosts.append(max(free, key=worth))

@@ -68,7 +68,7 @@ def test_the_endpoints_are_not_mirrored_into_a_second_slice():
     assert made["subsets"][0]["addresses"][0]["ip"] == "10.0.0.1"
 
 
-def test_what_the_api_server_adds_is_no_difference_and_another_address_is():
+def test_fields_added_by_the_api_server_are_no_difference_and_another_address_is():
     wanted = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
     present = json.loads(json.dumps(wanted))
     present["metadata"] |= {"uid": "x", "generation": 3}
@@ -81,7 +81,7 @@ def test_what_the_api_server_adds_is_no_difference_and_another_address_is():
 
 
 @pytest.mark.parametrize("ip", ["10.0.0.1", "fd00::1"])
-def test_the_role_grants_what_a_leader_writes_by_name(ip):
+def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
     at = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip=ip)
     made = endpoints.build_endpoint_slice(service(), at, [])
     for verb in ("get", "update"):

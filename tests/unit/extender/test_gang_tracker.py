@@ -112,14 +112,14 @@ def test_a_gang_that_cannot_be_placed_waits_on():
     assert site.verbs.gangs.count_waiting(60.0) == (1, 60.0)
 
 
-def test_what_a_gang_attained_is_told_of_the_best_that_had_been_possible():
+def test_the_attained_share_is_relative_to_the_best_possible_placement():
     compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
     compact.place("a-00", "a-01", "a-02", "a-03")
     spread.place("a-00", "a-01", "a-02", "b-00")
     assert [each.verbs.gangs.check(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
 
 
-def test_a_gang_that_does_not_fit_is_told_after_it_has_waited_and_counted_once():
+def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)
     assert site.told().outcome == "unplaceable", "the explanation does not wait"
@@ -182,7 +182,7 @@ def test_a_gang_that_fits_at_last_is_judged_by_where_it_lands():
     assert site.look() == [placement_result.COMPACT]
 
 
-def test_no_more_gangs_are_kept_than_are_said():
+def test_the_number_of_tracked_gangs_is_bounded():
     site = Site(leaves(a=2), 1)
     for number in range(gang_tracker.MAX_TRACKED + 20):
         site.pods = [pod("w-0", group=f"g{number}")]
@@ -232,7 +232,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
         (placement_result.COMPACT, 1.0, None),
     ],
 )
-def test_only_what_is_worth_a_look_becomes_an_event(word, bandwidth, said):
+def test_only_outcomes_that_need_attention_become_events(word, bandwidth, said):
     posting = Posting()
     gang_events.build_sink(posting, gang_events.PodGroups())(
         gang_tracker.Outcome(word, GANG, "train", "w-0", "u", WHY, bandwidth)
@@ -298,7 +298,7 @@ def admitted(site, *records: str) -> None:
         site.state.cluster.upsert_pod(site.pods[rank])
 
 
-def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
+def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(leaves(a=4), 4)
     admitted(site, OLD, OLD, NEW, "")
     site.ask(0)
@@ -319,7 +319,7 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_told_once():
 
 
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
-def test_a_record_that_is_none_makes_no_version(record):
+def test_an_invalid_record_is_not_a_policy_version(record):
     site = Site(leaves(a=2), 2)
     admitted(site, record, OLD)
     site.ask(0)

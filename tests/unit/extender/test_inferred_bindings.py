@@ -109,13 +109,13 @@ def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_
     ],
     ids=["selector", "another kube-scheduler", "anti-affinity", "spread", "tolerations"],
 )
-def test_pods_that_may_go_to_different_nodes_tell_nothing_of_each_other(asked, spec):
+def test_pods_that_may_go_to_different_nodes_allow_no_inference(asked, spec):
     asked.filter(mate(0), NODES, **spec)
     asked.filter(mate(1), NODES[1:])
     assert asked.remaining(mate(1), NODES[1:]) == SIZE
 
 
-def test_pods_of_other_sizes_tell_nothing_of_each_other(asked):
+def test_pods_of_different_sizes_allow_no_inference(asked):
     asked.filter(mate(0, gpus=4), NODES)
     asked.filter(mate(1, gpus=8), NODES[1:])
     assert asked.remaining(mate(1), NODES[1:]) == SIZE
@@ -134,7 +134,7 @@ def test_a_sample_with_other_nodes_in_it_tells_nothing(asked):
     assert asked.remaining(mate(1), NODES[1:]) == SIZE
 
 
-def test_a_gang_that_is_asked_about_anew_was_released_whole(asked):
+def test_a_gang_that_is_scheduled_again_was_released_completely(asked):
     """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
     for rank in range(3):
         asked.filter(mate(rank), NODES[rank:])
@@ -143,7 +143,7 @@ def test_a_gang_that_is_asked_about_anew_was_released_whole(asked):
     assert asked.remaining(mate(0), NODES[3:]) == SIZE
 
 
-def test_a_gang_whose_last_pod_found_no_node_was_released_whole_also_where_that_pod_is_asked_about_first(asked):
+def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_first(asked):
     for rank in range(3):
         asked.filter(mate(rank), NODES[rank:])
     asked.filter(mate(3), [])

@@ -86,7 +86,7 @@ def test_who_resigns_answers_nobody_from_then_on():
     assert part.turns == [False, True, False]
 
 
-def test_what_schedulers_told_is_forgotten_when_another_has_led_meanwhile_and_only_then():
+def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
     part = Part()
     part.state.cluster.upsert_pod(pod("seen", group="gang"))
     part.stand()

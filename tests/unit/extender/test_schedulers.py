@@ -72,7 +72,7 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(door):
     assert {row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))} == {0}
 
 
-def test_idle_of_the_running_session_beats_what_the_cache_thinks(door):
+def test_idle_of_the_running_session_replaces_the_cached_free_amounts(door):
     given = body("volcano-prioritize")
     for each in given["nodes"]:
         if each["Name"] == "gpu-0":
@@ -107,7 +107,7 @@ def test_devices_being_released_let_the_predicate_pass():
     assert predicate(door, given, "gpu-0")["code"] == 2
 
 
-def test_allocate_makes_a_mate_and_deallocate_unmakes_it(door):
+def test_allocate_adds_a_peer_and_deallocate_removes_it(door):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
@@ -120,7 +120,7 @@ def test_allocate_makes_a_mate_and_deallocate_unmakes_it(door):
     assert json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
 
 
-def test_what_another_scheduler_has_bound_since_the_session_began_is_not_free(door):
+def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(door):
     door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     given = body("volcano-prioritize")
     for each in given["nodes"]:
@@ -166,7 +166,7 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     assert announced() == ""
 
 
-def test_session_close_voids_only_what_was_pipelined(door):
+def test_session_close_drops_only_pipelined_pods(door):
     event = body("volcano-allocate")
     door.verbs.volcano_allocate(raw(event), "")
     event["task"] |= {"UID": "waiting", "Status": 4}
@@ -215,7 +215,7 @@ def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_wire.encode_priorities(scores))}
 
 
-def test_a_fraction_of_a_point_is_no_difference_and_what_matters_is_several():
+def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_steps():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     weights = model.Weights()
     another_leaf = weights.locality * (locality.TARGET - locality.PLANNED)
@@ -239,7 +239,7 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
     assert all(told[f"n{low}"] <= told[f"n{high}"] for low, high in itertools.pairwise(ranked))
 
 
-def test_one_gpu_more_in_use_is_not_worth_all_of_kube_schedulers_scale():
+def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
     door = Door(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
@@ -361,7 +361,7 @@ def test_filtered_nodes_are_counted_by_reason_code():
     assert door.rejected == {"RailBusy": 2, "RailUnavailable": 1}
 
 
-def test_only_the_last_thousand_decisions_are_kept(door):
+def test_only_the_last_thousand_decisions_are_stored(door):
     given = body("kube-scheduler-filter")
     for i in range(1001):
         given["Pod"]["metadata"]["name"] = f"p-{i}"
@@ -370,7 +370,7 @@ def test_only_the_last_thousand_decisions_are_kept(door):
     assert door.verbs.explanations.explain("prod", "p-1000") is not None
 
 
-def test_a_decision_on_thousands_of_nodes_is_kept_small():
+def test_a_decision_on_thousands_of_nodes_is_stored_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     door = Door(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
@@ -392,7 +392,7 @@ def test_a_decision_on_thousands_of_nodes_is_kept_small():
     assert (after - before) / len(wires) < 30_000  # 1,000 of them in 30 MB
 
 
-def test_pods_of_a_snapshot_without_uids_are_told_apart():
+def test_pods_of_a_snapshot_without_uids_are_distinct():
     door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
     state.Pods(door.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
@@ -405,7 +405,7 @@ def anonymous(each):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_ends_unbound_leaves_the_ledger(door, phase):
+def test_a_pod_that_ends_unbound_is_no_longer_assumed(door, phase):
     door.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
     (entry,) = door.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
@@ -413,7 +413,7 @@ def test_a_pod_that_ends_unbound_leaves_the_ledger(door, phase):
     assert len(door.state.assumed) == 0
 
 
-def test_a_pod_gone_from_a_new_list_leaves_the_ledger(door):
+def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(door):
     feed, event = state.Pods(door.state), body("volcano-allocate")
     waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
     waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))

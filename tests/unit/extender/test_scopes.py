@@ -108,7 +108,7 @@ def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
     assert "was allocated by another scheduler in the meantime" in site.event("blue", theirs, N)
 
 
-def test_what_is_taken_back_is_free_for_the_other(site):
+def test_devices_of_a_rolled_back_pod_are_free_for_the_other_scheduler(site):
     mine, theirs = site.created("mine"), site.created("theirs")
     site.event("red", mine, N)
     site.event("red", mine, N, verb="deallocate")
@@ -117,7 +117,7 @@ def test_what_is_taken_back_is_free_for_the_other(site):
     assert site.event("blue", theirs, N) == ""
 
 
-def test_kube_scheduler_does_not_get_what_a_volcano_has_announced(site):
+def test_kube_scheduler_does_not_get_devices_that_volcano_has_allocated(site):
     mine, theirs = site.created("mine"), site.created("theirs")
     site.event("red", mine, N)
     assert site.filter(theirs) == [OTHER]
@@ -125,7 +125,7 @@ def test_kube_scheduler_does_not_get_what_a_volcano_has_announced(site):
     assert scores[N] < scores[OTHER]
 
 
-def test_volcano_does_not_get_what_kube_scheduler_is_giving(site):
+def test_volcano_does_not_get_devices_that_kube_scheduler_is_binding(site):
     first, second, theirs = site.created("first"), site.created("second"), site.created("theirs")
     site.filter(first, N, OTHER)
     site.filter(second, OTHER)
@@ -153,7 +153,7 @@ def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either
     assert site.filter(theirs) == [OTHER]
 
 
-def test_of_a_shared_pool_each_gets_its_own_as_long_as_there_is_one():
+def test_both_schedulers_get_devices_of_a_shared_pool_while_some_are_free():
     site = Site(rails_each=2)
     small = [site.created(f"p-{i}", gpus=1) for i in range(4)]
     site.event("red", small[0], N)
@@ -164,14 +164,14 @@ def test_of_a_shared_pool_each_gets_its_own_as_long_as_there_is_one():
     assert "assumed for a pod of another scheduler" in site.event("blue", small[2], N)
 
 
-def test_a_scope_is_not_refused_what_it_holds_itself(site):
+def test_a_scope_is_not_rejected_because_of_its_own_pods(site):
     mine, mate = site.created("w-0", group="g"), site.created("w-1", group="g")
     site.event("red", mine, N)
     assert site.predicate("red", mate, N) == 0, "its session says that a rail is idle"
     assert site.scores("red", mine)[N] > 0, "nor by its own old place"
 
 
-def test_what_is_promised_for_later_in_one_scope_is_not_given_in_another_and_ends_with_the_session(site):
+def test_pipelined_devices_of_one_scope_are_not_free_in_another_until_the_session_ends(site):
     mine, theirs = site.created("mine"), site.created("theirs")
     site.event("red", mine, N, status=PIPELINED)
     assert site.predicate("blue", theirs, N) == 2

@@ -57,7 +57,7 @@ def tasked(index: int) -> dict:
     return {**tree, "InitResreq": amounts, "Pod": json.loads(msgspec.json.encode(made))}
 
 
-def test_a_gang_whose_first_pods_were_placed_before_we_started_is_sent_back_once():
+def test_a_gang_with_pods_placed_before_the_start_is_rejected_once():
     door = Door()
     said = door.allocate(2)["errorMessage"]
     assert "does not know where the gang's first pods are" in said
@@ -78,14 +78,14 @@ def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
     assert door.allocate(2, scope="east") == TAKEN
 
 
-def test_bound_mates_and_those_of_another_role_with_the_same_number_are_no_reason():
+def test_bound_peers_and_peers_of_another_role_are_no_reason_to_reject():
     door = Door()
     door.state.cluster.upsert_pod(pod("job-worker-0", group="gang", on="a-0"))
     door.state.cluster.upsert_pod(pod("job-master-1", group="gang", annotations={}))
     assert door.allocate(1, "a-1") == TAKEN
 
 
-def test_what_is_only_pipelined_is_not_sent_back():
+def test_a_pipelined_pod_is_not_rejected():
     assert Door().allocate(2, Status=4) == TAKEN
 
 
@@ -109,7 +109,7 @@ def test_a_session_that_runs_after_we_did_not_answer_for_a_while_is_not_known_fr
     assert door.allocate(2) == TAKEN, "once a gang"
 
 
-def test_what_is_forgotten_is_what_schedulers_told():
+def test_forgetting_drops_the_assumed_pods():
     door = Door()
     door.verbs.volcano_close(b"{}", "")
     assert door.allocate(2) == TAKEN

@@ -122,7 +122,7 @@ def test_domains_of_an_old_policy_are_no_longer_shown(told):
     assert shown.gauge() == {"rack": 1}
 
 
-def test_nothing_is_told_of_half_a_cluster(told):
+def test_nothing_is_reported_before_the_caches_are_complete(told):
     shown = Shown(fleet_with(node("a", "")))
     shown.incomplete = "not read yet: nodes"
     shown.gaps.update()
@@ -130,7 +130,7 @@ def test_nothing_is_told_of_half_a_cluster(told):
     assert told() == []
 
 
-def test_faults_of_hypernodes_are_logged_once(told):
+def test_problems_of_hypernodes_are_logged_once(told):
     state = fleet_with(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
     shown = Shown(state, domains=[], preset="volcano")

@@ -12,7 +12,7 @@ def nodes(*given: dict) -> list[volcano_wire.Node]:
     return volcano_wire.read_prioritize(memoryview(bytearray(body)))[1]  # a large body comes as a view
 
 
-def test_what_nodes_write_is_counted_in_milli_units_of_everything():
+def test_amounts_of_nodes_are_converted_to_milli_units():
     idle = {"MilliCPU": 190000, "Memory": 2048, "ScalarResources": {"nvidia.com/gpu": 8000, "pods": 98}, "New": None}
     (node,) = nodes({"Name": "a", "Idle": idle})
     offer = volcano_wire.decode_offer(node)
@@ -20,7 +20,7 @@ def test_what_nodes_write_is_counted_in_milli_units_of_everything():
     assert offer.future_idle is None
 
 
-def test_what_is_being_released_and_not_promised_to_another_comes_on_top():
+def test_future_idle_adds_released_and_subtracts_pipelined_resources():
     node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
     (found,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
     assert volcano_wire.decode_offer(found).future_idle["r"] == 2500
@@ -35,7 +35,7 @@ def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():
 
 
 @pytest.mark.parametrize("absent", [{}, {"Idle": None}])
-def test_a_node_that_does_not_say_what_is_idle_offers_nothing_of_its_own(absent):
+def test_a_node_without_idle_makes_no_offer(absent):
     (node,) = nodes({"Name": "a", **absent, "Releasing": {"ScalarResources": {"r": 1}}})
     assert volcano_wire.decode_offer(node) is None
 

@@ -148,7 +148,7 @@ def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_id
 
 
 @given(paths=some_of(EVENT))
-def test_an_event_is_booked_and_taken_back_whatever_is_null(paths):
+def test_a_pod_is_assumed_and_forgotten_whatever_is_null(paths):
     door, body = Door(), nulled(EVENT, paths)
     for _ in range(2):
         assert door.event("allocate", body) == {"errorMessage": ""}
@@ -170,7 +170,7 @@ def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 
 
-def test_without_a_nodes_idle_the_cache_says_what_is_free():
+def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
     door = Door()
     answer = door.prioritize(nulled(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Door().prioritize(PRIORITIZE)

@@ -98,7 +98,7 @@ def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_wh
     assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
 
 
-def test_numa_nodes_of_mates_announced_in_vain_are_free_as_well():
+def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
     volcano = Volcano(3, {"a": 3, "b": 4}, chosen(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
     asked = {"task": tasked(0), "node": {"Name": "a-1", "Idle": WHOLE}}
@@ -106,7 +106,7 @@ def test_numa_nodes_of_mates_announced_in_vain_are_free_as_well():
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 
-def test_what_was_announced_and_not_committed_stays_announced_till_it_is_tried_again():
+def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen())
     volcano.session({"a-0", "b-0"})
     volcano.free(set(volcano.names))
@@ -114,7 +114,7 @@ def test_what_was_announced_and_not_committed_stays_announced_till_it_is_tried_a
     assert {entry.node for entry in volcano.state.assumed} == {"a-0", "b-0"}
 
 
-def test_mates_that_were_committed_stay_mates_though_their_binding_is_unseen():
+def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     volcano = Volcano(3, {"a": 4, "b": 3}, chosen())
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated

@@ -78,7 +78,7 @@ def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
     assert fleet.locate(fleet.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 
-def test_every_wanted_kind_has_its_row_in_snapshots():
+def test_every_watched_kind_has_its_row_in_snapshots():
     assert {
         each.snapshot_kind for each in watches.list_watches(states.State(assume_seconds=30))
     } <= snapshots.VIEWS.keys()

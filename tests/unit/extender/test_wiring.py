@@ -33,5 +33,5 @@ def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
     assert {place(kind.path) for kind in kinds()} <= allowed
 
 
-def test_a_kind_whose_crd_may_be_absent_keeps_no_extender_from_being_ready():
+def test_a_kind_without_its_crd_does_not_keep_the_extender_from_being_ready():
     assert {kind.name for kind in kinds() if not kind.optional} == BUILT_IN

@@ -26,7 +26,7 @@ def rows(*pods) -> list[overview_types.Admission]:
     return list(known.admissions.list_newest())
 
 
-def test_a_record_is_told_in_numbers():
+def test_a_record_is_shown_in_numbers():
     (row,) = rows(pod("p"))
     assert (row.outcome, row.rails, row.added, row.user_values, row.skipped) == (overview_types.INJECTED, 2, 2, 1, 1)
     assert row.message == "mounts: by annotation railwright.io/skip"
@@ -36,7 +36,7 @@ def test_a_role_without_rails_is_left_alone():
     assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
-def test_a_pod_that_slipped_through_stands_out():
+def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     (row,) = rows(pod("p", record=None))
     assert row.outcome == overview_types.MISSED
     assert "has no annotation" in row.message
@@ -57,9 +57,9 @@ def test_a_record_that_cannot_be_read_fails_nobody():
 
 
 def test_the_newest_stand_first_and_no_more_than_the_bound():
-    found = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
-    assert len(found) == admissions.MAX_ROWS
-    assert [row.object for row in found[:2]] == ["a/p-2499", "a/p-2498"]
+    row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
+    assert len(row) == admissions.MAX_ROWS
+    assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]
 
 
 def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times():
@@ -68,14 +68,14 @@ def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times()
     odd = pod("p-16", at="2026-11-21T10:01:00Z", record=None, **of_gang)
     alone = [pod("q-0"), pod("q-1")]
     assert len({each.gang for each in rows(*pods)}) == 1
-    found = rows(*pods, odd, *alone)
-    assert [(row.object, row.outcome, row.count) for row in found] == [
+    row = rows(*pods, odd, *alone)
+    assert [(row.object, row.outcome, row.count) for row in row] == [
         ("a/p-16", "missed", 1),
         ("a/p-15", "injected", 16),
         ("a/q-1", "injected", 1),
         ("a/q-0", "injected", 1),
     ]
-    assert (found[1].at, found[1].first_at) == ("2026-11-21T10:00:15Z", "2026-11-21T10:00:00Z")
+    assert (row[1].at, row[1].first_at) == ("2026-11-21T10:00:15Z", "2026-11-21T10:00:00Z")
 
 
 def test_a_pod_that_is_seen_again_is_not_counted_twice():
@@ -85,7 +85,7 @@ def test_a_pod_that_is_seen_again_is_not_counted_twice():
     assert [row.count for row in known.admissions.list_newest()] == [1]
 
 
-def test_a_pod_that_did_not_opt_in_is_none_of_ours():
+def test_a_pod_that_did_not_opt_in_is_not_stored():
     known = opted_in_pods.OptedInPods()
     known.upsert(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod))
     known.upsert(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE}))
@@ -93,9 +93,9 @@ def test_a_pod_that_did_not_opt_in_is_none_of_ours():
     assert not known.admissions.list_newest()
 
 
-def test_of_a_record_only_what_places_a_pod_is_kept():
+def test_only_the_fields_of_a_record_that_placement_reads_are_stored():
     known = opted_in_pods.OptedInPods()
     known.upsert(pod("p"))
-    kept = known.get_pod("p")
-    assert kept is not None
-    assert json.loads(kept.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}
+    reduced = known.get_pod("p")
+    assert reduced is not None
+    assert json.loads(reduced.metadata.annotations[names.INJECTION]) == {"fabric": "roce", "rails": ["rail0", "rail1"]}

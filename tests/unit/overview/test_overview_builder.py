@@ -85,7 +85,7 @@ def test_a_pod_without_the_label_has_its_rails_as_well_and_no_gang():
     assert (row.rails, row.pods[0].gang, row.pods[0].rank) == ("bbbb", "", -1)
 
 
-def test_what_a_scheduler_announced_is_shown_as_announced():
+def test_assumed_pods_are_shown_as_assumed():
     cluster = Cluster(placing.leaves(a=2), gang("", ""))
     entry = assumed_pods.AssumedPod(
         uid="uid-g-0", key="train/g-0", gang="train/g", rank=next(iter(cluster.state.pods.values())).rank, node="a-00",
@@ -110,7 +110,7 @@ def test_a_gang_on_one_leaf_is_as_good_as_can_be():
     assert found.why == ()
 
 
-def test_a_gang_spread_over_leaves_is_told_what_it_could_have():
+def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
     found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
     assert found.bandwidth is not None
     assert found.best is not None
@@ -135,7 +135,7 @@ def test_two_members_of_one_node_are_both_judged():
     assert found.outcome == overview_types.DEGRADED_GANG
 
 
-def test_a_gang_that_waits_is_told_why():
+def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
     found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
     assert (found.state, found.outcome) == (overview_types.UNPLACEABLE, "")
@@ -154,13 +154,13 @@ def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
     }
 
 
-def test_a_gang_that_fits_is_told_where():
+def test_a_gang_that_fits_is_shown_with_the_leaves():
     found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
     assert (found.state, found.best, found.leaves) == (overview_types.WAITING, 1.0, 1)
     assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0].message
 
 
-def test_a_gang_whose_pods_do_not_all_exist_is_told_so():
+def test_a_gang_with_missing_pods_says_so():
     found = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
     assert (found.state, found.placed, found.size) == (overview_types.STARTING, 1, 3)
     assert found.why[0].message == "1 of its 3 pods do not exist yet"
@@ -179,7 +179,7 @@ def test_a_launcher_takes_a_number_and_is_no_worker():
     assert (found.leaves, found.bandwidth) == (1, 1.0)
 
 
-def test_a_colour_is_kept_while_its_gang_lives_and_given_on_afterwards():
+def test_a_colour_stays_with_its_gang_and_is_reused_afterwards():
     cluster = Cluster(placing.leaves(a=4), [*gang("a-00", "a-01"), *gang("a-02", name="o")])
     before = {each.key: each.colour for each in cluster.seen().gangs}
     for pod in gang("a-00", "a-01"):
@@ -228,7 +228,7 @@ def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
     assert "rejection" not in told
 
 
-def test_only_what_changed_is_sent():
+def test_only_changed_sections_are_sent():
     cluster = Cluster(placing.leaves(a=2, b=2, c=2), gang("a-00", "a-01"))
     changes = deltas.Deltas()
     assert changes.update(cluster.seen())
@@ -241,7 +241,7 @@ def test_only_what_changed_is_sent():
     assert not delta.full
 
 
-def test_what_is_gone_is_named():
+def test_removed_sections_are_named():
     cluster = Cluster(placing.leaves(a=1, b=1), gang("a-00"))
     changes = deltas.Deltas()
     changes.update(cluster.seen())
@@ -260,7 +260,7 @@ def test_a_reader_of_another_life_gets_everything(version):
     assert "leaf/roce/s-a/a" in changes.compute_delta(version).sections
 
 
-def test_of_members_that_lose_what_one_lacks_the_one_is_named():
+def test_the_member_that_lacks_a_rail_is_named():
     nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
     pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
     found = Cluster(nodes, pods, policy=placing.policy()).gang()

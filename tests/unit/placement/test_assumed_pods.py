@@ -23,57 +23,57 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
-    book, expected = assumed_pods.AssumedPods(assume_seconds=30), {}
+    assumed, expected = assumed_pods.AssumedPods(assume_seconds=30), {}
     for event in events:
         match event:
             case ("assume", name, node, state):
-                book.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
+                assumed.assume(build_assumed_pod(pod(name, group="g"), node, state=state))
                 expected[name] = (node, state)
             case ("forget" | "confirm" as verb, name):
-                assert getattr(book, verb)(f"uid-{name}") == (name in expected)
+                assert getattr(assumed, verb)(f"uid-{name}") == (name in expected)
                 expected.pop(name, None)
             case ("end_session",):
-                book.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
+                assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
                 expected = {k: v for k, v in expected.items() if v[1] is not PIPELINED}
-    held = {each.uid.removeprefix("uid-"): each.node for each in book}
+    held = {each.uid.removeprefix("uid-"): each.node for each in assumed}
     assert held == {name: node for name, (node, _) in expected.items()}
-    assert sorted(e.uid for n in ("n1", "n2") for e in book.list_on_node(n)) == sorted(f"uid-{n}" for n in expected)
-    assert len(list(book.list_of_gang("train/g"))) == len(expected)
+    assert sorted(e.uid for n in ("n1", "n2") for e in assumed.list_on_node(n)) == sorted(f"uid-{n}" for n in expected)
+    assert len(list(assumed.list_of_gang("train/g"))) == len(expected)
 
 
 def test_an_event_twice_is_an_event_once():
-    book = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
     for _ in range(2):
-        book.assume(build_assumed_pod(pod("a"), "n1"))
-    assert [each.node for each in book.list_on_node("n1")] == ["n1"]
-    assert book.forget("uid-a")
-    assert not book.forget("uid-a")
-    assert not list(book.list_on_node("n1"))
+        assumed.assume(build_assumed_pod(pod("a"), "n1"))
+    assert [each.node for each in assumed.list_on_node("n1")] == ["n1"]
+    assert assumed.forget("uid-a")
+    assert not assumed.forget("uid-a")
+    assert not list(assumed.list_on_node("n1"))
 
 
 def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
-    book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
-    book.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
-    book.assume(build_assumed_pod(pod("c"), "n1"), "east")
-    book.end_session("east", now=5.0)
-    assert {each.uid: each.state for each in book} == {
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", state=PIPELINED), "east")
+    assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
+    assumed.assume(build_assumed_pod(pod("c"), "n1"), "east")
+    assumed.end_session("east", now=5.0)
+    assert {each.uid: each.state for each in assumed} == {
         "uid-b": PIPELINED,
         "uid-c": assumed_pods.State.UNCONFIRMED,
     }
 
 
 def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
-    book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
-    assert book.expire(130.0) == ()
-    assert [each.uid for each in book.expire(130.1)] == ["uid-a"]
-    assert len(book) == 0
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
+    assert assumed.expire(130.0) == ()
+    assert [each.uid for each in assumed.expire(130.1)] == ["uid-a"]
+    assert len(assumed) == 0
 
 
-def test_closing_a_session_again_does_not_prolong_what_it_left():
-    book = assumed_pods.AssumedPods(assume_seconds=30)
-    book.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
-    book.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
-    book.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
-    assert [each.uid for each in book.expire(31.5)] == ["uid-a"]
+def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    assumed.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
+    assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
+    assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
+    assert [each.uid for each in assumed.expire(31.5)] == ["uid-a"]

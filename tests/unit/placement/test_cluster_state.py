@@ -35,7 +35,7 @@ def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
     assert set(state.get_gang("train/g")) == gang
 
 
-def test_a_full_list_forgets_what_it_does_not_hold():
+def test_a_full_list_removes_objects_that_are_not_in_it():
     state = build_cluster([node("n1"), node("n2")], [pod("a", on="n1"), pod("b", on="n2")])
     state.replace_pods([pod("b", on="n2")])
     state.replace_nodes([node("n2")])
@@ -64,7 +64,7 @@ def test_a_heartbeat_touches_no_node():
     assert state.get_used("n")[GPU] == 4000
 
 
-def test_a_pod_that_begins_to_terminate_is_no_mate_any_more_though_all_else_is_the_same():
+def test_a_pod_that_begins_to_terminate_leaves_its_gang():
     state = build_cluster([node("n", "a")], [pod("p", group="g", on="n")])
     leaving = pod("p", group="g", on="n")
     leaving = msgspec.structs.replace(

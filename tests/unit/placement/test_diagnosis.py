@@ -22,33 +22,33 @@ from railwright.fabric.placement.gangs import planner
 from railwright.fabric.policy import model
 
 
-def told(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
-    state, accounts = build_cluster(nodes, pods, {"train/gang": size}), book_ or create_assumed_pods()
-    question = build_request(
+def messages(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
+    state, assumed = build_cluster(nodes, pods, {"train/gang": size}), book_ or create_assumed_pods()
+    request = build_request(
         pod(f"job-worker-{rank}", group="gang", gpus=gpus), offered or list(state.nodes), policy(**placement)
     )
-    decision = engine.PlacementEngine(state, accounts).score(question)
+    decision = engine.PlacementEngine(state, assumed).score(request)
     return decision, texts(decision.diagnose().why)
 
 
 def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
-    assert told(leaves(a=8), 8)[1] == ()
+    assert messages(leaves(a=8), 8)[1] == ()
 
 
 def test_two_leaves_because_the_largest_holds_too_few():
-    _, why = told(leaves(a=5, b=5), 8)
+    _, why = messages(leaves(a=5, b=5), 8)
     assert why == ("8 pods remain; the largest leaf at full bandwidth, a in s-a, has 5 slots; 2 leaves is the minimum",)
 
 
 def test_three_leaves_because_the_two_largest_hold_too_few():
-    _, (why,) = told(leaves(a=4, b=3, c=3), 9)
+    _, (why,) = messages(leaves(a=4, b=3, c=3), 9)
     assert "the 2 largest leaves at full bandwidth have 7 slots (a in s-a 4, b in s-b 3)" in why
     assert why.endswith("3 leaves is the minimum")
 
 
 def test_one_leaf_would_hold_it_but_slower_and_the_reason_of_that():
     slow = node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
-    decision, why = told([*leaves(a=4), slow, *leaves(b=3)], 5)
+    decision, why = messages([*leaves(a=4), slow, *leaves(b=3)], 5)
     assert decision.plan.min_leaves == 1
     assert why[1] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
 
@@ -61,27 +61,27 @@ def test_numa_splits_are_named():
     nodes = [node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
     busy = [pod(f"busy-{i}", gpus=4, rails=0, on=f"a-{i}") for i in range(4)]  # the GPUs beside the rails
     state = build_cluster(nodes, busy, {"train/gang": 4})
-    question = build_request(
+    request = build_request(
         pod("job-worker-0", group="gang", gpus=4), list(state.nodes), msgspec.structs.replace(given, document=document)
     )
-    decision = engine.PlacementEngine(state, create_assumed_pods()).score(question)
+    decision = engine.PlacementEngine(state, create_assumed_pods()).score(request)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert texts(decision.diagnose().why) == (
         "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
     )
 
 
-def test_what_the_uplinks_of_a_small_leaf_carry():
-    _, why = told(leaves(a=1, b=1), 2, oversubscription=[7])
+def test_reason_for_the_uplinks_of_a_small_leaf():
+    _, why = messages(leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves is the minimum")
     assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
 
 
-def test_fewer_leaves_whose_uplinks_are_too_weak():
+def test_reason_why_fewer_leaves_have_too_weak_uplinks():
     nodes = [node(f"a-{i}", "a", "s") for i in range(4)]
     nodes += [node(f"{leaf}-{i}", leaf, "s") for leaf in "bcd" for i in range(7)]
     held = [pod(f"busy-{leaf}-{i}", on=f"{leaf}-{i}") for leaf in "bcd" for i in range(4)]
-    decision, why = told(nodes, 7, held, oversubscription=[7])
+    decision, why = messages(nodes, 7, held, oversubscription=[7])
     assert {leaf[0] for leaf in decision.plan.leaves} == {"b", "c", "d"}
     slower = "2 leaves have enough slots (a in s, b in s), but at 0.57 of the bandwidth"
     assert why == (f"{slower}: the uplinks of a in s (4 nodes, 7:1) carry 0.57",)
@@ -102,10 +102,10 @@ def test_rails_a_gang_has_to_do_without():
     assert "the gang runs without rail3: too few nodes have it free" in why
 
 
-def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
+def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them():
     held = [pod("llm-3", gpus=0, rails=0, on="a-02")]
     held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
-    decision, why = told(leaves(a=6), 8, held)
+    decision, why = messages(leaves(a=6), 8, held)
     assert not decision.diagnose().fits
     assert why == (
         "8 pods remain, each with rail0..rail3; the cluster has slots for 5",
@@ -114,26 +114,26 @@ def test_too_little_room_says_how_much_is_lacking_where_and_who_has_it():
     )
 
 
-def test_too_little_room_on_nodes_that_may_not_be_used():
+def test_reason_for_a_shortage_names_ineligible_nodes():
     nodes = [
         *leaves(a=2),
         node("b-0", "b", unschedulable=True),
         node("c-0", "c", taints=[{"key": "x", "effect": "NoSchedule"}]),
     ]
-    _, why = told(nodes, 4)
+    _, why = messages(nodes, 4)
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
 def test_nodes_without_a_label_are_said_to_need_one():
-    decision, why = told([node(f"bare-{i}", spine="") for i in range(3)], 2)
+    decision, why = messages([node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.is_complete
     assert why == ("only nodes without a topology label have slots for the 2 pods that remain: label these nodes",)
 
 
-def test_mates_already_placed_are_a_reason():
+def test_placed_peers_are_a_reason_for_more_leaves():
     book_ = create_assumed_pods()
     book_.assume(build_assumed_pod(pod("job-worker-0", group="gang"), "c-00"))
-    decision, why = told(leaves(a=4, c=2), 5, book_=book_, rank=1)
+    decision, why = messages(leaves(a=4, c=2), 5, book_=book_, rank=1)
     assert {leaf[0] for leaf in decision.plan.leaves} == {"a", "c"}
     assert "other pods of the gang are placed on c in s-c (1): these are filled first" in why[0]
 
@@ -156,12 +156,12 @@ def test_a_sample_without_the_better_leaf_is_said():
     )
 
 
-def test_a_sample_with_too_little_room_does_not_mean_that_there_is_none():
+def test_a_sample_with_too_few_slots_does_not_mean_that_the_gang_does_not_fit():
     decision = sample(leaves(a=110, b=120), [pod(f"busy-{i}", on=f"b-{i:02}") for i in range(116)], "b")
     assert not decision.plan.is_complete
-    told = decision.diagnose()
-    assert told.fits
-    assert texts(told.why) == (
+    messages = decision.diagnose()
+    assert messages.fits
+    assert texts(messages.why) == (
         "8 pods remain; the offered nodes have slots for 4; the scheduler offers no node of a in s-a",
     )
 
@@ -178,7 +178,7 @@ class TestContinues:
         rails=3,
     )
 
-    def test_what_remains_of_a_plan_is_told_by_its_account(self):
+    def test_the_explanation_of_a_plan_applies_to_its_remainder(self):
         rest = planner.Plan(
             leaves=(("b",),),
             slots_by_leaf={("b",): 4},

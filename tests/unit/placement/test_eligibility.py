@@ -59,11 +59,11 @@ def test_selectors_and_required_affinity_decide(spec, expected):
     assert eligible(spec) is expected
 
 
-def test_a_cordoned_node_is_no_room():
+def test_a_cordoned_node_is_not_eligible():
     assert not eligible({}, unschedulable=True)
 
 
-def test_a_node_that_is_not_ready_is_no_room():
+def test_a_node_that_is_not_ready_is_not_eligible():
     tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     state = build_cluster([msgspec.convert(tree, views.Node)])
     assert not eligibility.is_eligible(state.nodes["n"], views.PodSpec())

@@ -21,18 +21,18 @@ from railwright.fabric import views
 
 def place_gang(size: int, nodes, pods=(), least=None, *, names=None):
     """Play a greedy scheduler: one ask a task, the best score wins, ties to the last name (against us)."""
-    state, accounts = build_cluster(nodes, pods, least), create_assumed_pods()
+    state, assumed = build_cluster(nodes, pods, least), create_assumed_pods()
     landed = []
     for rank in range(size):
         task = pod(names[rank] if names else f"job-worker-{rank}", group="gang")
         free = [
             n.metadata.name
             for n in nodes
-            if not state.get_used(n.metadata.name) and not list(accounts.list_on_node(n.metadata.name))
+            if not state.get_used(n.metadata.name) and not list(assumed.list_on_node(n.metadata.name))
         ]
-        verdicts = score_once(build_request(task, free), state, accounts).explanations
-        best = max(verdicts.values(), key=lambda v: (v.score, v.node))
-        accounts.assume(build_assumed_pod(task, best.node))
+        explanations = score_once(build_request(task, free), state, assumed).explanations
+        best = max(explanations.values(), key=lambda v: (v.score, v.node))
+        assumed.assume(build_assumed_pod(task, best.node))
         landed.append(best.node)
     return landed
 
@@ -57,13 +57,13 @@ def test_a_gang_no_leaf_holds_takes_the_fewest_leaves_of_one_spine():
     assert {name.split("-")[0] for name in landed} == {"y0", "y1"}
 
 
-def test_a_lost_mate_is_replaced_on_its_mates_leaf():
+def test_a_lost_pod_is_replaced_on_the_leaf_of_its_peers():
     nodes = leaves(a=4, b=4)
-    mates = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
-    state = build_cluster(nodes, mates, {"train/gang": 4})
-    question = build_request(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
-    verdicts = score_once(question, state).explanations
-    assert max(verdicts.values(), key=lambda v: v.score).node == "b-01"
+    peers = [pod(f"job-worker-{i}", group="gang", on=f"b-0{i}") for i in (0, 2, 3)]
+    state = build_cluster(nodes, peers, {"train/gang": 4})
+    request = build_request(pod("job-worker-1", group="gang"), ["a-00", "a-01", "a-02", "a-03", "b-01"])
+    explanations = score_once(request, state).explanations
+    assert max(explanations.values(), key=lambda v: v.score).node == "b-01"
 
 
 def test_ranks_fill_one_leaf_before_the_next():
@@ -75,28 +75,28 @@ def test_ranks_fill_one_leaf_before_the_next():
 
 def test_nodes_without_domain_labels_come_last():
     nodes = [node("nolabel", spine=""), *leaves(a=1)]
-    verdicts = score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)).explanations
-    assert verdicts["a-00"].score > verdicts["nolabel"].score
+    explanations = score_once(build_request(pod("p"), ["nolabel", "a-00"]), build_cluster(nodes)).explanations
+    assert explanations["a-00"].score > explanations["nolabel"].score
 
 
 def test_a_small_pod_completes_a_started_node():
     nodes = leaves(a=2)
     half = pod("half", gpus=4, on="a-01", rails=0)
-    verdicts = score_once(build_request(pod("p", gpus=4, rails=0), ["a-00", "a-01"]), build_cluster(nodes, [half]))
-    assert verdicts.explanations["a-01"].score > verdicts.explanations["a-00"].score
+    explanations = score_once(build_request(pod("p", gpus=4, rails=0), ["a-00", "a-01"]), build_cluster(nodes, [half]))
+    assert explanations.explanations["a-01"].score > explanations.explanations["a-00"].score
 
 
 def test_a_small_job_goes_to_the_smallest_hole_and_keeps_the_large_leaf_whole():
     state = build_cluster(leaves(a=2, b=8))
-    verdicts = score_once(build_request(pod("p"), list(state.nodes)), state).explanations
-    assert max(verdicts.values(), key=lambda v: v.score).node.startswith("a-")
+    explanations = score_once(build_request(pod("p"), list(state.nodes)), state).explanations
+    assert max(explanations.values(), key=lambda v: v.score).node.startswith("a-")
 
 
 def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
     nodes = leaves(a=1)
     other = pod("other", gpus=1, on="a-00")
-    verdict = score_once(build_request(pod("p"), ["a-00"], policy(required=True)), build_cluster(nodes, [other]))
-    refused = verdict.explanations["a-00"]
+    explanation = score_once(build_request(pod("p"), ["a-00"], policy(required=True)), build_cluster(nodes, [other]))
+    refused = explanation.explanations["a-00"]
     assert not refused.is_unresolvable
     assert text(refused.refusal) == "rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
     assert refused.rails[0].holders == ("train/other",)
@@ -104,56 +104,56 @@ def test_a_busy_rail_is_refused_as_busy_and_names_rail_and_resource():
 
 def test_a_node_without_the_rail_is_refused_for_good():
     bare = node("bare", "a", rails_each={RESOURCES[0]: 1, RESOURCES[1]: 1, RESOURCES[3]: 1})
-    verdict = score_once(build_request(pod("p"), ["bare"], policy(required=True)), build_cluster([bare])).explanations[
-        "bare"
-    ]
-    assert verdict.is_unresolvable
-    assert "rail2" in text(verdict.refusal)
-    assert "0 allocatable" in text(verdict.refusal)
+    explanation = score_once(
+        build_request(pod("p"), ["bare"], policy(required=True)), build_cluster([bare])
+    ).explanations["bare"]
+    assert explanation.is_unresolvable
+    assert "rail2" in text(explanation.refusal)
+    assert "0 allocatable" in text(explanation.refusal)
 
 
 def test_preferred_rails_never_filter_but_lower_the_score():
     nodes = [node("bare", "a", rails_each=0), node("full", "a")]
-    verdicts = score_once(build_request(pod("p"), ["bare", "full"]), build_cluster(nodes)).explanations
-    assert not verdicts["bare"].refusal
-    assert verdicts["bare"].score < verdicts["full"].score
+    explanations = score_once(build_request(pod("p"), ["bare", "full"]), build_cluster(nodes)).explanations
+    assert not explanations["bare"].refusal
+    assert explanations["bare"].score < explanations["full"].score
 
 
-def test_a_degraded_rail_scores_between_free_and_gone():
+def test_a_degraded_rail_scores_between_free_and_missing():
     degraded = node("degraded", "a", capacity={RESOURCES[0]: "2"})
     nodes = [node("gone", "a", rails_each=dict.fromkeys(RESOURCES[1:], 1)), degraded, node("whole", "a")]
-    verdicts = score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)).explanations
-    assert verdicts["gone"].score < verdicts["degraded"].score < verdicts["whole"].score
+    explanations = score_once(build_request(pod("p"), ["gone", "degraded", "whole"]), build_cluster(nodes)).explanations
+    assert explanations["gone"].score < explanations["degraded"].score < explanations["whole"].score
 
 
 def test_an_announced_pod_counts_like_a_bound_one_and_only_once():
-    state, accounts = build_cluster(leaves(a=1)), create_assumed_pods()
+    state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     other = pod("other", gpus=1)
-    accounts.assume(build_assumed_pod(other, "a-00"))
-    question = build_request(pod("p"), ["a-00"], policy(required=True))
-    assert score_once(question, state, accounts).explanations["a-00"].refusal
+    assumed.assume(build_assumed_pod(other, "a-00"))
+    request = build_request(pod("p"), ["a-00"], policy(required=True))
+    assert score_once(request, state, assumed).explanations["a-00"].refusal
     state.upsert_pod(pod("other", gpus=1, on="a-00"))
-    (rail, *_) = score_once(question, state, accounts).explanations["a-00"].rails
+    (rail, *_) = score_once(request, state, assumed).explanations["a-00"].rails
     assert rail.free == 0
 
 
 def test_a_pods_own_old_entry_does_not_count_against_it():
-    state, accounts = build_cluster(leaves(a=1)), create_assumed_pods()
+    state, assumed = build_cluster(leaves(a=1)), create_assumed_pods()
     own = pod("p")
-    accounts.assume(build_assumed_pod(own, "a-00"))
+    assumed.assume(build_assumed_pod(own, "a-00"))
     assert (
-        not score_once(build_request(own, ["a-00"], policy(required=True)), state, accounts)
-        .explanations["a-00"]
-        .refusal
+        not score_once(build_request(own, ["a-00"], policy(required=True)), state, assumed).explanations["a-00"].refusal
     )
 
 
 def test_an_unknown_node_stays_and_scores_zero():
-    verdict = score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])).explanations["new"]
-    assert (verdict.is_known, verdict.refusal, verdict.score) == (False, None, 0.0)
+    explanation = score_once(build_request(pod("p"), ["new"], policy(required=True)), build_cluster([])).explanations[
+        "new"
+    ]
+    assert (explanation.is_known, explanation.refusal, explanation.score) == (False, None, 0.0)
 
 
-def test_nodes_a_sampling_scheduler_kept_back_count_as_room_unless_the_pod_could_not_go_there():
+def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity():
     offered = [node(f"o-{i:03}", "offered") for i in range(100)]
     hidden = [node(f"h-{i}", "hidden") for i in range(120)]
     cordoned = [node(f"c-{i}", "cordoned", unschedulable=True) for i in range(120)]
@@ -175,11 +175,11 @@ def test_an_ended_pod_frees_its_devices(phase):
     assert not score_once(build_request(pod("p"), ["a-00"], policy(required=True)), state).explanations["a-00"].refusal
 
 
-def test_a_nic_is_shared_with_mates_as_it_is_with_strangers():
+def test_a_nic_is_shared_with_peers_like_with_other_pods():
     """Pods of two GPUs on one node, whose NICs are shared: two of the gang, and a third of another."""
     nodes = [node("n", "a", rails_each=100)]
-    for mate, share in (("g", 1 / 2), ("other", 1 / 3)):
-        state = build_cluster(nodes, [pod("first", group=mate, gpus=2, on="n")], {"train/g": 2})
+    for peer, share in (("g", 1 / 2), ("other", 1 / 3)):
+        state = build_cluster(nodes, [pod("first", group=peer, gpus=2, on="n")], {"train/g": 2})
         assert score_once(build_request(pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
 
 
@@ -187,9 +187,9 @@ def test_a_small_master_goes_where_its_large_workers_fit():
     workers = [pod(f"w-{i}", group="g") for i in range(1, 5)]
     master = pod("m-0", group="g", gpus=1, rails=0)
     state = build_cluster(leaves(a=2, b=5), [master, *workers], {"train/g": 5})
-    found = score_once(build_request(master, list(state.nodes)), state)
-    assert found.gang.target_leaf == ("b", "s-b")
-    assert max(found.scores, key=found.scores.__getitem__).startswith("b-")
+    decision = score_once(build_request(master, list(state.nodes)), state)
+    assert decision.gang.target_leaf == ("b", "s-b")
+    assert max(decision.scores, key=decision.scores.__getitem__).startswith("b-")
 
 
 def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
@@ -198,5 +198,5 @@ def test_two_devices_of_one_pod_on_a_nic_are_one_pod_that_shares_it():
     given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, fabrics=twice))
     others = [pod(f"other-{name}", gpus=2, rails=2, on=name) for name in ("m", "n")]
     state = build_cluster([node(name, "a", rails_each=100) for name in ("m", "n")], others, {"train/g": 2})
-    question = build_request(pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], given)
-    assert score_once(question, state).plan.bandwidth == 0.5
+    request = build_request(pod("w-0", group="g", gpus=2, rails=2), ["m", "n"], given)
+    assert score_once(request, state).plan.bandwidth == 0.5

@@ -36,7 +36,7 @@ def mixed(*leaves):
 # --- domains that mates are in -----------------------------------------------------------------------------
 
 
-def test_the_rest_of_a_gang_stays_below_the_spine_whose_uplinks_would_hold_it_up():
+def test_the_rest_of_a_gang_stays_below_a_spine_with_weak_uplinks():
     nodes = [*tree(("s0", 2), ("s0", 1), ("s0", 1), ("s1", 8))]
     busy = taken(*(f"leaf-3-{index:02}" for index in range(6)))
     loop = Loop(nodes, busy, policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
@@ -45,7 +45,7 @@ def test_the_rest_of_a_gang_stays_below_the_spine_whose_uplinks_would_hold_it_up
     assert set(loop.leaves(pods)) == {"leaf-0", "leaf-1", "leaf-2"}
 
 
-def test_where_mates_have_left_a_weak_spine_already_the_plan_says_what_that_costs():
+def test_the_plan_counts_weak_uplinks_that_placed_peers_cross_already():
     nodes = [*tree(("s0", 2), ("s0", 2), ("s1", 8))]
     loop = Loop(nodes, [], policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
     pods = gang(4, pod)
@@ -58,7 +58,7 @@ def test_where_mates_have_left_a_weak_spine_already_the_plan_says_what_that_cost
 # --- leaves that others wait for ---------------------------------------------------------------------------
 
 
-def test_a_gang_that_waits_pushes_nobody_out_of_the_leaf_its_mates_are_in():
+def test_a_waiting_gang_pushes_no_pod_out_of_the_leaf_of_its_peers():
     loop = Loop([*tree(("s0", 3), ("s0", 2), ("s0", 2))])
     waiting, pods = gang(3, pod, group="waiting"), gang(5, pod)
     loop.submit(waiting, group="waiting")
@@ -67,7 +67,7 @@ def test_a_gang_that_waits_pushes_nobody_out_of_the_leaf_its_mates_are_in():
     assert loop.leaves(pods) == ["leaf-0"] * 3 + ["leaf-1"] * 2
 
 
-def test_what_a_waiting_gang_is_left_costs_no_spine_either():
+def test_a_soft_reservation_costs_other_gangs_no_spine():
     loop = Loop([*tree(("s0", 3), ("s0", 2), ("s1", 2))])
     waiting, pods = gang(2, pod, group="waiting"), gang(5, pod)
     loop.submit(waiting, group="waiting")
@@ -90,7 +90,7 @@ def test_a_gang_planned_on_one_node_type_gets_it(seed):
     assert types == {"A"}
 
 
-def test_a_gang_on_two_node_types_already_leaves_each_leaf_once():
+def test_a_gang_on_two_node_types_leaves_each_leaf_once():
     loop = Loop([*mixed(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
     pods = gang(5, pod)
     loop.submit(pods)
@@ -99,7 +99,7 @@ def test_a_gang_on_two_node_types_already_leaves_each_leaf_once():
     assert changes == len(set(leaves)) == 3
 
 
-def test_the_rest_of_a_gang_keeps_the_node_type_of_its_mates():
+def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
     loop = Loop([*mixed(["B"] * 4, ["C"] * 4, ["A"] * 4)])
     pods = gang(4, pod)
     loop.submit(pods)
@@ -109,13 +109,13 @@ def test_the_rest_of_a_gang_keeps_the_node_type_of_its_mates():
     assert {loop.state.nodes[name].labels[PRODUCT] for name in loop.place(pods[1:2])} == {"C"}
 
 
-def test_a_node_of_another_type_is_told_why_it_is_passed_over():
+def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    told = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
-    assert "the gang uses only nodes of type A" in told
-    assert "slow" not in told
+    messages = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
+    assert "the gang uses only nodes of type A" in messages
+    assert "slow" not in messages
 
 
 # --- spines ------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_the_tightest_spine_is_taken_so_that_the_larger_one_stays_whole(leaf):
     assert loop.asks(large[0]).plan.bandwidth == 1.0
 
 
-def test_a_single_leaf_is_taken_below_the_spine_with_the_least_room():
+def test_a_single_leaf_is_chosen_below_the_spine_with_the_fewest_slots():
     loop = Loop([*tree(*[("a", 2)] * 3, *[("b", 2)] * 2)])
     pods = gang(2, pod)
     loop.submit(pods)
@@ -192,7 +192,7 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     pods = gang(5, pod)
     loop.submit(pods)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(build_assumed_pod(each, name))
+        loop.assumed.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -211,7 +211,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
     for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.ledger.assume(build_assumed_pod(each, name))
+        loop.assumed.assume(build_assumed_pod(each, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
@@ -226,7 +226,7 @@ def shared(*leaves):
 
 
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 4 / 7)])
-def test_two_nodes_are_better_than_one_whose_nics_two_mates_would_share(uplinks, value):
+def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
     pods = gang(2, pod, gpus=4)
@@ -235,7 +235,7 @@ def test_two_nodes_are_better_than_one_whose_nics_two_mates_would_share(uplinks,
     assert set(loop.place(pods)) == {"leaf-0-00", "leaf-1-00"}
 
 
-def test_mates_share_the_rails_that_they_use_without_asking_for_them():
+def test_peers_share_rails_that_they_use_without_requesting_them():
     loop = Loop([*shared(1, 1)], [], policy())
     pods = gang(2, pod, gpus=4, rails=0)
     loop.submit(pods)
@@ -251,16 +251,16 @@ def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_s
     assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
 
 
-def test_what_uplinks_carry_is_told_with_whose_they_are():
+def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
     half = [halved(each) for each in gang(2, pod)]
     loop.submit(half)
-    told = " ".join(texts(loop.asks(half[0]).diagnose().why))
-    assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in told
+    messages = " ".join(texts(loop.asks(half[0]).diagnose().why))
+    assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
-def test_the_reason_for_less_bandwidth_names_nics_that_mates_would_share():
+def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     loop = Loop([*shared(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)

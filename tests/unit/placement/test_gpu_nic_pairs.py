@@ -9,8 +9,8 @@ from railwright.fabric.placement.nodes import gpu_nic_pairs
 
 
 def spreads(row):
-    wanted, caps = row
-    return [each for each in itertools.product(*(range(cap + 1) for cap in caps)) if sum(each) == wanted]
+    requested, caps = row
+    return [each for each in itertools.product(*(range(cap + 1) for cap in caps)) if sum(each) == requested]
 
 
 def quality(gpus, rails):
@@ -27,8 +27,8 @@ def quality(gpus, rails):
     return aligned, local, used
 
 
-def preferred(each):
-    aligned, local, used = each
+def rank_quality(split_quality):
+    aligned, local, used = split_quality
     return aligned, local, -used
 
 
@@ -37,56 +37,59 @@ def sides(draw, places, most, rows=2):
     count = draw(places)
 
     def side():
-        found = []
+        device_rows = []
         for _ in range(draw(st.integers(0, rows))):
             caps = draw(st.lists(st.integers(0, most), min_size=count, max_size=count))
-            wanted = draw(st.integers(1, max(1, sum(caps) + 1)))
-            found.append((wanted, tuple(min(wanted, cap) for cap in caps)))
-        return tuple(found)
+            requested = draw(st.integers(1, max(1, sum(caps) + 1)))
+            device_rows.append((requested, tuple(min(requested, cap) for cap in caps)))
+        return tuple(device_rows)
 
     return side(), side(), count
 
 
-def checked(gpus, rails, places):
+def check_split(gpus, rails, places):
     best = gpu_nic_pairs.find_best_split(tuple(gpus), tuple(rails), places)
     options = [spreads(row) for row in (*gpus, *rails)]
     if not all(options):
         assert best is None
         return
-    found = max((quality(each[: len(gpus)], each[len(gpus) :]) for each in itertools.product(*options)), key=preferred)
+    qualities = (quality(split[: len(gpus)], split[len(gpus) :]) for split in itertools.product(*options))
+    expected = max(qualities, key=rank_quality)
     assert best is not None
     assert all(tuple(laid) in option for laid, option in zip(best.allocation, options, strict=True))
-    said = quality(best.allocation[: len(gpus)], best.allocation[len(gpus) :])
-    assert (best.is_aligned, best.local) == said[:2]
-    assert said == found
+    chosen = quality(best.allocation[: len(gpus)], best.allocation[len(gpus) :])
+    assert (best.is_aligned, best.local) == chosen[:2]
+    assert chosen == expected
 
 
 @given(sides(places=st.integers(1, 3), most=3))
-def test_no_split_is_better_than_the_one_found(given_sides):
-    checked(*given_sides)
+def test_no_split_is_better_than_the_chosen_one(given_sides):
+    check_split(*given_sides)
 
 
 @given(sides(places=st.integers(2, 4), most=2, rows=1))
 def test_nor_over_four_places(given_sides):
-    checked(*given_sides)
+    check_split(*given_sides)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=8, max_size=8), st.data())
 def test_nor_over_eight(free, data):
     gpus, rails = zip(*free, strict=True)
-    wanted = [data.draw(st.integers(1, max(1, min(4, sum(side))))) for side in (gpus, rails)]
-    rows = [(count, tuple(min(count, cap) for cap in side)) for count, side in zip(wanted, (gpus, rails), strict=True)]
-    checked(rows[:1], rows[1:], 8)
+    requested = [data.draw(st.integers(1, max(1, min(4, sum(side))))) for side in (gpus, rails)]
+    rows = [
+        (count, tuple(min(count, cap) for cap in side)) for count, side in zip(requested, (gpus, rails), strict=True)
+    ]
+    check_split(rows[:1], rows[1:], 8)
 
 
 @given(sides(places=st.integers(1, 3), most=40, rows=3))
 def test_many_devices_are_no_matter(given_sides):
     """Only validity: shares of a GPU come in hundreds, and nothing may take each of them one by one."""
     gpus, rails, places = given_sides
-    rails = tuple((min(wanted, 6), tuple(min(cap, 6) for cap in caps)) for wanted, caps in rails)
+    rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)
     best = gpu_nic_pairs.find_best_split(gpus, rails, places)
-    for (wanted, caps), laid in zip((*gpus, *rails), best.allocation if best else (), strict=bool(best)):
-        assert sum(laid) == wanted
+    for (requested, caps), laid in zip((*gpus, *rails), best.allocation if best else (), strict=bool(best)):
+        assert sum(laid) == requested
         assert all(0 <= count <= cap for count, cap in zip(laid, caps, strict=True))
 
 

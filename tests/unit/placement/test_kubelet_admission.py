@@ -40,20 +40,20 @@ def want(gpus=0, *rails):
     return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), tuple((RAILS[rail], 1000) for rail in rails))
 
 
-def rejected(found, asked, *containers):
-    zones = numa.read_available_zones(found, {GPU, *RAILS})
-    return text(kubelet_admission.find_admission_error(found, zones, asked, containers))
+def find_error(topology_report, demand, *containers):
+    zones = numa.read_available_zones(topology_report, {GPU, *RAILS})
+    return text(kubelet_admission.find_admission_error(topology_report, zones, demand, containers))
 
 
 @pytest.mark.parametrize("policy", ["", "none", "best-effort", "of-tomorrow"])
 def test_none_and_best_effort_admit_every_pod(policy):
-    assert rejected(report(*IDLE, policy=policy), want(8, 0, 1, 2, 3)) == ""
+    assert find_error(report(*IDLE, policy=policy), want(8, 0, 1, 2, 3)) == ""
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope):
-    said = rejected(report(*IDLE, policy="single-numa-node", scope=scope), want(8))
-    assert said == (
+    message = find_error(report(*IDLE, policy="single-numa-node", scope=scope), want(8))
+    assert message == (
         "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
         f"single-numa-node, scope {scope}, and no NUMA node has 8 nvidia.com/gpu free together "
         "(free: node 0: 4 nvidia.com/gpu; node 1: 4 nvidia.com/gpu); "
@@ -61,38 +61,40 @@ def test_a_whole_node_pod_never_passes_single_numa_node_on_two_numa_nodes(scope)
     )
 
 
-def test_single_numa_node_admits_what_one_numa_node_has_free_together():
-    found = report(*IDLE, policy="single-numa-node")
-    assert rejected(found, want(4, 0, 1)) == ""
-    assert "no NUMA node has 4 nvidia.com/gpu, 1 nvidia.com/mlx5_0, 1 nvidia.com/mlx5_2" in rejected(
-        found, want(4, 0, 2)
+def test_single_numa_node_admits_pods_that_fit_on_one_numa_node():
+    topology_report = report(*IDLE, policy="single-numa-node")
+    assert find_error(topology_report, want(4, 0, 1)) == ""
+    assert "no NUMA node has 4 nvidia.com/gpu, 1 nvidia.com/mlx5_0, 1 nvidia.com/mlx5_2" in find_error(
+        topology_report, want(4, 0, 2)
     )
     busy = report({GPU: (4, 2), RAILS[0]: (1, 1)}, {GPU: (4, 2)}, policy="single-numa-node")
-    assert rejected(busy, want(2, 0)) == ""
-    assert rejected(busy, want(3)) != ""
+    assert find_error(busy, want(2, 0)) == ""
+    assert find_error(busy, want(3)) != ""
 
 
 def test_restricted_admits_the_least_numa_nodes_that_an_empty_node_would_need_and_no_more():
-    found = report(*IDLE, policy="restricted")
-    assert rejected(found, want(8)) == "", "eight of eight need both"
-    assert rejected(found, want(4, 2, 3)) == ""
+    topology_report = report(*IDLE, policy="restricted")
+    assert find_error(topology_report, want(8)) == "", "eight of eight need both"
+    assert find_error(topology_report, want(4, 2, 3)) == ""
     two_and_two = report({GPU: (4, 2)}, {GPU: (4, 2)}, policy="restricted")
-    assert "no NUMA node has 4 nvidia.com/gpu" in rejected(two_and_two, want(4)), "one would do if it were empty"
+    assert "no NUMA node has 4 nvidia.com/gpu" in find_error(two_and_two, want(4)), "one would do if it were empty"
 
 
 def test_restricted_refuses_resources_that_need_different_numbers_of_numa_nodes():
-    said = rejected(report(*IDLE, policy="restricted"), want(8, 0, 1, 2, 3))
-    assert "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in said
+    message = find_error(report(*IDLE, policy="restricted"), want(8, 0, 1, 2, 3))
+    assert (
+        "the resources need different numbers of NUMA nodes (8 nvidia.com/gpu on 2, 1 nvidia.com/mlx5_0 on 1" in message
+    )
 
 
 def test_the_scope_container_looks_at_each_container_by_itself_and_the_scope_pod_at_their_sum():
     halves = (want(4, 0, 1), want(4, 2, 3))
     whole = want(8, 0, 1, 2, 3)
     by_container = report(*IDLE, policy="single-numa-node", scope="container")
-    assert rejected(by_container, whole, *halves) == ""
-    assert rejected(by_container, whole, want(4, 0, 1), want(4, 2), want(1, 3)) != "", "the third finds no GPU left"
-    assert rejected(report(*IDLE, policy="single-numa-node", scope="pod"), whole, *halves) != ""
-    assert rejected(by_container, whole) != "", "not told, they are taken for one"
+    assert find_error(by_container, whole, *halves) == ""
+    assert find_error(by_container, whole, want(4, 0, 1), want(4, 2), want(1, 3)) != "", "the third finds no GPU left"
+    assert find_error(report(*IDLE, policy="single-numa-node", scope="pod"), whole, *halves) != ""
+    assert find_error(by_container, whole) != "", "not told, they are taken for one"
 
 
 def test_the_containers_of_a_pod_are_its_sidecars_and_app_containers_that_ask_for_devices():
@@ -103,14 +105,14 @@ def test_the_containers_of_a_pod_are_its_sidecars_and_app_containers_that_ask_fo
         "initContainers": [container("setup", 8), container("agent", 1, restartPolicy="Always")],
         "containers": [container("main", 4), {"name": "logs"}],
     }
-    found = kubelet_admission.list_container_demands(msgspec.convert(spec, views.PodSpec), want(5, 0))
-    assert found == (want(1), want(4))
+    topology_report = kubelet_admission.list_container_demands(msgspec.convert(spec, views.PodSpec), want(5, 0))
+    assert topology_report == (want(1), want(4))
 
 
 def test_a_resource_that_is_not_reported_by_numa_node_has_no_preference():
-    found = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
-    assert rejected(found, want(4, 0, 3)) == ""
-    assert rejected(found, want(0, 0, 3)) == ""
+    topology_report = report({GPU: (4, 4)}, {GPU: (4, 4)}, policy="single-numa-node")
+    assert find_error(topology_report, want(4, 0, 3)) == ""
+    assert find_error(topology_report, want(0, 0, 3)) == ""
     assert kubelet_admission.find_admission_error(report(*IDLE, policy="single-numa-node"), (), want(8)) is None, (
         "nor is one not known"
     )
@@ -163,16 +165,16 @@ ROWS = st.integers(1, 3).flatmap(
 
 
 @given(ROWS, st.sampled_from(["restricted", "single-numa-node"]))
-def test_it_is_what_merging_all_hints_gives(rows, policy):
+def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
     rows = [([(max(pair), min(pair)) for pair in pairs], amount) for pairs, amount in rows]
     names = (GPU, *RAILS)[: len(rows)]
     nodes = [
         {name: pairs[node] for name, (pairs, _) in zip(names, rows, strict=True)} for node in range(len(rows[0][0]))
     ]
-    asked = numa.NumaDemand(
+    demand = numa.NumaDemand(
         ((GPU, rows[0][1] * 1000),),
         tuple((name, amount * 1000) for name, (_, amount) in zip(names[1:], rows[1:], strict=True)),
     )
     each = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
-    said = rejected(report(*nodes, policy=policy), asked)
-    assert (said == "") == admits(policy, each)
+    message = find_error(report(*nodes, policy=policy), demand)
+    assert (message == "") == admits(policy, each)

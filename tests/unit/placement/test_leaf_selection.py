@@ -14,22 +14,22 @@ ROOMS = st.dictionaries(
 )
 
 
-def asked(remaining, rooms, used=(), started=None, carries=lambda *_: True):
+def build_problem(remaining, slots, used=(), started=None, carries=lambda *_: True):
     return leaf_selection.LeafProblem(
         remaining=remaining,
-        slots=rooms,
-        unsplit_slots=rooms,
+        slots=slots,
+        unsplit_slots=slots,
         slots_on_used_nodes=started or {},
         peer_leaves=tuple(used),
         uplink_carries=carries,
     )
 
 
-def every_choice(rooms, remaining, carries=lambda *_: True):
+def every_choice(slots, remaining, carries=lambda *_: True):
     """All sets of leaves that hold the gang and whose crossed domains bear it."""
-    for count in range(1, len(rooms) + 1):
-        for some in itertools.combinations(sorted(rooms), count):
-            if sum(rooms[leaf] for leaf in some) < remaining:
+    for count in range(1, len(slots) + 1):
+        for some in itertools.combinations(sorted(slots), count):
+            if sum(slots[leaf] for leaf in some) < remaining:
                 continue
             spines = {leaf[1:] for leaf in some}
             crossed = [(leaf, 0) for leaf in some] if count > 1 else []
@@ -39,56 +39,56 @@ def every_choice(rooms, remaining, carries=lambda *_: True):
 
 
 @given(ROOMS, st.integers(1, 20), st.sets(st.sampled_from(["l0", "l1", "l2", "l3", "s0", "s1", "s2"])))
-def test_the_choice_has_the_fewest_leaves_then_spines_then_the_least_room_left_over(rooms, remaining, weak):
+def test_the_choice_has_the_fewest_leaves_then_spines_then_unused_slots(slots, remaining, weak):
     def carries(domain, level):
         return domain[0] not in weak
 
-    choices = list(every_choice(rooms, remaining, carries))
-    found = leaf_selection.choose_leaves(asked(remaining, rooms, carries=carries))
-    assert leaf_selection.fits(asked(remaining, rooms, carries=carries)) == bool(choices)
+    choices = list(every_choice(slots, remaining, carries))
+    choice = leaf_selection.choose_leaves(build_problem(remaining, slots, carries=carries))
+    assert leaf_selection.fits(build_problem(remaining, slots, carries=carries)) == bool(choices)
     if not choices:
-        assert found is None
+        assert choice is None
         return
-    costs = [(len(some), len({leaf[1] for leaf in some}), sum(rooms[leaf] for leaf in some)) for some in choices]
-    chosen = found.leaves
-    assert (len(chosen), len({leaf[1] for leaf in chosen}), sum(rooms[leaf] for leaf in chosen)) == min(costs)
-    assert found.is_exact
+    costs = [(len(some), len({leaf[1] for leaf in some}), sum(slots[leaf] for leaf in some)) for some in choices]
+    chosen = choice.leaves
+    assert (len(chosen), len({leaf[1] for leaf in chosen}), sum(slots[leaf] for leaf in chosen)) == min(costs)
+    assert choice.is_exact
 
 
 @given(ROOMS, st.integers(1, 20), st.data())
-def test_mates_leaves_with_room_come_first_in_the_order_given(rooms, remaining, data):
-    used = data.draw(st.lists(st.sampled_from(sorted(rooms)), unique=True))
-    found = leaf_selection.choose_leaves(asked(remaining, rooms, used))
-    if found is None:
-        assert sum(rooms.values()) < remaining
+def test_peers_leaves_with_slots_come_first_in_the_given_order(slots, remaining, data):
+    used = data.draw(st.lists(st.sampled_from(sorted(slots)), unique=True))
+    choice = leaf_selection.choose_leaves(build_problem(remaining, slots, used))
+    if choice is None:
+        assert sum(slots.values()) < remaining
         return
-    common = min(len(used), len(found.leaves))
-    assert list(found.leaves[:common]) == used[:common]
+    common = min(len(used), len(choice.leaves))
+    assert list(choice.leaves[:common]) == used[:common]
 
 
 def test_the_tightest_sufficient_leaf_wins_over_larger_ones():
-    rooms = {("a", "s"): 12, ("b", "s"): 8, ("c", "s"): 9, ("d", "s"): 7}
-    assert leaf_selection.choose_leaves(asked(8, rooms)).leaves == (("b", "s"),)
+    slots = {("a", "s"): 12, ("b", "s"): 8, ("c", "s"): 9, ("d", "s"): 7}
+    assert leaf_selection.choose_leaves(build_problem(8, slots)).leaves == (("b", "s"),)
 
 
 def test_two_leaves_that_fit_exactly_spare_the_large_one():
-    rooms = {("a", "s"): 8, ("b", "s"): 5, ("c", "s"): 5, ("d", "s"): 3, ("e", "s"): 2}
-    assert set(leaf_selection.choose_leaves(asked(10, rooms)).leaves) == {("b", "s"), ("c", "s")}
+    slots = {("a", "s"): 8, ("b", "s"): 5, ("c", "s"): 5, ("d", "s"): 3, ("e", "s"): 2}
+    assert set(leaf_selection.choose_leaves(build_problem(10, slots)).leaves) == {("b", "s"), ("c", "s")}
 
 
-def test_what_spills_over_stays_under_the_mates_spine():
-    rooms = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
-    assert leaf_selection.choose_leaves(asked(4, rooms, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
+def test_further_leaves_are_below_the_peers_spine():
+    slots = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
+    assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 
 
 def test_leaves_without_a_spine_label_are_not_taken_for_neighbours():
-    rooms = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
-    assert set(leaf_selection.choose_leaves(asked(8, rooms)).leaves) == {("c", "s"), ("d", "s")}
+    slots = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
+    assert set(leaf_selection.choose_leaves(build_problem(8, slots)).leaves) == {("c", "s"), ("d", "s")}
 
 
 def test_a_pod_completes_a_started_node_before_a_tighter_leaf_of_untouched_ones():
-    rooms = {("a", "s"): 2, ("b", "s"): 7}
-    assert leaf_selection.choose_leaves(asked(1, rooms, started={("b", "s"): 1})).leaves == (("b", "s"),)
+    slots = {("a", "s"): 2, ("b", "s"): 7}
+    assert leaf_selection.choose_leaves(build_problem(1, slots, started={("b", "s"): 1})).leaves == (("b", "s"),)
 
 
 def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
@@ -100,19 +100,19 @@ def test_a_gang_over_thousands_of_small_leaves_is_planned_in_one_pass():
             compared += 1
             return int(self) >= int(other)
 
-    rooms = {(f"l{i}", "s"): Room(1) for i in range(2000)}
-    assert len(leaf_selection.choose_leaves(asked(500, rooms)).leaves) == 500
-    assert compared < 10 * len(rooms)
+    slots = {(f"l{i}", "s"): Room(1) for i in range(2000)}
+    assert len(leaf_selection.choose_leaves(build_problem(500, slots)).leaves) == 500
+    assert compared < 10 * len(slots)
 
 
 def test_of_equal_leaves_the_one_that_splits_nobody_over_numa_nodes_wins():
-    rooms = {("a", "s"): 4, ("b", "s"): 5}
-    question = leaf_selection.LeafProblem(
+    slots = {("a", "s"): 4, ("b", "s"): 5}
+    problem = leaf_selection.LeafProblem(
         remaining=4,
-        slots=rooms,
+        slots=slots,
         unsplit_slots={("a", "s"): 3, ("b", "s"): 5},
         slots_on_used_nodes={},
         peer_leaves=(),
         uplink_carries=None,
     )
-    assert leaf_selection.choose_leaves(question).leaves == (("b", "s"),)
+    assert leaf_selection.choose_leaves(problem).leaves == (("b", "s"),)

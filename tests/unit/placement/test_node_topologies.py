@@ -49,16 +49,16 @@ def bound(name, gpus, at="", *, rails=0, on="n1"):
     return msgspec.structs.replace(each, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
-def left(fleet, shape=SHAPE, others=(), resource=GPU):
-    zones = node_zones.ZoneReader(fleet, RAIL, [GPU]).compute_free(fleet.nodes["n1"], shape, others)
+def list_free(cluster, shape=SHAPE, others=(), resource=GPU):
+    zones = node_zones.ZoneReader(cluster, RAIL, [GPU]).compute_free(cluster.nodes["n1"], shape, others)
     return [dict(zone.free).get(resource, -1000) // 1000 for zone in zones]
 
 
-def fleet_with(*pods, found=None):
-    fleet = build_cluster([node("n1")], pods)
-    if found:
-        fleet.upsert_topology(found)
-    return fleet
+def build_reported_cluster(*pods, topology_report=None):
+    cluster = build_cluster([node("n1")], pods)
+    if topology_report:
+        cluster.upsert_topology(topology_report)
+    return cluster
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,32 @@ def fleet_with(*pods, found=None):
 )
 def test_a_report_counts_if_its_zones_were_written_after_the_second_of_the_last_binding(written, expected):
     held = bound("a", 2, "2026-11-21T10:00:00Z")
-    assert left(fleet_with(held, found=report(4, 2, written=written))) == expected
+    assert list_free(build_reported_cluster(held, topology_report=report(4, 2, written=written))) == expected
 
 
 def test_the_last_of_several_bindings_counts_and_only_of_pods_that_hold_such_devices():
     old, new = bound("a", 1, "2026-11-21T09:00:00Z"), bound("b", 1, "2026-11-21T11:00:00Z")
     cpu_only = bound("c", 0, "2026-11-21T11:00:00Z")
-    found = report(3, 3, written="2026-11-21T10:00:00Z")
-    assert left(fleet_with(old, cpu_only, found=found)) == [3, 3]
-    assert left(fleet_with(old, new, found=found)) == [2, 4]
+    topology_report = report(3, 3, written="2026-11-21T10:00:00Z")
+    assert list_free(build_reported_cluster(old, cpu_only, topology_report=topology_report)) == [3, 3]
+    assert list_free(build_reported_cluster(old, new, topology_report=topology_report)) == [2, 4]
 
 
 def test_a_report_that_has_less_taken_than_is_bound_does_not_know_of_it_whatever_its_time():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
-    assert left(fleet_with(held, found=report(4, 3, written="2026-11-21T12:00:00Z"))) == [2, 4]
+    assert list_free(build_reported_cluster(held, topology_report=report(4, 3, written="2026-11-21T12:00:00Z"))) == [
+        2,
+        4,
+    ]
 
 
-def test_without_times_what_the_report_has_taken_decides():
-    assert left(fleet_with(bound("a", 2), found=report(4, 2))) == [4, 2]
-    assert left(fleet_with(bound("a", 2), found=report(4, 4))) == [2, 4]
-    assert left(fleet_with(bound("a", 2, "2026-11-21T10:00:00Z"), found=report(4, 2))) == [4, 2]
+def test_without_times_the_used_devices_of_the_report_decide():
+    assert list_free(build_reported_cluster(bound("a", 2), topology_report=report(4, 2))) == [4, 2]
+    assert list_free(build_reported_cluster(bound("a", 2), topology_report=report(4, 4))) == [2, 4]
+    assert list_free(build_reported_cluster(bound("a", 2, "2026-11-21T10:00:00Z"), topology_report=report(4, 2))) == [
+        4,
+        2,
+    ]
 
 
 def test_times_the_api_server_writes_as_null_are_no_times():
@@ -102,48 +108,50 @@ def test_times_the_api_server_writes_as_null_are_no_times():
 
 def test_the_order_of_the_first_lists_is_no_matter():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
-    found = report(4, 2, written="2026-11-21T10:00:01Z")
-    pods_first, report_first = fleet_with(held), fleet_with(found=found)
-    pods_first.replace_topologies([found])
+    topology_report = report(4, 2, written="2026-11-21T10:00:01Z")
+    pods_first, report_first = build_reported_cluster(held), build_reported_cluster(topology_report=topology_report)
+    pods_first.replace_topologies([topology_report])
     report_first.replace_pods([held])
-    assert left(pods_first) == left(report_first) == [4, 2]
+    assert list_free(pods_first) == list_free(report_first) == [4, 2]
 
 
-def test_where_a_report_is_too_old_and_no_shape_is_known_what_is_bound_is_charged_to_all_it_reports():
+def test_with_an_old_report_and_no_shape_bound_pods_are_subtracted_from_its_allocatable():
     held = bound("a", 2, "2026-11-21T10:00:00Z")
-    fleet = fleet_with(held, found=report(4, 4, written="2026-11-21T09:00:00Z"))
-    assert left(fleet, shape=None) == [2, 4]
-    assert node_zones.ZoneReader(fleet_with(held), RAIL, [GPU]).compute_free(fleet.nodes["n1"], None) == ()
+    cluster = build_reported_cluster(held, topology_report=report(4, 4, written="2026-11-21T09:00:00Z"))
+    assert list_free(cluster, shape=None) == [2, 4]
+    assert (
+        node_zones.ZoneReader(build_reported_cluster(held), RAIL, [GPU]).compute_free(cluster.nodes["n1"], None) == ()
+    )
 
 
 def test_announced_allocations_are_charged_in_any_case():
     announced = [{GPU: 1000}]
     held = bound("a", 2, "2026-11-21T10:00:00Z")
     new, old = report(4, 2, written="2026-11-21T10:00:01Z"), report(4, 4, written="2026-11-21T09:00:00Z")
-    assert left(fleet_with(held, found=new), others=announced) == [3, 2]
-    assert left(fleet_with(held, found=old), others=announced) == [1, 4]
-    assert left(fleet_with(held), others=iter(announced)) == [1, 4]
+    assert list_free(build_reported_cluster(held, topology_report=new), others=announced) == [3, 2]
+    assert list_free(build_reported_cluster(held, topology_report=old), others=announced) == [1, 4]
+    assert list_free(build_reported_cluster(held), others=iter(announced)) == [1, 4]
 
 
 def test_rails_that_the_report_leaves_out_are_known_by_the_shape():
-    fleet = fleet_with(found=report(1, 4, written="2026-11-21T10:00:01Z"))
-    assert left(fleet) == [1, 4]
-    assert left(fleet, resource=RESOURCES[0]) == [1, -1]
-    assert left(fleet, resource=RESOURCES[2]) == [-1, 1]
+    cluster = build_reported_cluster(topology_report=report(1, 4, written="2026-11-21T10:00:01Z"))
+    assert list_free(cluster) == [1, 4]
+    assert list_free(cluster, resource=RESOURCES[0]) == [1, -1]
+    assert list_free(cluster, resource=RESOURCES[2]) == [-1, 1]
 
 
-def test_a_report_that_is_gone_is_forgotten_and_every_change_is_one():
-    fleet = fleet_with(found=report(1, 1))
-    before, position = fleet.version, fleet.change_log.position
-    fleet.replace_topologies([report(2, 2), report(3, 3, name="n2")])
-    assert set(fleet.change_log.read_since(position) or ()) == {"n1", "n2"}
-    assert left(fleet) == [2, 2]
-    fleet.replace_topologies([report(3, 3, name="n2")])
-    assert left(fleet) == [4, 4]
-    fleet.remove_topology("n2")
-    fleet.remove_topology("n2")
-    assert fleet.get_topology_report("n2") is None
-    assert fleet.version > before
+def test_a_removed_report_is_forgotten_and_every_change_is_recorded():
+    cluster = build_reported_cluster(topology_report=report(1, 1))
+    before, position = cluster.version, cluster.change_log.position
+    cluster.replace_topologies([report(2, 2), report(3, 3, name="n2")])
+    assert set(cluster.change_log.read_since(position) or ()) == {"n1", "n2"}
+    assert list_free(cluster) == [2, 2]
+    cluster.replace_topologies([report(3, 3, name="n2")])
+    assert list_free(cluster) == [4, 4]
+    cluster.remove_topology("n2")
+    cluster.remove_topology("n2")
+    assert cluster.get_topology_report("n2") is None
+    assert cluster.version > before
 
 
 SNAPSHOT = """\
@@ -178,17 +186,17 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 
 
 def test_a_snapshot_brings_reports_and_volcanos_objects_of_processors_are_left_aside():
-    found = snapshots.read(SNAPSHOT)
+    topology_report = snapshots.read(SNAPSHOT)
     state = states.State(assume_seconds=30)
     sinks = {watch.snapshot_kind: watch.sink for watch in watches.list_watches(state)}
-    sinks["Node"].replace(found["Node"])
+    sinks["Node"].replace(topology_report["Node"])
     sink = sinks["NodeResourceTopology"]
-    sink.replace(found["NodeResourceTopology"])
-    [reported] = found["NodeResourceTopology"]
+    sink.replace(topology_report["NodeResourceTopology"])
+    [reported] = topology_report["NodeResourceTopology"]
     assert reported.written_at == "2026-11-21T10:00:01Z"
     assert reported.attributes == {"topologyManagerPolicy": "restricted"}
-    assert left(state.cluster) == [1, -1]
+    assert list_free(state.cluster) == [1, -1]
     sink.remove(reported)
-    assert left(state.cluster) == [2, 2]
+    assert list_free(state.cluster) == [2, 2]
     sink.upsert(reported)
-    assert left(state.cluster) == [1, -1]
+    assert list_free(state.cluster) == [1, -1]

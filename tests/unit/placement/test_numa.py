@@ -110,7 +110,7 @@ def test_a_shape_without_numa_nodes_and_one_that_has_none_of_the_devices_say_not
     assert numa.build_zones_from_shape(empty, EACH, FULL, ["amd.com/gpu"]) == ()
 
 
-def test_a_report_says_what_is_available_on_its_numa_nodes_and_other_zones_are_none():
+def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_zone():
     found = topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
     other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
     tree = msgspec.to_builtins(found)
@@ -123,7 +123,7 @@ def test_a_report_says_what_is_available_on_its_numa_nodes_and_other_zones_are_n
     assert numa.read_available_zones(found, {"amd.com/gpu"}) == ()
 
 
-def test_what_an_exporter_leaves_out_is_taken_from_what_else_is_known():
+def test_resources_missing_from_a_report_come_from_the_shape():
     reported = zones({GPU: 1}, {GPU: 4})
     assert numa.fill_missing_from(reported, node()) == zones(
         {GPU: 1, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1}
@@ -146,12 +146,12 @@ def test_a_pod_that_holds_gpus_without_rails_is_charged_to_the_lowest_that_fits_
     assert left(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
 
 
-def test_pods_whose_rails_tell_where_they_are_go_first_in_whatever_order_they_come():
+def test_pods_with_rails_on_one_numa_node_are_charged_first_in_any_order():
     assert left(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
     assert left(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
-def test_a_whole_node_pod_takes_it_all_and_what_is_more_is_never_below_nothing():
+def test_a_whole_node_pod_takes_all_devices_and_amounts_never_drop_below_zero():
     held = numa.subtract_usage(node(), [pod(8, 0, 1, 2, 3)])
     assert left(held) == [0, 0]
     assert numa.subtract_usage(held, [pod(8, 0, 1, 2, 3), pod(1)]) == held
@@ -173,7 +173,7 @@ AMOUNTS = st.builds(
 
 
 @given(st.lists(AMOUNTS, max_size=6), st.randoms(use_true_random=False))
-def test_what_is_charged_is_what_is_held_as_far_as_there_is_any_in_any_order(held, chance):
+def test_the_charged_devices_are_those_requested_up_to_all_in_any_order(held, chance):
     rails = [*EACH, model.Rail(name="more", resource=POOL)]
     shape = msgspec.structs.replace(
         SHAPE,
@@ -217,7 +217,7 @@ def test_two_pods_of_four_gpus_with_the_same_shared_rails_are_not_both_local():
     assert (second.is_aligned, second.local, second.zones) == (False, 0, (0, 1))
 
 
-def test_one_pool_over_both_numa_nodes_gives_two_pods_each_its_own():
+def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
     found = numa.assign_all(node(ONE_POOL, **{POOL: 4000}), want(4, pool=2), limit=5)
     assert [(each.is_aligned, each.local, each.zones) for each in found] == [(True, 2, (0,)), (True, 2, (1,))]
     assert [left(each.taken, POOL) for each in found] == [[2], [2]]

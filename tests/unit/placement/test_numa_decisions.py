@@ -38,7 +38,7 @@ def with_requests(name, requests, on="", group=""):
     return msgspec.structs.replace(each, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
 
 
-def verdicts(numa, *, shape=SHAPE):
+def explain_both(numa, *, shape=SHAPE):
     """A pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
     nodes = [node("far", "leaf"), node("near", "leaf")]
     taken = [
@@ -48,26 +48,26 @@ def verdicts(numa, *, shape=SHAPE):
     given = policy(numa=numa)
     document = msgspec.structs.replace(given.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    question = build_request(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
-    return score_once(question, build_cluster(nodes, taken, {"train/g": 2})).explanations
+    request = build_request(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
+    return score_once(request, build_cluster(nodes, taken, {"train/g": 2})).explanations
 
 
-def test_required_filters_a_node_whose_free_gpus_are_away_from_the_rails():
-    found = verdicts("required")
-    assert found["near"].refusal is None
-    assert "NUMA" in text(found["far"].refusal)
-    assert not found["far"].is_unresolvable, "once the other pod has gone it fits"
+def test_required_filters_a_node_with_free_gpus_away_from_the_rails():
+    topology_report = explain_both("required")
+    assert topology_report["near"].refusal is None
+    assert "NUMA" in text(topology_report["far"].refusal)
+    assert not topology_report["far"].is_unresolvable, "once the other pod has gone it fits"
 
 
 def test_preferred_only_scores_and_ignore_does_not_look():
-    preferred, ignored = verdicts("preferred"), verdicts("ignore")
+    preferred, ignored = explain_both("preferred"), explain_both("ignore")
     assert preferred["far"].refusal is ignored["far"].refusal is None
     assert preferred["near"].score > preferred["far"].score
     assert ignored["near"].score == pytest.approx(ignored["far"].score, abs=3), "packing alone"
 
 
 def test_required_filters_nothing_where_no_layout_is_known():
-    assert verdicts("required", shape=None)["far"].refusal is None
+    assert explain_both("required", shape=None)["far"].refusal is None
 
 
 # --- what kubelet's topology manager would surely reject --------------------------------------------------
@@ -96,18 +96,18 @@ def report(*free: int, manager: str, scope: str = "container", written: str = ""
     return msgspec.convert(tree, views.NodeResourceTopology)
 
 
-def judged(asking, found, *, numa: str, bound=(), entries=()):
+def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
     state = build_cluster([node("n", "leaf")], bound)
-    state.upsert_topology(found)
-    accounts = create_assumed_pods()
+    state.upsert_topology(topology_report)
+    assumed = create_assumed_pods()
     for each in entries:
-        accounts.assume(build_assumed_pod(each, "n"))
-    question = build_request(asking, ["n"], policy(numa=numa))
-    screened = engine.PlacementEngine(state, accounts).filter(question)
-    (verdict,) = score_once(question, state, accounts).explanations.values()
-    assert (verdict.refusal is not None) == ("n" not in screened.feasible)
-    told = {rejection.is_unresolvable: text(rejection.reason) for rejection in screened.rejections.values()}
-    return told.get(True, ""), told.get(False, ""), verdict
+        assumed.assume(build_assumed_pod(each, "n"))
+    request = build_request(asking, ["n"], policy(numa=numa))
+    filtered = engine.PlacementEngine(state, assumed).filter(request)
+    (explanation,) = score_once(request, state, assumed).explanations.values()
+    assert (explanation.refusal is not None) == ("n" not in filtered.feasible)
+    messages = {rejection.is_unresolvable: text(rejection.reason) for rejection in filtered.rejections.values()}
+    return messages.get(True, ""), messages.get(False, ""), explanation
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -123,62 +123,64 @@ def judged(asking, found, *, numa: str, bound=(), entries=()):
         ),
     ],
 )
-def test_what_kubelet_rejects_even_on_the_empty_node_is_refused_for_good(manager, requests, because, scope):
-    found = report(4, 4, manager=manager, scope=scope, rail=RESOURCES[0])
-    never, busy, verdict = judged(with_requests("p", requests), found, numa="preferred")
+def test_a_pod_that_kubelet_rejects_on_the_empty_node_is_unresolvable(manager, requests, because, scope):
+    topology_report = report(4, 4, manager=manager, scope=scope, rail=RESOURCES[0])
+    never, busy, explanation = decide(with_requests("p", requests), topology_report, numa="preferred")
     assert because in never
     assert f"kubelet would reject the pod (TopologyAffinityError): its topology manager has policy {manager}" in never
     assert f"scope {scope}" in never
-    assert (busy, verdict.score) == ("", 0)
-    assert judged(with_requests("p", requests), found, numa="required")[0], "for this reason or for rails far away"
-    assert judged(with_requests("p", requests), found, numa="ignore")[2].refusal is None
+    assert (busy, explanation.score) == ("", 0)
+    assert decide(with_requests("p", requests), topology_report, numa="required")[0], (
+        "for this reason or for rails far away"
+    )
+    assert decide(with_requests("p", requests), topology_report, numa="ignore")[2].refusal is None
 
 
 @pytest.mark.parametrize("manager", ["restricted", "single-numa-node"])
-def test_what_kubelet_rejects_now_is_refused_until_devices_are_free_and_never_under_ignore(manager):
+def test_a_pod_that_kubelet_rejects_now_is_filtered_until_devices_are_free_and_never_with_ignore(manager):
     taken = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
-    asking, found = with_requests("p", {GPU: "4"}), report(2, 2, manager=manager)
-    never, busy, verdict = judged(asking, found, numa="preferred", bound=taken)
+    asking, topology_report = with_requests("p", {GPU: "4"}), report(2, 2, manager=manager)
+    never, busy, explanation = decide(asking, topology_report, numa="preferred", bound=taken)
     assert never == ""
     assert "TopologyAffinityError" in busy
     assert "free: node 0: 2 nvidia.com/gpu; node 1: 2 nvidia.com/gpu" in busy
-    assert verdict.score == 0
-    assert judged(asking, report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
-    assert judged(asking, found, numa="ignore", bound=taken)[2].refusal is None
-    assert judged(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
+    assert explanation.score == 0
+    assert decide(asking, report(4, 0, manager=manager), numa="preferred", bound=taken)[1] == ""
+    assert decide(asking, topology_report, numa="ignore", bound=taken)[2].refusal is None
+    assert decide(asking, report(2, 2, manager="best-effort"), numa="preferred", bound=taken)[2].refusal is None
 
 
-def test_of_each_container_its_own_devices_count_in_the_scope_container():
+def test_with_the_scope_container_the_devices_of_each_container_count():
     halves = [
         views.Container(name=name, resources=views.ResourceRequirements(requests_or_none={GPU: "4"})) for name in "ab"
     ]
     asking = msgspec.structs.replace(pod("p"), spec=views.PodSpec(containers_or_none=halves))
-    assert judged(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
-    assert "scope pod" in judged(asking, report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
+    assert decide(asking, report(4, 4, manager="single-numa-node"), numa="preferred")[2].refusal is None
+    assert "scope pod" in decide(asking, report(4, 4, manager="single-numa-node", scope="pod"), numa="preferred")[0]
 
 
 @pytest.mark.parametrize(
     "doubt", ["bound since the report", "announced since the report", "a pod has left since", "none"]
 )
-def test_where_kubelets_devices_are_only_estimated_preferred_refuses_nothing(doubt):
+def test_preferred_filters_nothing_by_an_estimate_of_free_devices(doubt):
     """Which NUMA node a pod has is a guess until kubelet reports it, and devices of pods that left come back."""
     old = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
-    found, entries, bound = report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"), (), old
+    topology_report, entries, bound = report(2, 2, manager="single-numa-node", written="2026-11-22T13:00:00Z"), (), old
     if doubt == "bound since the report":
         bound = (*old, with_requests("c", {GPU: "1"}, on="n"))
     elif doubt == "announced since the report":
         entries = (with_requests("c", {GPU: "1"}),)
     elif doubt == "a pod has left since":
         bound = old[:1]
-    _, busy, _ = judged(with_requests("p", {GPU: "3"}), found, numa="preferred", bound=bound, entries=entries)
+    _, busy, _ = decide(with_requests("p", {GPU: "3"}), topology_report, numa="preferred", bound=bound, entries=entries)
     assert (busy != "") == (doubt == "none")
 
 
-def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing():
+def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
     leaving = with_requests("a", {GPU: "2"}, on="n"), with_requests("b", {GPU: "2"}, on="n")
     state = build_cluster([node("n", "leaf")], leaving)
     state.upsert_topology(report(2, 2, manager="single-numa-node"))
-    question = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
+    request = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
 
     def refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
@@ -188,7 +190,7 @@ def test_devices_of_pods_that_volcano_knows_to_be_leaving_or_gone_refuse_nothing
         }
         return bool(
             engine.PlacementEngine(state, create_assumed_pods())
-            .filter(msgspec.structs.replace(question, offers=offers))
+            .filter(msgspec.structs.replace(request, offers=offers))
             .rejected
         )
 

@@ -72,7 +72,7 @@ def test_a_rail_that_one_member_lacks_is_lost_to_all():
 
 def test_members_that_lack_different_rails_have_only_the_others_in_common():
     def without(*lost):
-        bad = stands(rails_each={each: 1 for each in RESOURCES if each not in lost})
+        bad = stands(rails_each={item: 1 for item in RESOURCES if item not in lost})
         return msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
 
     lacking = {"n0": without(RESOURCES[0]), "n1": without(RESOURCES[3])}

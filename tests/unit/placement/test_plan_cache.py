@@ -33,25 +33,25 @@ def clusters(draw):
 @given(clusters(), st.integers(2, 40), st.data())
 def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, data):
     nodes, others = cluster
-    state, accounts = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
-    desk = RememberingEngine(state, accounts)
+    state, assumed = build_cluster(nodes, others, {"train/gang": size}), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
     for rank in range(min(size, 8)):
         task = pod(f"job-{rank}", group="gang")
-        free = [name for name in state.nodes if not state.get_used(name) and not list(accounts.list_on_node(name))]
+        free = [name for name in state.nodes if not state.get_used(name) and not list(assumed.list_on_node(name))]
         if not free:
             return
-        question = build_request(task, free, POLICY)
-        remembered, fresh = desk.score(question), score_once(question, state, accounts)
+        request = build_request(task, free, POLICY)
+        remembered, fresh = placement_engine.score(request), score_once(request, state, assumed)
         assert len(remembered.plan.leaves) == len(fresh.plan.leaves)
         assert remembered.plan.bandwidth == fresh.plan.bandwidth
         assert sorted(remembered.scores.values()) == sorted(fresh.scores.values())
         chosen = data.draw(st.sampled_from(sorted(free)), label="the scheduler's choice") if rank == 3 else None
         best = chosen or max(remembered.scores, key=lambda name: (remembered.scores[name], name))
-        accounts.assume(build_assumed_pod(task, best))
+        assumed.assume(build_assumed_pod(task, best))
         if data.draw(st.integers(0, 4)) == 0 and others:
             state.remove_pod(others.pop().metadata.uid)
         if data.draw(st.integers(0, 6)) == 0:
-            accounts.forget(task.metadata.uid)
+            assumed.forget(task.metadata.uid)
 
 
 def crowded(size, **sizes):
@@ -61,53 +61,53 @@ def crowded(size, **sizes):
     return state, create_assumed_pods()
 
 
-def test_a_plan_ends_where_room_grows_in_one_of_its_own_leaves():
-    state, accounts = crowded(16, a=10, b=16)
+def test_a_plan_ends_when_slots_increase_in_one_of_its_leaves():
+    state, assumed = crowded(16, a=10, b=16)
     for i in range(7):
         state.upsert_pod(pod(f"busy-{i}", on=f"b-{i:02}"))
-    desk = RememberingEngine(state, accounts)
-    question = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
-    assert len(desk.score(question).plan.leaves) == 2
+    placement_engine = RememberingEngine(state, assumed)
+    request = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
+    assert len(placement_engine.score(request).plan.leaves) == 2
     for i in range(7):
         state.remove_pod(f"uid-busy-{i}")
-    assert desk.score(question).plan.leaves == (("b", "s-b"),)
+    assert placement_engine.score(request).plan.leaves == (("b", "s-b"),)
 
 
 def test_a_plan_ends_where_its_gang_becomes_smaller():
-    state, accounts = crowded(16, a=20, b=9)
-    desk = RememberingEngine(state, accounts)
-    question = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
-    assert desk.score(question).gang.target_leaf == ("a", "s-a")
+    state, assumed = crowded(16, a=20, b=9)
+    placement_engine = RememberingEngine(state, assumed)
+    request = build_request(pod("job-0", group="g"), list(state.nodes), POLICY)
+    assert placement_engine.score(request).gang.target_leaf == ("a", "s-a")
     state.upsert_pod_group(build_pod_group("train", "g", 8))
-    assert desk.score(question).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
+    assert placement_engine.score(request).gang.target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
-def test_a_plan_that_nobody_was_placed_by_holds_no_mate_down():
+def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
     """The last of three finds a degraded node alone, waits, and then has a whole one to choose as well."""
     nodes = [*leaves(a=3), node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})
-    desk = RememberingEngine(state, create_assumed_pods())
+    placement_engine = RememberingEngine(state, create_assumed_pods())
     last = pod("job-2", group="g")
     for rank, name in enumerate(["a-00", "a-01"]):
-        desk.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
+        placement_engine.score(build_request(pod(f"job-{rank}", group="g"), ["a-00", "a-01", "a-02", "a-03"], POLICY))
         state.upsert_pod(pod(f"job-{rank}", group="g", on=name))
     state.upsert_pod(pod("busy", on="a-02"))
-    assert desk.score(build_request(last, ["a-03"], POLICY)).plan.bandwidth == 0.875
+    assert placement_engine.score(build_request(last, ["a-03"], POLICY)).plan.bandwidth == 0.875
     state.remove_pod("uid-busy")
-    found = desk.score(build_request(last, ["a-02", "a-03"], POLICY))
-    assert found.plan.bandwidth == 1.0
-    assert "slow the gang down" in text(found.explanations["a-03"].terms["locality"].reason)
+    decision = placement_engine.score(build_request(last, ["a-02", "a-03"], POLICY))
+    assert decision.plan.bandwidth == 1.0
+    assert "slow the gang down" in text(decision.explanations["a-03"].terms["locality"].reason)
 
 
 def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
-    state, accounts = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
-    desk = RememberingEngine(state, accounts)
+    state, assumed = build_cluster(leaves(a=3, b=3)), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
 
     def scores():
-        question = build_request(pod("p"), list(state.nodes), POLICY)
-        found, fresh = desk.score(question), score_once(question, state, accounts)
-        assert found.scores == fresh.scores
-        return found.scores
+        request = build_request(pod("p"), list(state.nodes), POLICY)
+        decision, fresh = placement_engine.score(request), score_once(request, state, assumed)
+        assert decision.scores == fresh.scores
+        return decision.scores
 
     before = scores()
     state.upsert_pod(pod("x", on="a-00"))
@@ -119,16 +119,16 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     for each in leaves(c=2):
         state.upsert_node(each)
     assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
-    accounts.assume(build_assumed_pod(pod("y"), "c-00"))
+    assumed.assume(build_assumed_pod(pod("y"), "c-00"))
     assert scores()["c-00"] < scores()["c-01"]
 
 
-def test_what_is_worked_out_ahead_changes_no_answer():
+def test_prewarming_changes_no_answer():
     nodes = leaves(a=4, b=6)
-    state, accounts = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
-    desk = RememberingEngine(state, accounts)
-    desk.prewarm(POLICY.document)
+    state, assumed = build_cluster(nodes, [pod("x", on="a-00")]), create_assumed_pods()
+    placement_engine = RememberingEngine(state, assumed)
+    placement_engine.prewarm(POLICY.document)
     state.upsert_pod(pod("y", on="b-00"))
     state.remove_node("b-05")
-    question = build_request(pod("p"), list(state.nodes), POLICY)
-    assert desk.score(question).scores == score_once(question, state, accounts).scores
+    request = build_request(pod("p"), list(state.nodes), POLICY)
+    assert placement_engine.score(request).scores == score_once(request, state, assumed).scores

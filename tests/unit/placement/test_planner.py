@@ -111,63 +111,63 @@ def test_placed_peers_limit_the_bandwidth_of_the_rails_they_have():
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
-def test_the_fewest_leaves_possible_are_told_whatever_the_bandwidth(nodes, remaining, ratios):
-    found = planner.solve(remaining, supply(nodes, ratios))
+def test_min_leaves_is_the_minimum_at_any_bandwidth(nodes, remaining, ratios):
+    plan = planner.solve(remaining, supply(nodes, ratios))
     choices = [len({leaf for leaf, _, _ in some}) for some in itertools.combinations(slots(nodes), remaining)]
     if choices:
-        assert found.min_leaves == min(choices)
+        assert plan.min_leaves == min(choices)
 
 
 @given(NODES, st.integers(1, 4), RATIOS, st.sampled_from(LEAVES))
-def test_what_remains_joins_its_mates_leaf_as_far_as_that_has_room(nodes, remaining, ratios, mate):
-    found = planner.solve(remaining, supply(nodes, ratios, busy=[mate]), planner.PlacedPeers(leaves=[mate]))
-    if found.slots_by_leaf.get(mate):
-        assert found.leaves[0] == mate
+def test_unplaced_pods_go_to_their_peers_leaf_first(nodes, remaining, ratios, peer):
+    plan = planner.solve(remaining, supply(nodes, ratios, busy=[peer]), planner.PlacedPeers(leaves=[peer]))
+    if plan.slots_by_leaf.get(peer):
+        assert plan.leaves[0] == peer
 
 
-def test_a_split_node_is_left_alone_where_another_leaf_is_whole():
+def test_a_node_that_splits_numa_is_not_used_if_another_leaf_is_aligned():
     split, whole = grade(alignments=(bandwidth.MISALIGNED,)), grade()
     nodes = [*[(LEAVES[0], split)] * 4, *[(LEAVES[2], whole)] * 2, *[(LEAVES[3], whole)] * 2]
-    found = planner.solve(4, supply(nodes, (1.0, 1.0)))
-    assert set(found.leaves) == {LEAVES[2], LEAVES[3]}
-    assert found.bandwidth == 1.0
+    plan = planner.solve(4, supply(nodes, (1.0, 1.0)))
+    assert set(plan.leaves) == {LEAVES[2], LEAVES[3]}
+    assert plan.bandwidth == 1.0
 
 
-def test_at_seven_to_one_a_gang_that_has_to_cross_leaves_the_leaf_of_one_node_alone():
+def test_at_seven_to_one_a_gang_on_several_leaves_does_not_use_a_leaf_of_one_node():
     nodes = [*[(LEAVES[0], grade())] * 8, (LEAVES[1], grade()), *[(LEAVES[2], grade())] * 7]
-    found = planner.solve(9, supply(nodes, (7.0, 1.0)))
-    assert set(found.leaves) == {LEAVES[0], LEAVES[2]}
-    assert found.bandwidth == 1.0
+    plan = planner.solve(9, supply(nodes, (7.0, 1.0)))
+    assert set(plan.leaves) == {LEAVES[0], LEAVES[2]}
+    assert plan.bandwidth == 1.0
 
 
-def test_one_node_shape_is_worth_more_than_a_leaf_less():
+def test_one_node_shape_outweighs_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
-    found = planner.solve(4, supply(nodes))
-    assert set(found.leaves) == {LEAVES[0], LEAVES[1]}
-    assert set(found.slots_by_leaf.values()) == {2}
+    plan = planner.solve(4, supply(nodes))
+    assert set(plan.leaves) == {LEAVES[0], LEAVES[1]}
+    assert set(plan.slots_by_leaf.values()) == {2}
 
 
 def test_a_gang_has_the_same_rails_on_all_nodes():
     without_first = grade((0.0, 1 / 3, 1 / 3))
     without_last = grade((1 / 3, 1 / 3, 0.0))
     nodes = [(LEAVES[0], without_first), (LEAVES[0], without_last), (LEAVES[1], without_first)]
-    found = planner.solve(2, supply(nodes))
-    assert found.rails == 0b110
-    assert abs(found.bandwidth - 2 / 3) < 1e-9
+    plan = planner.solve(2, supply(nodes))
+    assert plan.rails == 0b110
+    assert abs(plan.bandwidth - 2 / 3) < 1e-9
 
 
 def test_nodes_without_a_leaf_label_are_the_last_resort():
     nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
-    found = planner.solve(5, supply(nodes))
-    assert found.leaves == (LEAVES[0], ())
-    assert found.is_complete
+    plan = planner.solve(5, supply(nodes))
+    assert plan.leaves == (LEAVES[0], ())
+    assert plan.is_complete
 
 
-def test_a_gang_the_cluster_cannot_hold_is_told_so_and_planned_as_far_as_it_goes():
-    found = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
-    assert not found.is_complete
-    assert found.leaves == (LEAVES[0],)
+def test_a_gang_that_does_not_fit_has_an_incomplete_plan():
+    plan = planner.solve(9, supply([(LEAVES[0], grade())] * 3))
+    assert not plan.is_complete
+    assert plan.leaves == (LEAVES[0],)
 
 
 def lacking(*masks, now):
@@ -182,14 +182,14 @@ def lacking(*masks, now):
 ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
 
 
-def test_nodes_that_once_lacked_other_rails_do_not_hide_what_the_nodes_have_now():
-    found = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
-    assert (found.bandwidth, found.rails, found.is_exact) == (0.5, 0x0F, True)
+def test_classes_without_nodes_do_not_hide_the_rails_of_present_nodes():
+    plan = planner.solve(4, lacking(*ONE_SHORT, 0x0F, now={8: 4}))
+    assert (plan.bandwidth, plan.rails, plan.is_exact) == (0.5, 0x0F, True)
 
 
-def test_a_gang_over_nodes_that_lack_many_different_rails_runs_on_what_they_have_in_common():
-    found = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
-    assert found.is_complete
-    assert found.rails == 0x80
-    assert found.bandwidth == 1 / 8
-    assert not found.is_exact
+def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails():
+    plan = planner.solve(9, lacking(*ONE_SHORT[:7], 0x8F, 0x87, now=dict.fromkeys(range(9), 1)))
+    assert plan.is_complete
+    assert plan.rails == 0x80
+    assert plan.bandwidth == 1 / 8
+    assert not plan.is_exact

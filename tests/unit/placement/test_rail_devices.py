@@ -13,16 +13,16 @@ RAIL0 = RESOURCES[0]
 
 
 def count(nodes, pods=()):
-    found = build_cluster(nodes, pods)
-    counted = rail_devices.count(found.nodes.values(), found, [RAIL0])
-    return {state: counted[RAIL0, state] for state in rail_devices.State}
+    cluster = build_cluster(nodes, pods)
+    counts = rail_devices.count(cluster.nodes.values(), cluster, [RAIL0])
+    return {state: counts[RAIL0, state] for state in rail_devices.State}
 
 
-def test_what_bound_pods_ask_for_is_busy_and_the_rest_is_free():
+def test_devices_requested_by_bound_pods_are_busy_and_the_others_free():
     assert count([node("a"), node("b")], [pod("p", on="a"), pod("waiting")]) == {FREE: 1, BUSY: 1, DEAD: 0, OUT: 0}
 
 
-def test_what_kubelet_does_not_offer_any_more_is_dead():
+def test_devices_in_capacity_but_not_allocatable_are_dead():
     ill = node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "1"))
     assert count([ill, node("b")]) == {FREE: 1, BUSY: 0, DEAD: 1, OUT: 0}
 
@@ -37,10 +37,10 @@ def test_the_free_devices_of_a_cordoned_node_are_unschedulable_and_the_busy_ones
     assert count(nodes, [pod("p", on="a")]) == {FREE: 0, BUSY: 1, DEAD: 0, OUT: 1}
 
 
-def test_what_pods_hold_beyond_what_their_node_offers_is_overcommitted():
+def test_devices_requested_beyond_allocatable_are_overcommitted():
     nodes = [node("a", rails_each=0, capacity=dict.fromkeys(RESOURCES, "2")), node("b", rails_each=2), node("c")]
-    found = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
-    assert rail_devices.count_overcommitted(found.nodes.values(), found, [RAIL0, "x/unknown"]) == {RAIL0: 3}
+    cluster = build_cluster(nodes, [pod("p", on="a", rails=2), pod("q", on="b"), pod("r", on="c"), pod("s", on="c")])
+    assert rail_devices.count_overcommitted(cluster.nodes.values(), cluster, [RAIL0, "x/unknown"]) == {RAIL0: 3}
 
 
 def test_rails_that_share_a_pool_are_one_line():

@@ -23,7 +23,7 @@ SEEDS = range(int(FIRST or 0), int(LAST or _USUAL))
 CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 
-def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
+def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
     """The same cluster for the project."""
     nodes = []
     for host in cluster.hosts:
@@ -35,11 +35,11 @@ def loop_of(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, 
         oversubscription=list(cluster.ratios),
         uplinks="bundle" if cluster.bundled else "rail",
     )
-    pods = [pod_of(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
+    pods = [build_pod(job, f"other-{number}", on=cluster.hosts[at].name) for number, (at, job) in enumerate(others)]
     return Loop(nodes, pods, policy, announces=announces)
 
 
-def pod_of(job: small.Job, name: str, **options):
+def build_pod(job: small.Job, name: str, **options):
     """A pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
     whole = placing.pod(name, gpus=job.gpus, rails=1 if job.asks else 0, **options)
     container = whole.spec.containers[0]
@@ -52,42 +52,42 @@ def pod_of(job: small.Job, name: str, **options):
     return msgspec.structs.replace(whole, spec=spec, metadata=metadata)
 
 
-def placed(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
+def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
     """The hosts of a gang, by rank."""
-    pods = [pod_of(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
+    pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
     loop.submit(pods, group=group)
     names = {host.name: index for index, host in enumerate(cluster.hosts)}
     return [names[name] for name in loop.place(pods)]
 
 
-def waits(loop: Loop, job: small.Job, group: str) -> None:
+def let_wait(loop: Loop, job: small.Job, group: str) -> None:
     """A gang is asked about, and waits."""
-    pods = [pod_of(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
+    pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
     loop.submit(pods, group=group)
     loop.asks(pods[0])
 
 
-def faults(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
+def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
     """What is wrong with a gang's place; `cluster` is how it was before."""
     value, bound = small.bandwidth(cluster, job, hosts), small.best(cluster, job) or 0.0
     greedy = small.bandwidth(cluster, job, small.greedy(cluster, job))
-    found = []
+    problems = []
     if value > bound + CLOSE:
-        found.append(f"the bound {bound} is none: {value}")
+        problems.append(f"the bound {bound} is none: {value}")
     if value < greedy - CLOSE:
-        found.append(f"greedy has {greedy}, this {value}")
+        problems.append(f"greedy has {greedy}, this {value}")
     elif value < bound - CLOSE:
-        found.append(f"{value} of {bound}")
+        problems.append(f"{value} of {bound}")
     for level in range(len(cluster.ratios)):
         edges = small.leaving(cluster, hosts, level)
         if len(edges) > 1 and set(edges.values()) != {1}:
-            found.append(f"out of rank order at level {level}")
-    if len({cluster.hosts[host].product for host in hosts}) > 1 and one_type(cluster, job, bound):
-        found.append("on two node types without need")
-    return found
+            problems.append(f"out of rank order at level {level}")
+    if len({cluster.hosts[host].product for host in hosts}) > 1 and fits_one_type(cluster, job, bound):
+        problems.append("on two node types without need")
+    return problems
 
 
-def one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
+def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
     """Whether nodes of one type alone give a gang as much."""
     for product in {host.product for host in cluster.hosts}:
         others = [index for index, host in enumerate(cluster.hosts) if host.product != product]
@@ -97,47 +97,47 @@ def one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
     return False
 
 
-def in_sequence(seed: int, *, large: bool) -> list[str]:
+def place_in_sequence(seed: int, *, large: bool) -> list[str]:
     """Several gangs, one after the other, that all stay."""
     case = random_clusters.case(seed, large=large)
-    cluster, loop = case.cluster, loop_of(case.cluster, case.others, announces=seed % 2 == 0)
-    found = []
+    cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
+    problems = []
     for number in range(3):
         job = random_clusters.job(case, cluster)
         if job is None:
             break
-        hosts = placed(loop, cluster, job, f"g{number}")
-        found += [f"seed {seed}, gang {number}, {job}: {fault}" for fault in faults(cluster, job, hosts)]
+        hosts = place_gang(loop, cluster, job, f"g{number}")
+        problems += [f"seed {seed}, gang {number}, {job}: {fault}" for fault in list_problems(cluster, job, hosts)]
         cluster = small.taking(cluster, job, hosts)
-    return found
+    return problems
 
 
-def beside_waiting(seed: int) -> list[str]:
+def place_beside_waiting(seed: int) -> list[str]:
     """A gang that is placed while others wait."""
     case = random_clusters.case(seed)
-    loop = loop_of(case.cluster, case.others)
+    loop = build_loop(case.cluster, case.others)
     for number in range(2):
         if job := random_clusters.job(case, case.cluster, most=6):
-            waits(loop, job, f"w{number}")
+            let_wait(loop, job, f"w{number}")
     job = random_clusters.job(case, case.cluster)
     if job is None:
         return []
-    hosts = placed(loop, case.cluster, job, "g")
-    return [f"seed {seed}, {job}: {fault}" for fault in faults(case.cluster, job, hosts)]
+    hosts = place_gang(loop, case.cluster, job, "g")
+    return [f"seed {seed}, {job}: {fault}" for fault in list_problems(case.cluster, job, hosts)]
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_gangs_one_after_another_have_the_most_bandwidth_there_is(seeds):
-    assert [fault for seed in seeds for fault in in_sequence(seed, large=seed % 5 == 0)] == []
+def test_gangs_placed_one_after_another_have_the_most_bandwidth(seeds):
+    assert [fault for seed in seeds for fault in place_in_sequence(seed, large=seed % 5 == 0)] == []
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_gangs_that_wait_cost_others_no_bandwidth(seeds):
-    assert [fault for seed in seeds for fault in beside_waiting(seed)] == []
+def test_waiting_gangs_cost_others_no_bandwidth(seeds):
+    assert [fault for seed in seeds for fault in place_beside_waiting(seed)] == []
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_bound_is_what_trying_every_placement_finds(seeds):
+def test_the_bound_equals_the_best_of_all_placements(seeds):
     for seed in seeds:
         case = random_clusters.case(seed)
         few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
@@ -157,7 +157,7 @@ def test_the_bound_is_what_trying_every_placement_finds(seeds):
         assert max(tried) == pytest.approx(small.best(cluster, job)), seed
 
 
-def beside_mates(seed: int) -> list[str]:
+def place_beside_peers(seed: int) -> list[str]:
     """The rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
     case = random_clusters.case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
@@ -169,15 +169,15 @@ def beside_mates(seed: int) -> list[str]:
     job = random_clusters.job(case, cluster, most=5)
     if job is None:
         return []
-    loop, rest = loop_of(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
+    loop, rest = build_loop(cluster, others), case.chance.randint(1, min(3, job.pods - 1))
     hosts: list[int] = []
-    pods = [pod_of(job, f"g-{rank}", group="g") for rank in range(job.pods)]
+    pods = [build_pod(job, f"g-{rank}", group="g") for rank in range(job.pods)]
     loop.submit(pods, group="g")
     now = cluster
     for pod in pods[:-rest]:
         hosts.append(case.chance.choice([host for host in range(len(few)) if small.room(now, host, job)]))
         now = small.taking(now, job, hosts[-1:])
-        loop.ledger.assume(placing.build_assumed_pod(pod, cluster.hosts[hosts[-1]].name))
+        loop.assumed.assume(placing.build_assumed_pod(pod, cluster.hosts[hosts[-1]].name))
     names = {host.name: index for index, host in enumerate(cluster.hosts)}
     ours = [*hosts, *(names[name] for name in loop.place(pods[-rest:]))]
     rooms = [small.room(now, host, job) for host in range(len(few))]
@@ -191,5 +191,5 @@ def beside_mates(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_mates_leave(seeds):
-    assert [fault for seed in seeds for fault in beside_mates(seed)] == []
+def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_placed_peers_allow(seeds):
+    assert [fault for seed in seeds for fault in place_beside_peers(seed)] == []

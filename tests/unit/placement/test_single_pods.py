@@ -31,7 +31,7 @@ SHAPE = model.NodeShape(
 WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "no domains": ("", "")}
 
 
-def holding(name, gpus, *rails, on=""):
+def build_pod(name, gpus, *rails, on=""):
     """A pod of so many GPUs and these rails, one device each."""
     each = pod(name, on=on)
     requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
@@ -45,13 +45,13 @@ def given(where, numa="preferred"):
     return msgspec.structs.replace(chosen, document=document)
 
 
-def decided(where, asking, *bound, numa="preferred", rails_each=2):
+def decide(where, asking, *bound, numa="preferred", rails_each=2):
     """The decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
     return score_once(build_request(asking, ["a", "b"], given(where, numa)), build_cluster(nodes, bound))
 
 
-def judged(score):
+def describe_score(score):
     return score.value, text(score.reason)
 
 
@@ -59,73 +59,80 @@ wheres = pytest.mark.parametrize("where", WHERE)
 
 
 @wheres
-def test_of_nodes_equally_full_the_one_whose_rails_are_beside_its_gpus_is_best(where):
+def test_of_equally_full_nodes_the_one_with_aligned_rails_is_best(where):
     """On both four GPUs are free. On `a` they are on NUMA node 1; rails 0 and 1 are on NUMA node 0."""
-    others = holding("left", 4, 0, 1, on="a"), holding("right", 4, 2, 3, on="b")
-    found = decided(where, holding("p", 4, 0, 1), *others)
-    assert found.scores["b"] > found.scores["a"]
-    steps = priorities.KubePriorities(best=found.scores["b"])
-    assert 1 <= 10 - steps[found.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
-    assert found.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
-    told = {name: judged(verdict.terms["numa"]) for name, verdict in found.explanations.items()}
-    assert told["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
-    assert told["b"] == (1.0, "GPUs and rails together on NUMA node 0")
-    required = decided(where, holding("p", 4, 0, 1), *others, numa="required").explanations
+    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
+    decision = decide(where, build_pod("p", 4, 0, 1), *others)
+    assert decision.scores["b"] > decision.scores["a"]
+    steps = priorities.KubePriorities(best=decision.scores["b"])
+    assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
+    assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
+    scores = {name: describe_score(explanation.terms["numa"]) for name, explanation in decision.explanations.items()}
+    assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
+    required = decide(where, build_pod("p", 4, 0, 1), *others, numa="required").explanations
     assert required["a"].refusal
     assert not required["b"].refusal
 
 
 @wheres
 def test_a_node_that_is_fuller_is_completed_though_its_rails_are_far(where):
-    found = decided(where, holding("p", 4, 0, 1), holding("left", 4, 0, 1, on="a"), holding("right", 3, 2, 3, on="b"))
-    assert found.scores["a"] > found.scores["b"]
-    steps = priorities.KubePriorities(best=found.scores["a"])
-    assert 1 <= 10 - steps[found.scores["b"]] <= 3
+    decision = decide(
+        where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"), build_pod("right", 3, 2, 3, on="b")
+    )
+    assert decision.scores["a"] > decision.scores["b"]
+    steps = priorities.KubePriorities(best=decision.scores["a"])
+    assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
-        assert found.plan.bandwidth < found.plan.upper_bound == 1.0, "what it says is true of the node it leads to"
-        (why,) = texts(found.diagnose().why)
+        assert decision.plan.bandwidth < decision.plan.upper_bound == 1.0, (
+            "what it says is true of the node it leads to"
+        )
+        (why,) = texts(decision.diagnose().why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (
-            text(found.explanations["a"].terms["locality"].reason)
+            text(decision.explanations["a"].terms["locality"].reason)
             == "a single-pod job fills partly used nodes first, on any leaf"
         )
-    assert judged(found.explanations["a"].terms["numa"]) == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert describe_score(decision.explanations["a"].terms["numa"]) == (
+        0.0,
+        "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
+    )
 
 
 @wheres
 def test_a_node_in_use_is_completed_before_a_whole_one_is_broken_though_its_rails_are_far(where):
-    found = decided(where, holding("p", 4, 0, 1), holding("left", 4, 0, 1, on="a"))
-    assert found.scores["a"] > found.scores["b"]
+    decision = decide(where, build_pod("p", 4, 0, 1), build_pod("left", 4, 0, 1, on="a"))
+    assert decision.scores["a"] > decision.scores["b"]
 
 
 @wheres
 def test_a_whole_node_is_broken_before_its_gpus_are_split_over_numa_nodes(where):
-    two_and_two = holding("left", 2, 0, 1, on="a"), holding("right", 2, 2, 3, on="a")
-    found = decided(where, holding("p", 4, 0, 1), *two_and_two)
-    assert found.scores["b"] > found.scores["a"]
+    two_and_two = build_pod("left", 2, 0, 1, on="a"), build_pod("right", 2, 2, 3, on="a")
+    decision = decide(where, build_pod("p", 4, 0, 1), *two_and_two)
+    assert decision.scores["b"] > decision.scores["a"]
 
 
 @wheres
 def test_nodes_are_full_by_their_gpus_whatever_is_taken_of_large_pools(where):
     """One device more of a hundred in use is no reason to leave the node whose rails are near."""
-    others = holding("left", 4, 0, 1, on="a"), holding("right", 4, 2, 3, on="b")
-    small = [holding(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
-    found = decided(where, holding("p", 4, 0, 1), *others, *small, rails_each=100)
-    assert found.scores["b"] > found.scores["a"]
+    others = build_pod("left", 4, 0, 1, on="a"), build_pod("right", 4, 2, 3, on="b")
+    small = [build_pod(f"small-{i}", 0, 0, 1, on="a") for i in range(40)]
+    decision = decide(where, build_pod("p", 4, 0, 1), *others, *small, rails_each=100)
+    assert decision.scores["b"] > decision.scores["a"]
 
 
 def test_the_tightest_leaf_is_broken_where_a_whole_node_has_to_be():
     nodes = [node("a-0", "leaf-a"), *(node(f"b-{i}", "leaf-b") for i in range(3))]
     state = build_cluster(nodes, [])
-    found = score_once(build_request(holding("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
-    assert max(found.scores, key=found.scores.__getitem__) == "a-0"
+    decision = score_once(build_request(build_pod("p", 4, 0, 1), list(state.nodes), given("two leaves")), state)
+    assert max(decision.scores, key=decision.scores.__getitem__) == "a-0"
 
 
 def test_the_node_to_complete_is_looked_for_among_those_that_are_offered():
     nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
-    bound = [holding("hidden", 4, 2, 3, on="n-129"), holding("left", 4, 0, 1, on="n-055")]
+    bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
     state = build_cluster(nodes, bound)
     offered = [each.metadata.name for each in nodes[:120]]
-    found = score_once(build_request(holding("p", 4, 0, 1), offered, given("two leaves")), state)
-    assert max(found.scores, key=found.scores.__getitem__) == "n-055"
-    assert found.explainer.gang.target_leaf == ("leaf-5",)
+    decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
+    assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
+    assert decision.explainer.gang.target_leaf == ("leaf-5",)

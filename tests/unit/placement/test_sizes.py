@@ -181,7 +181,7 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
         ),
     ],
 )
-def test_the_size_is_found_for_the_gang_of_the_pods_themselves(of, kind, told, expected):
+def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, told, expected):
     assert size(of, (kind, told)) == expected
 
 
@@ -203,7 +203,7 @@ def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
     assert size(of) == int(of.metadata.annotations["leaderworkerset.sigs.k8s.io/size"]) > 1
 
 
-def test_what_the_pods_say_is_forgotten_with_the_last_of_them():
+def test_sizes_from_annotations_are_forgotten_with_the_last_pod():
     of = recorded("lws-leader")
     state = cluster_state.ClusterState()
     state.upsert_pod(of)
@@ -323,7 +323,7 @@ def held(**spec) -> dict[str, int]:
     return dict(pod.requests)
 
 
-def test_what_a_pod_as_a_whole_requests_counts_instead_of_its_containers():
+def test_requests_of_the_pod_replace_those_of_its_containers():
     containers = [{"name": n, "resources": {"requests": {"cpu": "1", "x.y/hca": "1"}}} for n in ("a", "b")]
     whole = {"requests": {"cpu": "6", "hugepages-2Mi": "4Mi", "x.y/hca": "9"}, "limits": {"cpu": "8", "memory": "1k"}}
     counted = {"cpu": 6000, "memory": 1000 * 1000, "hugepages-2Mi": 4 * 2**20 * 1000, "x.y/hca": 2000, "pods": 1000}

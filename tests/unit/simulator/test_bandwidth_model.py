@@ -10,8 +10,8 @@ NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devi
 
 
 def placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
-    book = on.get_capacity(on.build_demand(gpus))
-    return bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), hosts))
+    capacity = on.get_capacity(on.build_demand(gpus))
+    return bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), hosts))
 
 
 def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
@@ -24,7 +24,7 @@ def test_a_crossing_at_one_to_one_costs_nothing():
     assert (value.total, value.leaves, value.crossings) == (1.0, 2, 2)
 
 
-def test_a_crossing_at_seven_to_one_leaves_what_the_smaller_leafs_uplinks_carry():
+def test_a_crossing_at_seven_to_one_has_the_bandwidth_of_the_smaller_leafs_uplinks():
     on = town({"s": (5, 2)}, (7.0, 1.0))
     assert placed(on, [0, 1, 5]).total == pytest.approx(2 / 7)
     assert placed(town({"s": (8, 7)}, (7.0, 1.0)), [0, 8]).total == 1.0
@@ -73,7 +73,7 @@ def test_kubelet_takes_the_devices_of_one_numa_node_where_they_fit():
     assert first.value == second.value == 1.0
 
 
-def test_a_pod_on_what_is_left_of_two_numa_nodes_is_split():
+def test_a_pod_on_the_free_devices_of_two_numa_nodes_is_split():
     left = ((2, 2), (1, 1, 0, 0, 1, 1, 0, 0))
     (only,) = kubelet.list_grants(NODE, left, kubelet.Demand(gpus=4, rails=4))
     assert only.split
@@ -87,17 +87,17 @@ def test_rails_of_the_other_numa_node_give_less():
     assert only.value == pytest.approx((2 + 2 * bandwidth.MISALIGNED) / 4)
 
 
-def test_pods_on_one_nic_divide_it_whether_they_are_mates_or_not():
+def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
     shared = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(100, 100))
     demand = kubelet.Demand(gpus=2, rails=2, named=True)
-    mates = kubelet.list_grants(shared, shared.empty, demand)
-    assert [bandwidth_model.compute_slowest_on_host(mates[:count], None, demand) for count in (1, 2, 4)] == [
+    peers = kubelet.list_grants(shared, shared.empty, demand)
+    assert [bandwidth_model.compute_slowest_on_host(peers[:count], None, demand) for count in (1, 2, 4)] == [
         1.0,
         1 / 2,
         1 / 4,
     ]
-    assert bandwidth_model.find_slowest_member([(0, mates[0]), (1, mates[0])], demand) == 1.0
-    others = kubelet.list_grants(shared, mates[0].after, demand)
+    assert bandwidth_model.find_slowest_member([(0, peers[0]), (1, peers[0])], demand) == 1.0
+    others = kubelet.list_grants(shared, peers[0].after, demand)
     assert [bandwidth_model.compute_slowest_on_host(others[:count], None, demand) for count in (1, 2)] == [
         1 / 2,
         pytest.approx(1 / 3),
@@ -112,7 +112,7 @@ def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_
     assert placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
 
 
-def test_what_a_pod_took_is_free_again_when_it_is_gone():
+def test_the_devices_of_an_ended_pod_are_free_again():
     on = town({"s": (2,)})
     before = list(on.states)
     grant = on.start_pod(1, on.build_demand(4))
@@ -122,12 +122,12 @@ def test_what_a_pod_took_is_free_again_when_it_is_gone():
     assert on.get_capacity(on.build_demand(4)).total == 4
 
 
-def test_the_book_counts_what_still_fits():
+def test_the_capacity_index_counts_the_pods_that_still_fit():
     on = town({"s": (2,)})
-    book = on.get_capacity(on.build_demand(8))
-    assert (book.total, book.slots) == (2, [1, 1])
+    capacity = on.get_capacity(on.build_demand(8))
+    assert (capacity.total, capacity.slots) == (2, [1, 1])
     fill(on, 0, 1)
-    assert (book.total, book.slots) == (1, [0, 1])
+    assert (capacity.total, capacity.slots) == (1, [0, 1])
 
 
 def test_every_parameter_has_a_source():

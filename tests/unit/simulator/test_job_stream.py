@@ -20,8 +20,8 @@ def cumulated(jobs, weight, limits, measure):
 
 def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
     trace, _, jobs = drawn
-    found = cumulated(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
-    assert found == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
+    shares = cumulated(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
+    assert shares == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
 
 
 def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
@@ -29,14 +29,14 @@ def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
     share = {each.gpus: each.share * each.gpus * each.mean / of.gpu_seconds for each in of.classes}
     expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in distributions.SIZES]
     assert expected == pytest.approx(trace.gpu_time, abs=0.5)
-    found = cumulated(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
-    assert found == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
+    shares = cumulated(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
+    assert shares == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
 
 
 def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     trace, _, jobs = drawn
-    found = cumulated(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
-    assert found == pytest.approx(trace.ended, abs=10.0)
+    shares = cumulated(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
+    assert shares == pytest.approx(trace.ended, abs=10.0)
     assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 
 

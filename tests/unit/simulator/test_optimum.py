@@ -24,33 +24,35 @@ def situations(draw):
     return on, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
 
 
-def every_placement(on, book, pods):
-    free = book.snapshot()
-    for hosts in itertools.product([host for host, room in enumerate(book.slots) if room], repeat=pods):
-        if all(hosts.count(host) <= book.slots[host] for host in set(hosts)):
-            yield bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(free, hosts))
+def every_placement(on, capacity, pods):
+    free = capacity.snapshot()
+    for hosts in itertools.product([host for host, room in enumerate(capacity.slots) if room], repeat=pods):
+        if all(hosts.count(host) <= capacity.slots[host] for host in set(hosts)):
+            yield bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(free, hosts))
 
 
 @given(situations())
-def test_no_placement_is_worth_more_and_none_as_good_takes_fewer_leaves(situation):
+def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(situation):
     on, pods, gpus = situation
-    book = on.get_capacity(on.build_demand(gpus))
-    found = optimum.find_best(on, book.snapshot(), pods)
-    tried = list(every_placement(on, book, pods))
+    capacity = on.get_capacity(on.build_demand(gpus))
+    best = optimum.find_best(on, capacity.snapshot(), pods)
+    tried = list(every_placement(on, capacity, pods))
     if not tried:
-        assert found is None
+        assert best is None
         return
     most = max(value.total for value in tried)
-    assert found is not None
-    assert found.value == most
-    assert found.leaves == min(value.leaves for value in tried if value.total == most)
+    assert best is not None
+    assert best.value == most
+    assert best.leaves == min(value.leaves for value in tried if value.total == most)
     assert (
-        bandwidth_model.assess_gang(on, book.demand, bandwidth_model.grant_ranks(book.snapshot(), found.hosts)).total
-        == found.value
+        bandwidth_model.assess_gang(
+            on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), best.hosts)
+        ).total
+        == best.value
     )
-    assert optimum.count_min_leaves(on, book.snapshot(), pods) == min(value.leaves for value in tried)
+    assert optimum.count_min_leaves(on, capacity.snapshot(), pods) == min(value.leaves for value in tried)
     alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.fits_one_leaf(on, book.snapshot(), pods, most) == alone
+    assert optimum.fits_one_leaf(on, capacity.snapshot(), pods, most) == alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
@@ -67,16 +69,16 @@ def renamed(trees, suffix):
         yield tree
 
 
-def test_a_small_leaf_is_left_alone_where_its_uplinks_would_hold_the_gang_up():
+def test_a_small_leaf_with_weak_uplinks_is_not_used():
     on = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
         fill(on, host, 8)
-    found = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 9)
-    assert found.value == 1.0
-    assert {on.hosts[host].chain[0] for host in found.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
+    best = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 9)
+    assert best.value == 1.0
+    assert {on.hosts[host].chain[0] for host in best.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
 
 
-def test_of_equals_the_optimum_splits_no_pod_over_numa_nodes():
+def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
     on = town({"s": (3,)})
     fill(on, 0, 2, 4, 1)  # (1, 0) left
     fill(on, 1, 2)

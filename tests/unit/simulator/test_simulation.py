@@ -112,9 +112,9 @@ def test_by_default_a_sample_of_nodes_is_offered_from_where_the_last_search_ende
     ]
     on = town({"s": (200,)})
     scheduler = schedulers.Scheduler(on, schedulers.Settings(sample_all=False))
-    book = on.get_capacity(on.build_demand(8))
-    assert scheduler.offer_hosts(book) == list(range(100))
-    assert scheduler.offer_hosts(book) == list(range(100, 200))
+    capacity = on.get_capacity(on.build_demand(8))
+    assert scheduler.offer_hosts(capacity) == list(range(100))
+    assert scheduler.offer_hosts(capacity) == list(range(100, 200))
 
 
 @pytest.mark.parametrize("kind", ["volcano", "kube"])
@@ -127,15 +127,17 @@ def test_railwright_places_every_gang_of_a_small_stream_as_well_as_possible(kind
         *job_stream.draw_arrivals(of, seed=4, rate=rate, count=400),
     ]
     settings = schedulers.Settings(kind)
-    found = {policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")}
-    assert found["optimum"].modelled_busbw_of_optimum == 1.0
-    assert found["railwright"].modelled_busbw_of_optimum >= 0.98
-    assert found["railwright"].avoidable_crossings == found["railwright"].rank_order_crossings == 0
-    assert found["none"].modelled_busbw_of_optimum < 0.98 > found["greedy"].modelled_busbw_of_optimum
-    assert found["none"].rank_order_crossings > 0
+    summaries = {
+        policy: play(on, jobs, policy, settings).summary for policy in ("none", "greedy", "railwright", "optimum")
+    }
+    assert summaries["optimum"].modelled_busbw_of_optimum == 1.0
+    assert summaries["railwright"].modelled_busbw_of_optimum >= 0.98
+    assert summaries["railwright"].avoidable_crossings == summaries["railwright"].rank_order_crossings == 0
+    assert summaries["none"].modelled_busbw_of_optimum < 0.98 > summaries["greedy"].modelled_busbw_of_optimum
+    assert summaries["none"].rank_order_crossings > 0
 
 
-def test_railwright_knows_nothing_of_a_job_that_is_gone():
+def test_railwright_forgets_a_job_that_has_ended():
     made = []
 
     def make(on):
@@ -160,9 +162,9 @@ def test_a_placement_that_could_be_better_comes_with_its_case():
 
 
 def test_the_jobs_of_a_study_are_the_same_for_all_policies():
-    question = experiments.Experiment(spec=cluster_specs.build_from_catalogue("superpod-2"), jobs=60)
-    jobs = experiments.draw_jobs(question)
-    results = [experiments.run(question, policy, jobs) for policy in experiments.POLICIES]
+    experiment = experiments.Experiment(spec=cluster_specs.build_from_catalogue("superpod-2"), jobs=60)
+    jobs = experiments.draw_jobs(experiment)
+    results = [experiments.run(experiment, policy, jobs) for policy in experiments.POLICIES]
     assert {result.summary.jobs for result in results} == {60}
     assert results[3].decisions > 0
 
