@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 WIDTH = 80  # columns
 _LEFT = 39  # columns before the line in the middle
 _MAP = 37  # columns of a map of the leaves
-_POD, _FREE, _BUSY = "●", "○", "·"
+_POD, _FREE, _BUSY = "●", "○", "x"
 _BAR = 20  # columns of a bar at full bandwidth
 _NEXT = (
     ("Your job:  ", "railwright explain job.yaml --policy policy.yaml"),
