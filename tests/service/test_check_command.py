@@ -109,6 +109,19 @@ def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys):
     assert told["server"] == f"http://127.0.0.1:{port}"
 
 
+def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_else(tmp_path, capsys):
+    port = closed_port()
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]) == 2
+    shown = capsys.readouterr()
+    group, row, sentence, fix, see, blank, folded, summary = shown.out.splitlines()
+    assert (group, blank, shown.err) == ("kubernetes", "", "")
+    assert row == "× API server answers"  # noqa: RUF001 - the mark
+    assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{port}; ")
+    assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
+    assert folded == "- 59 checks skipped until this is fixed: API server answers (-v lists them)"
+    assert summary == "60 checks: 1 failed, 59 skipped"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

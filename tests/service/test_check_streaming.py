@@ -141,3 +141,21 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     assert "prod/rail1" in text
     assert "railwright.io/docs" not in text
     assert "url(" not in picture.read_text().replace("url(#", "")
+
+
+async def test_without_permissions_each_is_named_and_the_exit_code_is_two_unless_that_is_accepted(installation):
+    installation.forbidden = {"nodes", "railwright-webhook-secret"}
+    code, out, err = await finish(await start(installation))
+    rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]
+    assert code == 2
+    assert err.startswith("railwright: ")
+    assert len(err.splitlines()) == 1
+    assert err.rstrip().endswith("ask for these permissions, or accept it: --allow-unread")
+    for right in rights:
+        assert f"you may not {right} (403 Forbidden)" in err
+        assert f"skipped because you may not {right} (403 Forbidden) (-v lists them)" in out
+    assert "√ caBundle" not in out
+    assert "√ nodes" not in out
+    code, out, err = await finish(await start(installation, "--allow-unread", "-v"))
+    assert (code, err) == (0, "")
+    assert "- nodes offer accelerators: you may not list nodes -A (403 Forbidden)" in out

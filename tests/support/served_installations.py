@@ -1,4 +1,4 @@
-"""An API server on loopback that holds the trees of `installations`, and can keep the answer for a source back."""
+"""An API server on loopback that holds the trees of `installations`, and refuses sources or keeps answers back."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,7 @@ class Installation:
         for lease in self.trees["leases"]:
             lease["spec"]["leaseDurationSeconds"] = 3600  # nobody renews them
         self.held: dict[str, asyncio.Event] = {}
+        self.forbidden: set[str] = set()  # sources that the caller may not read
         self.kubeconfig = ""
         self._sources = {source.path.format(namespace=names.NAMESPACE): source for source in snapshots.SOURCES}
 
@@ -33,6 +34,8 @@ class Installation:
             return _refuse(404, "NotFound")
         if source.name in self.held:
             await self.held[source.name].wait()
+        if source.name in self.forbidden:
+            return _refuse(403, "Forbidden")
         trees = self.trees[source.name]
         if source.single:
             return web.json_response({"metadata": {}, **trees[0]}) if trees else _refuse(404, "NotFound")

@@ -136,8 +136,10 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     """Check the ValidatingAdmissionPolicies that reject opted-in pods without an injection record."""
     if "admission-policies" in snapshot.unknown:
         return skip("the API server has no kind ValidatingAdmissionPolicy")
-    ours = {snapshots.get_name(policy): policy for policy in snapshot.all("admission-policies") if _is_ours(policy)}
-    if not ours:
+    own_policies = {
+        snapshots.get_name(policy): policy for policy in snapshot.all("admission-policies") if _is_ours(policy)
+    }
+    if not own_policies:
         return warn(
             "no ValidatingAdmissionPolicy of railwright: a pod that bypasses the webhook runs without its network"
         )
@@ -145,13 +147,13 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     for binding in snapshot.all("admission-bindings"):
         policy_actions = actions.setdefault(str(snapshots.get_path(binding, "spec", "policyName")), set())
         policy_actions.update(snapshots.get_path(binding, "spec", "validationActions") or ())
-    unbound = [name for name in ours if name not in actions]
+    unbound = [name for name in own_policies if name not in actions]
     if unbound:
         return fail(f"{snapshots.join_limited(unbound)} has no ValidatingAdmissionPolicyBinding, so it has no effect")
-    mild = [name for name in ours if "Deny" not in actions[name]]
-    if mild:
-        return warn(f"{snapshots.join_limited(mild)} is bound without Deny: the pods it reports still run")
-    by_namespace = ours.get(_BY_NAMESPACE)
+    without_deny = [name for name in own_policies if "Deny" not in actions[name]]
+    if without_deny:
+        return warn(f"{snapshots.join_limited(without_deny)} is bound without Deny: the pods it reports still run")
+    by_namespace = own_policies.get(_BY_NAMESPACE)
     unknown = [
         name
         for name in snapshots.list_accelerators(snapshot)
@@ -177,7 +179,7 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
             f"kubectl edit validatingadmissionpolicy {_BY_NAMESPACE}: remove it from the condition "
             "asks-for-an-accelerator",
         )
-    return ok(snapshots.join_limited(ours))
+    return ok(snapshots.join_limited(own_policies))
 
 
 def _list_resources(policy: Any) -> list[str]:

@@ -88,7 +88,7 @@ def _require_chain(
     return assess_secret
 
 
-def _check_key(_seen: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> check_rows.Assessment:
+def _check_key(_snapshot: snapshots.ClusterSnapshot, chain: Chain, secret: Any) -> check_rows.Assessment:
     if not trust.is_key_of(chain[0], _get_data(secret, "tls.key")):
         return fail("tls.key is not the key of tls.crt: the server cannot load it")
     return ok()

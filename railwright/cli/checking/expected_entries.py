@@ -34,8 +34,8 @@ _LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC
 _UNLABELLED: tuple[Expression, ...] = ((names.FABRIC, "DoesNotExist", ()),)
 _PODS = frozenset({("/pods", "CREATE")})
 _WORKLOADS = frozenset(f"{kind.group}/{kind.plural}" for kind in registry.INJECTED_KINDS)
-_CREATED = frozenset((each, "CREATE") for each in _WORKLOADS)
-_CHANGED = frozenset((each, operation) for each in _WORKLOADS for operation in ("CREATE", "UPDATE"))
+_CREATED = frozenset((workload, "CREATE") for workload in _WORKLOADS)
+_CHANGED = frozenset((workload, operation) for workload in _WORKLOADS for operation in ("CREATE", "UPDATE"))
 
 ENTRIES: Mapping[str, Entry] = {
     PODS: Entry(

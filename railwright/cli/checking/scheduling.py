@@ -52,15 +52,17 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     except yaml.YAMLError as error:
         return fail(f"Volcano's configuration is not valid YAML: {' '.join(str(error).split())}")
     plugins = list(_list_plugins(tree))
-    own = next((plugin for plugin in plugins if plugin.get("name") == "extender"), None)
-    if own is None:
+    extender_plugin = next((plugin for plugin in plugins if plugin.get("name") == "extender"), None)
+    if extender_plugin is None:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
     problems = [
-        *_find_argument_problems(snapshots.get_path(own, "arguments") or {}, snapshot),
+        *_find_argument_problems(snapshots.get_path(extender_plugin, "arguments") or {}, snapshot),
         *_find_order_problems(plugins),
     ]
     return (
-        fail("; ".join(problems)) if problems else ok(str(snapshots.get_path(own, "arguments", "extender.urlPrefix")))
+        fail("; ".join(problems))
+        if problems
+        else ok(str(snapshots.get_path(extender_plugin, "arguments", "extender.urlPrefix")))
     )
 
 
@@ -139,16 +141,18 @@ def _check_kube_configuration(text: str, configmap: str) -> check_rows.Assessmen
     except yaml.YAMLError as error:
         return fail(f"ConfigMap {configmap} is not valid YAML: {' '.join(str(error).split())}")
     extenders = snapshots.get_path(tree, "extenders")
-    own = [
+    own_extenders = [
         extender
         for extender in (extenders if isinstance(extenders, list) else ())
         if "/scheduler" in str(snapshots.get_path(extender, "urlPrefix"))
     ]
-    if not own:
+    if not own_extenders:
         return warn(f"kube-scheduler does not call railwright: ConfigMap {configmap} has no extender with its URL")
     expected = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}
     problems = [
-        f"{key} is {own[0].get(key)}, not {value}" for key, value in expected.items() if own[0].get(key) != value
+        f"{key} is {own_extenders[0].get(key)}, not {value}"
+        for key, value in expected.items()
+        if own_extenders[0].get(key) != value
     ]
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 

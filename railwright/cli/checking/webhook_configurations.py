@@ -144,9 +144,9 @@ def _find_timeout_problem(hook: Mapping[str, Any], entry: expected_entries.Entry
 
 
 def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    own = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
-    if not isinstance(own, check_rows.Assessment) or own.state is not check_rows.State.OK:
-        return own  # type: ignore[return-value]  # _check_entries returns one assessment
+    assessment = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
+    if not isinstance(assessment, check_rows.Assessment) or assessment.state is not check_rows.State.OK:
+        return assessment  # type: ignore[return-value]  # _check_entries returns one assessment
     others = {name: int(hook.get("timeoutSeconds") or _MAX_SECONDS) for name, hook in _list_other_webhooks(snapshot)}
     ours = max(int(hook.get("timeoutSeconds") or _MAX_SECONDS) for hook in snapshot.hooks)
     total = ours + sum(others.values())

@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 WIDTH = 80  # columns
 _LEFT = 39  # columns before the line in the middle
 _MAP = 37  # columns of a map of the leaves
-_POD, _FREE, _BUSY = "●", "○", "·"
+_POD, _FREE, _BUSY = "●", "○", "x"
 _BAR = 20  # columns of a bar at full bandwidth
 _NEXT = (
     ("Your job:  ", "railwright explain job.yaml --policy policy.yaml"),
@@ -82,8 +82,8 @@ def _format_changes(pod: scenario.Admitted) -> list[Line]:
     before, after = pod.before["spec"]["containers"][0], pod.after["spec"]["containers"][0]
     networks = pod.after["metadata"]["annotations"][names.NETWORKS].split(",")
     devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
-    variables = {each["name"]: each["value"] for each in after["env"]}
-    memory = next(each["emptyDir"]["sizeLimit"] for each in pod.after["spec"]["volumes"] if "emptyDir" in each)
+    variables = {variable["name"]: variable["value"] for variable in after["env"]}
+    memory = next(volume["emptyDir"]["sizeLimit"] for volume in pod.after["spec"]["volumes"] if "emptyDir" in volume)
     capabilities = after["securityContext"]["capabilities"]["add"]
     return [
         (("networks  ", "dim"), (_shorten(networks), "green")),

@@ -211,7 +211,7 @@ def _choose_best(scores: Mapping[str, float], rng: random.Random) -> str:
 
 
 def _describe_placement(fixture: fixtures.Fixture, pod: Tree, node: str) -> Placed:
-    labels = next(each["metadata"]["labels"] for each in fixture.nodes if each["metadata"]["name"] == node)
+    labels = next(tree["metadata"]["labels"] for tree in fixture.nodes if tree["metadata"]["name"] == node)
     name = pod["metadata"]["name"]
     return Placed(pod=name, node=node, leaf=labels[shapes.LEAF_LABEL], spine=labels[shapes.SPINE_LABEL])
 
@@ -226,7 +226,7 @@ def _count_free(fixture: fixtures.Fixture, pod: Tree) -> dict[str, int]:
 
 def count_leaves(placed: Sequence[Placed]) -> int:
     """Return the number of leaves that a placement uses."""
-    return len({each.leaf for each in placed})
+    return len({pod.leaf for pod in placed})
 
 
 def count_crossings(placed: Sequence[Placed]) -> int:
