@@ -34,7 +34,7 @@ DRY_RUN, CONFIGMAP, FILE = "dry-run", "configmap", "file"  # kinds of sources, b
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Name what a preview comes from: a dry run of the cluster's webhook, or a policy that this command applied itself."""
+    """Name what a preview comes from: the cluster's webhook, or a policy that this command applied itself."""
 
     kind: str
     text: str  # which, and why not a better source

@@ -28,6 +28,7 @@ class Template(msgspec.Struct, frozen=True):
     pods: int | None  # None if the number is decided elsewhere
     namespace: str
     pod: Tree
+    path: tuple[str | int, ...] = ()  # of the template in the object
     warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
 
@@ -57,8 +58,12 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     workload = _read(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        origin = kinds.TemplateOrigin(template.context, template.added, _list_ancestors(tree, template.pointer))
-        templates += [_build_template(template, origin, own_namespace, pods) for pods in kind.create_pods(origin)]
+        path, ancestors = _follow(tree, template.pointer)
+        origin = kinds.TemplateOrigin(template.context, template.added, ancestors)
+        templates += [
+            msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
+            for pods in kind.create_pods(origin)
+        ]
     if templates:
         templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.check_workload(workload)))
     return templates
@@ -83,13 +88,15 @@ def _without_label(metadata: Any) -> Any:
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
-def _list_ancestors(tree: Any, pointer: str) -> list[Any]:
-    """Return every value from the object to the one that a JSON pointer points to."""
-    ancestors = [tree]
-    for step in pointer.split("/")[1:]:
-        parent = ancestors[-1]
-        ancestors.append(parent[int(step) if isinstance(parent, list) else step.replace("~1", "/").replace("~0", "~")])
-    return ancestors
+def _follow(tree: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
+    """Return the steps of a JSON pointer, and every value on its way, the object first."""
+    path: list[str | int] = []
+    values = [tree]
+    for text in pointer.split("/")[1:]:
+        step = int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~")
+        path.append(step)
+        values.append(values[-1][step])
+    return tuple(path), values
 
 
 def _build_template(
