@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """What the objects of a namespace tell about a pod's placement."""
+    """Hold what the objects of a namespace tell about a pod's placement."""
 
     pod: str
     fabric: str
