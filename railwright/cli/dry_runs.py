@@ -97,10 +97,10 @@ async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
     except errors.ApiError:
         return pod
     before = _read(body, pod, client.host)
-    before_labels = {key: value for key, value in before["metadata"]["labels"].items() if key != names.FABRIC}
-    before_labels |= {names.FABRIC: labels[names.FABRIC]} if names.FABRIC in labels else {}
-    before["metadata"].pop("labels")
-    return {**before, "metadata": {**before["metadata"], **({"labels": before_labels} if before_labels else {})}}
+    own_labels = {key: value for key, value in before["metadata"]["labels"].items() if key != names.FABRIC}
+    own_labels |= {names.FABRIC: labels[names.FABRIC]} if names.FABRIC in labels else {}
+    own_metadata = before["metadata"] | {"labels": own_labels}
+    return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
 
 
 def _read(body: bytes, pod: Tree, host: str) -> Tree:

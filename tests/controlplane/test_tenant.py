@@ -134,6 +134,7 @@ async def test_what_is_shown_is_what_railwright_adds_and_a_rejection_is_the_webh
     added = [line[1:].strip() for line in out.splitlines() if line.startswith("+")]
     assert "nvidia.com/mlx5_0: '1'" in added
     assert not any("kube-api-access" in line or "terminationGracePeriod" in line for line in added), added
+    assert [line for line in out.splitlines() if line.startswith("-")] == [], "railwright removes nothing"
     assert "source: a dry run in namespace" in out
     code, out, _ = rejected
     assert code == 1

@@ -117,6 +117,9 @@ def _build_template(
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
             container["command"] = [*template.added.commands[container_name]]
+    claims = object_files.get_sequence(origin.parent, "volumeClaimTemplates")  # of a StatefulSet
+    claim_names = [str(object_files.get_mapping(claim, "metadata").get("name")) for claim in claims]
+    _append(spec, "volumes", *(_build_claim_volume(claim, name.rstrip("-")) for claim in claim_names))
     if pods.ssh_volume:
         _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -128,6 +131,11 @@ def _build_template(
 
 def _iterate_containers(spec: Tree) -> Iterator[Tree]:
     return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
+
+
+def _build_claim_volume(claim: str, pod: str) -> Tree:
+    """Return the volume that the controller adds for a claim template; without it the API server rejects the mounts."""
+    return {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod}"}}
 
 
 def _mount_keys(spec: Tree, volume: str, secret: str) -> None:
