@@ -17,6 +17,10 @@ POD = {
     "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "f"}},
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
+NOT_INJECTED = (
+    "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'railwright-injected' with binding 'railwright-injected' "
+    "denied request: pod prod/p requests fabric f"
+)
 REFUSAL = f"Pod prod/p: {'a long list of rails, ' * 100}end"
 
 
@@ -92,10 +96,7 @@ async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_qu
         ),
         (
             422,
-            (
-                "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'railwright-injected' with binding 'b' denied request: "
-                "pod prod/p requests fabric f"
-            ),
+            NOT_INJECTED,
             dry_runs.Unanswered("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
         ),
         (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
