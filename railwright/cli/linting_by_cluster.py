@@ -18,10 +18,11 @@ from railwright.cluster import documents, errors, nodes
 from railwright.fabric import names
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
-_WARNING = re.compile(r"container (?P<container>\S+): (?P<code>N\d\d) (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
-_MORE = re.compile(r"(?P<count>\d+) more findings about NCCL settings", re.ASCII)
+_WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
+_MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 
 
 class Consultation(msgspec.Struct, frozen=True):

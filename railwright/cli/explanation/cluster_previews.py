@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import jsonpatch
@@ -13,11 +14,14 @@ from railwright.cli import cluster_access, dry_runs, object_files, options, outp
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
-from railwright.fabric import names
+from railwright.fabric import intent, names
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
 from webhook import answer, state
 
 _CONFIGMAP = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+_CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
+_KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
 # Reasons of record entries that the record has none for. It has those of variables.
 _REASONS = {
@@ -85,15 +89,12 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         fabric=record.fabric,
         role=record.role,
-        rails=record.rails,
+        rails=record.rails or (),
         operations=operations,
-        changes=[
-            previews.Change(entry, entry, "", record.reasons.get(entry) or _find_reason(entry))
-            for entry in record.added
-        ],
-        warnings=(*template.warnings, *admitted.warnings),
+        changes=_list_changes(record),
+        warnings=(*template.warnings, *map(_read_warning, admitted.warnings)),
         unchanged=record.user_values,
-        skipped=record.skipped,
+        skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
         message="",
         before=admitted.before,
         after=admitted.after,
@@ -105,26 +106,33 @@ def _find_reason(entry: str) -> str:
     return _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
 
 
-class _Record(msgspec.Struct, frozen=True):
-    """The printed fields of an injection record. Unlike `intent.Record`, it has the reasons decoded."""
-
-    policy: str = ""
-    fabric: str = ""
-    role: str = ""
-    rails: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    user_values: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
-    skipped: dict[str, str] = {}
-    reasons: dict[str, str] = {}
-
-
-def _read_record(pod: dry_runs.Tree) -> _Record:
-    """Return the injection record of a pod, an empty one if there is none."""
+def _read_record(pod: dry_runs.Tree) -> intent.Record:
+    """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
     text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
     try:
-        return msgspec.json.decode(text, type=_Record) if text else _Record()
-    except msgspec.MsgspecError as error:
+        return intent.decode_record(text) if text else intent.Record()
+    except intent.InvalidRecordError as error:
         raise output.UnreadableError(
             f"annotation {names.INJECTION} of the dry-run pod is not a record of this version: {error}; "
             "compare versions: railwright version"
         ) from None
+
+
+def _list_changes(record: intent.Record) -> list[previews.Change]:
+    """Return the entries of a record with their reasons."""
+    recorded = msgspec.json.decode(record.reasons, type=dict[str, reason.RecordedReason]) if record.reasons else {}
+    return [
+        previews.Change(
+            entry,
+            entry,
+            "",
+            rendering.render_recorded(recorded[entry]) if entry in recorded else _find_reason(entry),
+        )
+        for entry in record.added
+    ]
+
+
+def _read_warning(line: str) -> rendering.Message:
+    """Return a warning with its code; the API server's own have none, and get _KUBERNETES."""
+    match = _CODED.fullmatch(line)
+    return rendering.Message(match["code"], match["text"]) if match else rendering.Message(_KUBERNETES, line)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from railwright.cli import cluster_access, formats, options, output
-from railwright.cli.explanation import extender_client, pod_records
+from railwright.cli.explanation import extender_client
 from railwright.cluster import errors
 from railwright.fabric import names
 
@@ -200,6 +200,7 @@ def _explain_by_records(
     namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
 ) -> int:
     """Print what the pod's own namespace tells. Raise `no_extender` if that cannot be read."""
+    from railwright.cli.explanation import pod_records  # noqa: PLC0415 - not needed with an extender
 
     async def read_records() -> pod_records.PodRecord:
         async with cluster_access.connect(options.get_cluster(arguments)) as client:
