@@ -29,7 +29,7 @@ def build_routes(
     def mutate_pods(call: routes.Call) -> routes.Reply:
         reply = pods.handle(call.body, get_policy(), state.facts, cache, tracing)
         tracing.note(lambda: trace_attributes.list_answer(reply))
-        if not reply.fabric:
+        if not reply.fabric and not reply.dry_run:
             counters.webhook_skipped.inc()
         if reply.event is not None:
             with tracing.span("events"):
@@ -61,7 +61,9 @@ def build_routes(
 
 
 def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:
-    """Count an answer and return it as an HTTP reply."""
+    """Count an answer and return it as an HTTP reply. Dry runs are not counted: people make them to try a manifest."""
+    if reply.dry_run:
+        return routes.Reply(reply.body, outcome=reply.outcome)
     if reply.reason:
         counters.webhook_refusals.labels(reply.fabric, reply.reason).inc()
     if reply.kind:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from railwright.cluster import events, policies
 from railwright.fabric import names
 
+INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"  # stable
+
 
 class PolicyEvents:
     """Subscriber of the policy store: posts the errors of an invalid policy, and one Event when it is valid again."""
@@ -22,13 +24,13 @@ class PolicyEvents:
         """Post what a change of the store requires."""
         if store.valid:
             if self._is_invalid:
-                self._post(warning=False, reason="PolicyInForce", message="the policy is valid again")
+                self._post(warning=False, reason=IN_FORCE, message="the policy is valid again")
             self._is_invalid = False
             return
         self._is_invalid = True
         effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
         error_list = "; ".join(str(error) for error in store.errors)
-        self._post(warning=True, reason="PolicyInvalid", message=f"{effect}; {error_list}")
+        self._post(warning=True, reason=INVALID, message=f"{effect}; {error_list}")
 
     def _post(self, *, warning: bool, reason: str, message: str) -> None:
         involved = events.Involved(

@@ -177,6 +177,7 @@ TEMPLATES = (
     ),
     Template("extender-rbac.yaml", "base/extender-rbac.yaml", [where(ENABLED)]),
     Template("dashboard-rbac.yaml", "base/dashboard-rbac.yaml", []),
+    Template("user-rbac.yaml", "base/user-rbac.yaml", []),
     Template(
         "extender.yaml",
         "base/extender.yaml",

@@ -1,14 +1,13 @@
 """Connects a command to the cluster that its options select: kubeconfig, context, impersonation, time for a request.
 
-Every command that uses a cluster gets its client here. Selecting a kubeconfig reads no file.
+Every command that uses a cluster gets its client here.
 """
 
 import os
-import pathlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from railwright.cli import output
+from railwright.cli import kubeconfigs, output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
 from railwright.cluster import credentials
@@ -43,26 +42,15 @@ async def read_account(cluster: ClusterOptions, instead: str = "") -> credential
     return await credentials.read(choose_kubeconfig(cluster.kubeconfig, instead), cluster.context, impersonation)
 
 
-def find_kubeconfig() -> str | None:
-    """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
-    paths = [path for path in (pathlib.Path(name).expanduser() for name in _list_names()) if path.exists()]
-    return os.pathsep.join(map(str, paths)) or None
-
-
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:
     """Return `given`, or else what kubectl would use; None in a pod, which uses its ServiceAccount.
 
     Raises UnreadableError without any of these. `instead` names an alternative for its message.
     """
-    kubeconfig = given or find_kubeconfig()
+    kubeconfig = given or kubeconfigs.find()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
         return kubeconfig
     other = f", or {instead}" if instead else ""
     raise output.UnreadableError(
-        f"no kubeconfig ({' and '.join(_list_names())} does not exist); give --kubeconfig FILE{other}"
+        f"no kubeconfig ({' and '.join(kubeconfigs.list_names())} does not exist); give --kubeconfig FILE{other}"
     )
-
-
-def _list_names() -> list[str]:
-    names = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    return names or ["~/.kube/config"]

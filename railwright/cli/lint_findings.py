@@ -16,6 +16,8 @@ from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_t
 from railwright.fabric.policy import model as policies
 
 _CONF = "nccl.conf"
+NOT_CHECKED = "rules that need the fabric were not checked"
+WITHOUT_CLUSTER = "give the policy in a file: --policy FILE"
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -79,6 +81,15 @@ def join(reports: Sequence[Report]) -> Report:
         tuple(notes),
         sum(report.templates for report in reports),
     )
+
+
+def add(report: Report, other: Report) -> Report:
+    """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
+    known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
+    located = [
+        item for item in other.located if (item.file, item.line, item.finding.code, item.finding.name) not in known
+    ]
+    return join([report, msgspec.structs.replace(other, located=tuple(located))])
 
 
 def sort(report: Report) -> Report:

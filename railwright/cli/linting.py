@@ -2,16 +2,18 @@
 
 import argparse
 import collections
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, lint_findings, options, output, policies
+from railwright.cli import formats, kubeconfigs, lint_findings, options, output, policies
 from railwright.cli.commands import lint
 from railwright.fabric import names, version
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import catalogue
+from railwright.fabric.policy import model
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
@@ -22,10 +24,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rules:
         return _print_rules(arguments.output)
     paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
-    policy = policies.read_file(arguments.policy) if arguments.policy else None
-    context = lint_findings.Context(policy, _parse_release(arguments.nccl_version))
-    reports = [lint_findings.check_file(path, output.read_text(path), context) for path in paths]
-    report = lint_findings.sort(lint_findings.join(reports))
+    release = _parse_release(arguments.nccl_version)
+    texts = [(path, output.read_text(path)) for path in paths]
+    policy, from_cluster = _consult(arguments, texts)
+    context = lint_findings.Context(policy, release)
+    reports = [lint_findings.check_file(path, text, context) for path, text in texts]
+    report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template or nccl.conf in {', '.join(paths)}; nothing was checked"
@@ -39,6 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print_text(report)
     return output.FINDINGS if any(item.finding.severity in _FAILING for item in report.located) else output.OK
+
+
+def _consult(
+    arguments: argparse.Namespace, texts: Sequence[tuple[str, str]]
+) -> tuple[model.Policy | None, lint_findings.Report]:
+    """Return the policy, if it can be read, and what the cluster reports. Asks no cluster with --policy or --local."""
+    cluster = options.get_cluster(arguments)
+    if arguments.policy or arguments.local:
+        if cluster.is_given:
+            given = "--policy" if arguments.policy else "--local"
+            raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
+        return policies.read_file(arguments.policy) if arguments.policy else None, lint_findings.Report()
+    if not (cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST")):
+        cause = f"{lint_findings.NOT_CHECKED}: there is no kubeconfig; {lint_findings.WITHOUT_CLUSTER}"
+        return None, lint_findings.Report(notes=(cause,))
+    from railwright.cli import linting_by_cluster  # noqa: PLC0415 - imports the API server's client
+
+    consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
+    return consultation.policy, consultation.report
 
 
 def _parse_release(text: str | None) -> tuple[int, ...] | None:

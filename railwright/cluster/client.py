@@ -6,7 +6,8 @@ length, and decodes no models.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
 import aiohttp
 import msgspec
@@ -16,7 +17,10 @@ from railwright.cluster import credentials, errors, failures
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
 _CHUNK = 64 * 1024
-_LONGEST_MESSAGE = 500  # characters of a server's message that an error quotes
+_LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
+_LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
+_WARNING = re.compile(r'\b\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 
 
 class _Status(msgspec.Struct):
@@ -49,6 +53,13 @@ class Client:
     async def post(self, path: str, body: bytes) -> bytes:
         """Return the body of a POST."""
         return await self._call("POST", path, body=body)
+
+    async def create(self, path: str, body: bytes) -> tuple[bytes, tuple[str, ...]]:
+        """Return the body of a POST, and the warnings that the API server sends with it."""
+        timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
+        async with self._answer("POST", path, body=body, timeout=timeout) as response:
+            with self._unreachable(path):
+                return await response.read(), _parse_warnings(response.headers.getall("Warning", ()))
 
     async def put(self, path: str, body: bytes) -> bytes:
         """Return the body of a PUT."""
@@ -182,6 +193,12 @@ async def connect(
     return Client(await credentials.read(kubeconfig, context, impersonation), call_seconds=call_seconds)
 
 
+def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of Warning headers: 299 - "TEXT", with quotes and backslashes escaped (RFC 7234, 5.5)."""
+    texts = (match["text"] for header in headers for match in _WARNING.finditer(header))
+    return tuple(_ESCAPED.sub(r"\1", text) for text in texts)
+
+
 def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
     foreign = False
     try:
@@ -195,7 +212,7 @@ def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: s
     return errors.ApiError(
         response.status,
         reason,
-        message[:_LONGEST_MESSAGE],
+        message[:_LONGEST_STATUS],
         path,
         retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
         where=failures.place(host),

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from railwright.cli.checking import explanation
 from railwright.documentation import (
     blocks,
+    event_reasons,
     examples,
+    glossary,
     placement,
     policy,
     reason_codes,
@@ -27,6 +29,8 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "rejection-codes": reason_codes.list_rejections,
     "admission-codes": reason_codes.list_admission,
     "variable-codes": reason_codes.list_variables,
+    "events": event_reasons.list_reasons,
+    "glossary": glossary.copy_table,
     "file": examples.include_file,
     "admission": examples.show_admission,
     "common-refusals": refusals.common,

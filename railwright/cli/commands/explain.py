@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from railwright.cli import options, output, parsers
 
 HELP = "Show how admission would change a manifest, with a reason for each change, or why a pod is on its node."
-EXAMPLES = ("railwright explain job.yaml --policy policy.yaml", "railwright explain pod/llama-0 -n prod")
+EXAMPLES = ("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod")
 RUN = "railwright.cli.commands.explain:run"
-_USAGE = """%(prog)s FILE... --policy FILE [options]
+_USAGE = """%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]"""
 
 
@@ -31,7 +31,11 @@ def configure(parser: parsers.Parser) -> None:
     options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: default).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")
-    manifest.add_argument("--policy", metavar="FILE", help="Policy, or the ConfigMap that contains it (required).")
+    manifest.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
+    )
     manifest.add_argument(
         "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."
     )
@@ -68,9 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     kind, slash, name = arguments.words[0].partition("/") if arguments.words else ("", "", "")
     if kind not in _POD:
         arguments.files = arguments.words
-        _reject(arguments, ("extender", "token", "token_file", "ca", "kubeconfig"), "explain pod/NAME")
-        if arguments.policy is None:
-            raise output.UnreadableError(f"explain {' '.join(arguments.words)}: --policy FILE is missing")
+        _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
         return int(pkgutil.resolve_name(_EXPLAIN_FILES)(arguments))
     names = [name, *arguments.words[1:]] if slash else arguments.words[1:]
     if len(names) > 1:

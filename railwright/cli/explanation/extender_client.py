@@ -13,7 +13,7 @@ from urllib import parse
 import aiohttp
 import msgspec
 
-from railwright.cli import cluster_access, options, output
+from railwright.cli import cluster_access, kubeconfigs, options, output
 from railwright.cluster import credentials, errors, failures, tls
 from railwright.fabric import names
 from railwright.serving import settings
@@ -40,6 +40,14 @@ class Target(NamedTuple):
     token_file: str
     ca: str
     cluster: options.ClusterOptions
+
+
+class NoExtenderError(output.UnreadableError):
+    """The extender could not be asked through the API server. `cause` is the message without other ways to ask it."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class _Connection(NamedTuple):
@@ -89,7 +97,8 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
     own_headers = await cluster.headers()
     token = _read_token(target) or _parse_bearer(own_headers)
     if not token:
-        raise output.UnreadableError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
+        cause = "this kubeconfig has no token, and the extender requires one"
+        raise NoExtenderError(cause, f"{cause}; {_IDENTIFY}")
     headers = [
         *own_headers.items(),
         *cluster.impersonation.list_headers(),
@@ -102,7 +111,10 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
         status, body = await _get(url, headers, connection)
         if status not in _BAD_GATEWAY:
             break
-    return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
+    try:
+        return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
+    except output.UnreadableError as error:
+        raise NoExtenderError(str(error).partition(". Or: kubectl")[0], str(error)) from None
 
 
 def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
@@ -151,7 +163,7 @@ async def _get(url: str, headers: Sequence[tuple[str, str]], connection: _Connec
 
 
 async def _read_account(cluster: options.ClusterOptions) -> credentials.Account:
-    if not (cluster.kubeconfig or cluster_access.find_kubeconfig()):
+    if not (cluster.kubeconfig or kubeconfigs.find()):
         raise output.UnreadableError(f"no kubeconfig, so give the extender's URL: {_FORWARD}")
     return await cluster_access.read_account(cluster)
 

@@ -8,7 +8,7 @@ import argparse
 import difflib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -29,8 +29,7 @@ _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of th
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects one."""
-    policy = policies.read_file(arguments.policy)
-    caches = previews.load_caches(arguments.snapshot)
+    preview_all = _choose_source(arguments)
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
     for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
@@ -44,11 +43,32 @@ def explain(arguments: argparse.Namespace) -> int:
     if not pod_templates:
         kinds = ", ".join(templates.list_kinds())
         raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template (supported: {kinds})")
-    results = [previews.preview_admission(template, policy, caches) for template in pod_templates]
+    results = preview_all(pod_templates)
     _print_previews(arguments, results)
-    if arguments.snapshot is None:
+    if arguments.snapshot is None and any(preview.source.kind != previews.DRY_RUN for preview in results):
         print(f"railwright: {_UNCONSULTED}", file=sys.stderr)
     return output.FINDINGS if any(map(previews.is_rejected, results)) else output.OK
+
+
+_PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
+
+
+def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
+    """Return what previews templates: a policy file if one is given, otherwise the cluster."""
+    cluster = options.get_cluster(arguments)
+    if arguments.policy is None:
+        if arguments.snapshot is not None:
+            raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
+        from railwright.cli.explanation import cluster_previews  # noqa: PLC0415 - imports the API server's client
+
+        return lambda pod_templates: cluster_previews.preview_all(pod_templates, cluster)
+    if cluster.is_given:
+        raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
+    policy, caches = policies.read_file(arguments.policy), previews.load_caches(arguments.snapshot)
+    source = previews.Source(previews.FILE, f"the policy in {arguments.policy}, because --policy was given")
+    return lambda pod_templates: [
+        previews.preview_admission(template, policy, caches, source) for template in pod_templates
+    ]
 
 
 def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.AdmissionPreview]) -> None:
@@ -60,6 +80,8 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     for preview in results:
         console.print(render(preview, full=arguments.full))
+    for text in dict.fromkeys(preview.source.text for preview in results):
+        console.print(Text(output.visible(f"source: {text}"), style="dim"))
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")

@@ -1,9 +1,13 @@
 """Runs `railwright explain pod`: asks a running extender why a pod is on its node, and renders its answer.
 
+Without the right to ask the extender, `pod_records` explains the pod from its own namespace.
+
 Fields that this version does not know are ignored, so that it can read the answer of a newer extender.
 """
 
 import argparse
+import asyncio
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -11,8 +15,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, options, output
+from railwright.cli import cluster_access, formats, options, output
 from railwright.cli.explanation import extender_client
+from railwright.cluster import errors
+from railwright.fabric import names
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
@@ -172,6 +178,7 @@ def _format_line(text: str, style: str = "") -> Text:
 
 
 _PIPED_WIDTH = 160  # columns without a terminal
+_FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, allow to ask the extender"
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -180,16 +187,46 @@ def explain(arguments: argparse.Namespace) -> int:
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
-    body = extender_client.fetch_explanation(namespace, name, target)
+    try:
+        body = extender_client.fetch_explanation(namespace, name, target)
+    except extender_client.NoExtenderError as error:
+        return _explain_by_records(namespace, name, arguments, error)
     explanation = read(body)
-    if formats.is_document(arguments.output):
-        formats.print_document(msgspec.Raw(body), arguments.output)
-    else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = _PIPED_WIDTH
-        console.print(render(explanation))
+    _print(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK
+
+
+def _explain_by_records(
+    namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
+) -> int:
+    """Print what the pod's own namespace tells. Raise `no_extender` if that cannot be read."""
+    from railwright.cli.explanation import pod_records  # noqa: PLC0415 - not needed with an extender
+
+    async def read_records() -> pod_records.PodRecord:
+        async with cluster_access.connect(options.get_cluster(arguments)) as client:
+            return await pod_records.read(client, namespace, name)
+
+    try:
+        record = asyncio.run(read_records())
+    except errors.ApiError as error:
+        if error.foreign:
+            raise no_extender from None
+        raise
+    except errors.ClusterError:
+        raise no_extender from None
+    _print(record, pod_records.render(record), arguments.output)
+    print(f"railwright: without scores of nodes: {output.visible(no_extender.cause)}; {_FULL}", file=sys.stderr)
+    return output.FINDINGS if pod_records.is_finding(record) else output.OK
+
+
+def _print(document: object, text: Group, form: str) -> None:
+    if formats.is_document(form):
+        formats.print_document(document, form)
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(text)
 
 
 def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:

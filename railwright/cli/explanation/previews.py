@@ -30,6 +30,19 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
 
 
+DRY_RUN, CONFIGMAP, FILE = "dry-run", "configmap", "file"  # kinds of sources, best first
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Name what a preview comes from: the cluster's webhook, or a policy that this command applied itself."""
+
+    kind: str
+    text: str  # which, and why not a better source
+
+
+POLICY_FILE = Source(FILE, "the policy in a file")
+
+
 class AdmissionPreview(msgspec.Struct, frozen=True):
     """Effect of admission on the pods of one template."""
 
@@ -48,6 +61,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True):
     message: str
     before: Tree
     after: Tree
+    source: Source
 
 
 def load_caches(snapshot: str | None) -> state.State:
@@ -81,7 +95,9 @@ def build_review(template: templates.Template) -> bytes:
     )
 
 
-def preview_admission(template: templates.Template, policy: policies.Policy, caches: state.State) -> AdmissionPreview:
+def preview_admission(
+    template: templates.Template, policy: policies.Policy, caches: state.State, source: Source = POLICY_FILE
+) -> AdmissionPreview:
     """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
     body = build_review(template)
     facts = caches.facts(template.namespace)
@@ -114,6 +130,29 @@ def preview_admission(template: templates.Template, policy: policies.Policy, cac
         message=answer_body.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
+        source=source,
+    )
+
+
+def build_rejection(template: templates.Template, message: str, source: Source) -> AdmissionPreview:
+    """Return the preview of a template whose pods a cluster rejects."""
+    return AdmissionPreview(
+        object=template.owner,
+        template=template.part,
+        pods=template.pods,
+        outcome=answer.REFUSED,
+        fabric="",
+        role="",
+        rails=(),
+        operations=(),
+        changes=(),
+        warnings=template.warnings,
+        unchanged={},
+        skipped={},
+        message=message,
+        before=template.pod,
+        after=template.pod,
+        source=source,
     )
 
 

@@ -28,6 +28,7 @@ class Template(msgspec.Struct, frozen=True):
     pods: int | None  # None if the number is decided elsewhere
     namespace: str
     pod: Tree
+    path: tuple[str | int, ...] = ()  # of the template in the object
     warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
 
@@ -57,8 +58,12 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     workload = _read(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        origin = kinds.TemplateOrigin(template.context, template.added, _list_ancestors(tree, template.pointer))
-        templates += [_build_template(template, origin, own_namespace, pods) for pods in kind.create_pods(origin)]
+        path, ancestors = _follow(tree, template.pointer)
+        origin = kinds.TemplateOrigin(template.context, template.added, ancestors)
+        templates += [
+            msgspec.structs.replace(_build_template(template, origin, own_namespace, pods), path=path)
+            for pods in kind.create_pods(origin)
+        ]
     if templates:
         templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.check_workload(workload)))
     return templates
@@ -83,13 +88,15 @@ def _without_label(metadata: Any) -> Any:
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
 
-def _list_ancestors(tree: Any, pointer: str) -> list[Any]:
-    """Return every value from the object to the one that a JSON pointer points to."""
-    ancestors = [tree]
-    for step in pointer.split("/")[1:]:
-        parent = ancestors[-1]
-        ancestors.append(parent[int(step) if isinstance(parent, list) else step.replace("~1", "/").replace("~0", "~")])
-    return ancestors
+def _follow(tree: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
+    """Return the steps of a JSON pointer, and every value on its way, the object first."""
+    path: list[str | int] = []
+    values = [tree]
+    for text in pointer.split("/")[1:]:
+        step = int(text) if isinstance(values[-1], list) else text.replace("~1", "/").replace("~0", "~")
+        path.append(step)
+        values.append(values[-1][step])
+    return tuple(path), values
 
 
 def _build_template(
@@ -110,6 +117,9 @@ def _build_template(
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
             container["command"] = [*template.added.commands[container_name]]
+    claims = object_files.get_sequence(origin.parent, "volumeClaimTemplates")  # of a StatefulSet
+    claim_names = [str(object_files.get_mapping(claim, "metadata").get("name")) for claim in claims]
+    _append(spec, "volumes", *(_build_claim_volume(claim, name.rstrip("-")) for claim in claim_names))
     if pods.ssh_volume:
         _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -121,6 +131,11 @@ def _build_template(
 
 def _iterate_containers(spec: Tree) -> Iterator[Tree]:
     return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
+
+
+def _build_claim_volume(claim: str, pod: str) -> Tree:
+    """Return the volume that the controller adds for a claim template; without it the API server rejects the mounts."""
+    return {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod}"}}
 
 
 def _mount_keys(spec: Tree, volume: str, secret: str) -> None:

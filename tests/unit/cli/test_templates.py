@@ -138,3 +138,15 @@ def test_lists_are_unfolded_and_empty_documents_are_nothing():
     deep = "{kind: List, items: [" * 20 + "]}" * 20
     with pytest.raises(output.UnreadableError, match="nested deeper"):
         object_files.read_manifest(deep, "f")
+
+
+def test_the_pod_of_a_stateful_set_has_the_volumes_of_its_claims():
+    mount = {"name": "data", "mountPath": "/data"}
+    spec = {
+        "template": {"spec": {"containers": [{"name": "c", "volumeMounts": [mount]}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+    }
+    tree = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
+    (template,) = templates.expand(tree, "prod")
+    assert template.pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
+    assert template.path == ("spec", "template")

@@ -119,10 +119,17 @@ def test_t14_what_an_account_may_change_is_named_one_by_one(account):
                     assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
 
 
-def test_t05_no_role_of_ours_grows_into_the_roles_of_users_and_none_writes_the_policy():
-    for kind in ("Role", "ClusterRole"):
-        for role in objects(kind):
-            assert not [key for key in role["metadata"].get("labels", {}) if "aggregate-to" in key]
+def test_t05_what_grows_into_the_roles_of_users_reads_pod_groups_and_none_writes_the_policy():
+    bound = {binding["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for binding in objects(kind)}
+    aggregated = []
+    for role in (*objects("Role"), *objects("ClusterRole")):
+        name = role["metadata"]["name"]
+        if any("aggregate-to" in key for key in role["metadata"].get("labels", {})):
+            aggregated.append(name)
+            assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"podgroups"}
+        if name not in bound:  # a role for people
+            assert {verb for rule in role["rules"] for verb in rule["verbs"]} <= READING, name
+    assert aggregated == ["railwright-view"]
     for account in ACCOUNTS:
         for rule, _ in rules(account):
             if names.POLICY_CONFIGMAP in rule.get("resourceNames", ()):

@@ -1,0 +1,138 @@
+"""Previews the pods of a manifest by dry runs in a cluster; where the webhook cannot be asked, by the cluster's policy.
+
+`dry_runs` asks the API server. This module chooses the source of each preview, and reads what a dry run returned.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import jsonpatch
+import msgspec
+
+from railwright.cli import cluster_access, dry_runs, object_files, options, output, policy_sources
+from railwright.cli.explanation import previews, templates
+from railwright.cluster import client as clients
+from railwright.cluster import errors
+from railwright.fabric import intent, names
+from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
+from webhook import answer, state
+
+_CONFIGMAP = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+_CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
+_KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
+_NO_CLUSTER = "give the policy in a file: --policy FILE"
+# Reasons of record entries that the record has none for. It has those of variables.
+_REASONS = {
+    "networks": "attaches the pod to the networks of its rails",
+    "devices": "the devices of its rails",
+    f"mounts.{names.DEV_SHM}": "memory for NCCL's host buffers",
+    f"mounts.{names.DEV_INFINIBAND}": "no device plugin provides these devices",
+    "security": "the fabric registers memory with the NIC",
+    "preflight": "stops the pod if a rail does not work, before NCCL runs over TCP",
+    "nccl.conf": "delivers NCCL's settings to ranks that do not inherit the container's environment",
+}
+
+
+def preview_all(
+    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
+) -> list[previews.AdmissionPreview]:
+    """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
+    return asyncio.run(_preview_all(pod_templates, cluster))
+
+
+async def _preview_all(
+    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
+) -> list[previews.AdmissionPreview]:
+    try:
+        async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
+            answers = await dry_runs.ask_all(client, [template.pod for template in pod_templates])
+            reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
+            policy = await _fetch_policy(client, reasons) if reasons else None
+    except errors.UnreachableError as error:
+        raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
+    return [_preview(template, reply, policy) for template, reply in zip(pod_templates, answers, strict=True)]
+
+
+async def _fetch_policy(client: clients.Client, reasons: Sequence[str]) -> policies.Policy:
+    """Return the policy in the cluster. Raise UnreadableError with the reasons against dry runs, too."""
+    try:
+        return await policy_sources.fetch(client)
+    except output.UnreadableError as error:
+        raise output.UnreadableError(f"{'; '.join(reasons)}; and the policy cannot be read: {error}") from None
+
+
+def _preview(
+    template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None
+) -> previews.AdmissionPreview:
+    match reply:
+        case dry_runs.Admitted():
+            return _describe_admitted(template, reply)
+        case dry_runs.Rejected():
+            source = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
+            return previews.build_rejection(template, reply.message, source)
+        case dry_runs.Unanswered():
+            assert policy is not None  # noqa: S101 - it is read if any answer is of this kind
+            source = previews.Source(previews.CONFIGMAP, f"the policy in {_CONFIGMAP}, because {reply.reason}")
+            return previews.preview_admission(template, policy, state.State(), source)
+
+
+def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted) -> previews.AdmissionPreview:
+    record = _read_record(admitted.after)
+    policy = f", policy {record.policy}" if record.policy else ""
+    operations = jsonpatch.make_patch(admitted.before, admitted.after).patch
+    return previews.AdmissionPreview(
+        object=template.owner,
+        template=template.part,
+        pods=template.pods,
+        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        fabric=record.fabric,
+        role=record.role,
+        rails=record.rails or (),
+        operations=operations,
+        changes=_list_changes(record),
+        warnings=(*template.warnings, *map(_read_warning, admitted.warnings)),
+        unchanged=record.user_values,
+        skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
+        message="",
+        before=admitted.before,
+        after=admitted.after,
+        source=previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}{policy}"),
+    )
+
+
+def _find_reason(entry: str) -> str:
+    return _REASONS.get(entry) or _REASONS.get(entry.partition(".")[0], "the policy of the fabric")
+
+
+def _read_record(pod: dry_runs.Tree) -> intent.Record:
+    """Return the injection record of a pod, an empty one if it has none. Raise UnreadableError for an invalid one."""
+    text = object_files.get_mapping(pod, "metadata", "annotations").get(names.INJECTION)
+    try:
+        return intent.decode_record(text) if text else intent.Record()
+    except intent.InvalidRecordError as error:
+        raise output.UnreadableError(
+            f"annotation {names.INJECTION} of the dry-run pod is not a record of this version: {error}; "
+            "compare versions: railwright version"
+        ) from None
+
+
+def _list_changes(record: intent.Record) -> list[previews.Change]:
+    """Return the entries of a record with their reasons."""
+    recorded = msgspec.json.decode(record.reasons, type=dict[str, reason.RecordedReason]) if record.reasons else {}
+    return [
+        previews.Change(
+            entry,
+            entry,
+            "",
+            rendering.render_recorded(recorded[entry]) if entry in recorded else _find_reason(entry),
+        )
+        for entry in record.added
+    ]
+
+
+def _read_warning(line: str) -> rendering.Message:
+    """Return a warning with its code; the API server's own have none, and get _KUBERNETES."""
+    match = _CODED.fullmatch(line)
+    return rendering.Message(match["code"], match["text"]) if match else rendering.Message(_KUBERNETES, line)

@@ -1,0 +1,163 @@
+"""Explains a pod from what a reader of its namespace sees: its annotations, its condition, and Events about its gang.
+
+It has no scores of nodes: only the extender has those.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from railwright.cli import output
+from railwright.cluster import client as clients
+from railwright.cluster import failures, listing, watch_wire
+from railwright.fabric import intent, names, views
+from railwright.fabric.workloads import membership
+
+_COMPONENT = "railwright-extender"
+# by reason of an Event, the outcome as the extender calls it (docs/explain.md)
+_OUTCOMES = {
+    "GangUnplaceable": "unplaceable",
+    "GangSpread": "spread",
+    "GangDegraded": "degraded",
+    "GangLimited": "compact",
+}
+_WORSE = frozenset({"unplaceable", "spread", "degraded"})
+_STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    message: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The content of the annotation `placement`."""
+
+    node: str = ""
+    shape: str | None = None
+    rails: tuple[str, ...] = ()
+    domains: tuple[str | None, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One Event about the pod or its gang."""
+
+    reason: str
+    message: str
+    count: int
+    last: str
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """Hold what the objects of a namespace tell about a pod's placement."""
+
+    pod: str
+    fabric: str
+    role: str
+    rails: Sequence[str]
+    outcome: str  # placed | waiting | unplaceable | compact | spread | degraded
+    node: str
+    placement: Placement | None
+    waiting: str  # the scheduler's reason
+    events: Sequence[Report]
+    source: str = "pod"
+
+
+async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
+    """Return the record of a pod. Raise ClusterError."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    body = await client.get(f"{path}/{name}")
+    try:
+        pod, status = msgspec.json.decode(body, type=views.Pod), msgspec.json.decode(body, type=_Pod).status
+    except watch_wire.UNREADABLE as error:
+        raise failures.foreign(client.host, path, str(error)) from None
+    if pod.metadata.name != name:
+        raise failures.foreign(client.host, path)
+    gang = membership.find_gang(pod)
+    members = await listing.list_objects(client, path, views.Pod) if gang else [pod]
+    involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}
+    involved |= {membership.find_pod_group(gang).rpartition("/")[2]} if gang else set()
+    query = {"fieldSelector": f"source={_COMPONENT}"}
+    events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
+    about_gang = [event for event in events if event.involved_object.name in involved]
+    return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
+
+
+def is_finding(record: PodRecord) -> bool:
+    """True if the pod cannot be placed, or its gang was placed worse than was possible."""
+    return record.outcome in _WORSE
+
+
+def render(record: PodRecord) -> Group:
+    """Return the output for a record."""
+    rails = f", rails {', '.join(record.rails)}" if record.rails else ""
+    fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
+    lines: list[RenderableType] = [
+        _format(f"Pod {record.pod}: {fabric}", "bold underline"),
+        _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
+    ]
+    if record.placement is not None:
+        domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
+        lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
+        lines.append(_format(f"rails of the node: {', '.join(record.placement.rails) or 'none'}"))
+    if record.waiting:
+        lines.append(_format(f"because: {record.waiting}", "yellow"))
+    lines += [
+        _format(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
+        for event in record.events
+    ]
+    return Group(*lines)
+
+
+def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRecord:
+    injection = intent.read_record(pod)
+    node = pod.spec.node_name or ""
+    outcomes = [_OUTCOMES[report.reason] for report in reports if report.reason in _OUTCOMES]
+    if node:  # what was true while the gang waited is so no longer
+        outcomes = [outcome for outcome in outcomes if outcome != "unplaceable"]
+    unscheduled = [
+        condition.message or ""
+        for condition in status.conditions or ()
+        if (condition.type, condition.status) == ("PodScheduled", "False")
+    ]
+    return PodRecord(
+        pod=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        fabric=injection.fabric,
+        role=injection.role,
+        rails=injection.rails or (),
+        outcome=outcomes[-1] if outcomes else "placed" if node else "waiting",
+        node=node,
+        placement=_read_placement(pod.metadata.annotations.get(names.PLACEMENT)),
+        waiting="" if node else "; ".join(unscheduled),
+        events=reports,
+    )
+
+
+def _read_placement(text: str | None) -> Placement | None:
+    try:
+        return msgspec.json.decode(text, type=Placement) if text else None
+    except msgspec.MsgspecError:
+        return None  # written by a user
+
+
+def _report(event: Any) -> Report:
+    last = event.last_timestamp or event.event_time or ""
+    return Report(event.reason, event.message, event.count or 1, last)
+
+
+def _format(text: str, style: str = "") -> Text:
+    return Text(output.visible(text), style=style)

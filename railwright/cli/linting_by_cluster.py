@@ -1,0 +1,150 @@
+"""Adds to a lint what a cluster knows: the findings of its webhook in dry runs, or otherwise the policy in it.
+
+The webhook lints each pod with the fabric that the pod gets. `dry_runs` asks it, and this module places its warnings in
+the manifest.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.cli import cluster_access, dry_runs, lint_findings, options, output, policy_sources
+from railwright.cli.explanation import templates
+from railwright.cluster import client as clients
+from railwright.cluster import documents, errors, nodes
+from railwright.fabric import names
+from railwright.fabric.lint import engine, rule_types
+from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons.admission_codes import AdmissionCode
+
+_SECONDS = 10.0  # for a request: most findings need no cluster
+_WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
+_MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
+
+
+class Consultation(msgspec.Struct, frozen=True):
+    """Hold what a cluster added: findings of its webhook, or its policy, and notes that name the source."""
+
+    report: lint_findings.Report = lint_findings.Report()
+    policy: policies.Policy | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    """A pod of a manifest, and where its template is."""
+
+    file: str
+    document: documents.Document
+    path: documents.Path  # of the object in the document
+    template: templates.Template
+
+
+def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
+    """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
+
+    async def connect_and_ask() -> Consultation:
+        async with cluster_access.connect(cluster, call_seconds=_SECONDS) as client:
+            return await _consult(client, texts, namespace)
+
+    try:
+        return asyncio.run(connect_and_ask())
+    except errors.ClusterError as error:
+        return Consultation(
+            lint_findings.Report(
+                notes=(f"{lint_findings.NOT_CHECKED}: {error.sentence}. Or {lint_findings.WITHOUT_CLUSTER}",)
+            )
+        )
+
+
+async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
+    pods = [pod for file, text in texts for pod in _list_pods(file, text, namespace)]
+    answers = await dry_runs.ask_all(client, [pod.template.pod for pod in pods])
+    reasons = list(dict.fromkeys(answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)))
+    pairs = list(zip(pods, answers, strict=True))
+    located = [finding for pod, answer in pairs for finding in _locate_findings(pod, answer)]
+    notes = [note for pod, answer in pairs for note in _list_notes(pod, answer)]
+    if pods and not reasons:
+        source = f"the fabric's rules come from dry runs in {_format_namespaces(pods)}"
+        return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)))
+    policy, source = await _read_policy(client, reasons)
+    return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)), policy)
+
+
+async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy | None, str]:
+    """Return the policy in the cluster, None if it cannot be read, and a note."""
+    cause = "; ".join(reasons) or "no file has a pod"
+    configmap = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
+    try:
+        policy = await policy_sources.fetch(client)
+    except output.UnreadableError as error:
+        return None, f"{lint_findings.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
+    return policy, f"the fabric's rules come from the policy in {configmap}, because {cause}"
+
+
+def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
+    """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
+    try:
+        roots = [root for root in nodes.compose(text) if root.kind == "mapping"]
+        read = [documents.document(root) for root in roots]
+    except nodes.DocumentError:
+        return
+    for document in read:
+        for path, tree in _list_objects(documents.without_nulls(document.tree)):
+            for template in templates.expand(tree, namespace) or ():
+                yield _Pod(file, document, path, template)
+
+
+def _list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
+    """Yield the objects of a document with their paths, also those in Lists."""
+    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
+        return
+    items = tree.get("items")
+    if not (tree["kind"].endswith("List") and isinstance(items, list)):
+        yield path, tree
+        return
+    for index, item in enumerate(items):
+        yield from _list_objects(item, (*path, "items", index))
+
+
+def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findings.Located]:
+    if not isinstance(answer, dry_runs.Admitted):
+        return
+    severities = {rule.code: rule.severity for rule in engine.list_rules()}
+    containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
+    for warning in answer.warnings:
+        match = _WARNING.fullmatch(warning)
+        if match is None or match["code"] not in severities or match["container"] not in containers:
+            continue
+        finding = rule_types.Finding(match["code"], severities[match["code"]], match["name"], "", match["message"])
+        title = " ".join(filter(None, (pod.template.owner, pod.template.part, f"container {match['container']}")))
+        line = _find_line(pod, containers.index(match["container"]), match["name"])
+        yield lint_findings.Located(pod.file, line, title, finding)
+
+
+def _find_line(pod: _Pod, index: int, name: str) -> int:
+    template: documents.Path = (*pod.path, *pod.template.path)
+    container: documents.Path = (*template, "spec", "containers", index)
+    entries = pod.template.pod["spec"]["containers"][index].get("env") or ()
+    positions = [position for position, entry in enumerate(entries) if entry.get("name") == name]
+    where = f"env[{positions[-1]}]" if positions else "command"
+    return lint_findings.find_line(pod.document, container, template, name, where)
+
+
+def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
+    if isinstance(answer, dry_runs.Rejected):
+        yield f"{pod.file}: {pod.template.owner} would be refused: {answer.message}"
+    if not isinstance(answer, dry_runs.Admitted):
+        return
+    for warning in answer.warnings:
+        if (more := _MORE.match(warning)) is not None:
+            yield (
+                f"{pod.file}: {pod.template.owner}: the webhook left out {more['count']} more findings; "
+                "--policy FILE shows all"
+            )
+
+
+def _format_namespaces(pods: Sequence[_Pod]) -> str:
+    namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
+    return f"namespace{'s' if len(namespaces) > 1 else ''} {', '.join(namespaces)}"

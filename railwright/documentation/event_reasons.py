@@ -1,0 +1,48 @@
+"""Formats the table of Events. Reasons come from the modules that post them."""
+
+from typing import NamedTuple
+
+from extender import gang_events
+from webhook import pod_events, policy_events
+
+
+class EventReason(NamedTuple):
+    """One reason, and what a reader of the Event does."""
+
+    reason: str
+    type: str
+    involved: str
+    meaning: str
+    action: str
+
+
+REASONS = (
+    EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
+                "Correct what the message names; its code is in [rejections](interface.md#36-rejections)."),
+    EventReason(pod_events.WARNED, "Warning", "owner of the pod", "A pod was admitted with warnings.",
+                "Read the message; a finding of lint begins with its [code](lint.md)."),
+    EventReason(policy_events.INVALID, "Warning", "ConfigMap `railwright-policy`",
+                "The policy is invalid; the last valid one stays in force.",
+                "Correct it: the message has path and line. `railwright policy validate` has all errors."),
+    EventReason(policy_events.IN_FORCE, "Normal", "ConfigMap `railwright-policy`", "The policy is valid again.", ""),
+    EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
+                "The whole cluster cannot hold the gang, which has waited for 10 s.",
+                "The message names what is missing and who uses it. `railwright gangs` shows all that wait."),
+    EventReason(gang_events.MIXED, "Warning", "PodGroup, or first pod",
+                "Pods of the gang were admitted under different versions of the policy.",
+                "Recreate the pods of the older version."),
+    EventReason(gang_events.SPREAD, "Warning", "PodGroup, or first pod",
+                "The gang runs on more leaves than its plan needed.",
+                "Recreate the gang when nodes of one leaf are free."),
+    EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
+                "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
+    EventReason(gang_events.LIMITED, "Normal", "PodGroup, or first pod",
+                "The gang is placed as well as possible, below full bandwidth.", "None."),
+)  # fmt: skip
+
+
+def list_reasons() -> str:
+    """Return the table of all reasons in Markdown."""
+    head = ["| reason | type | on | meaning | what to do |", "|---|---|---|---|---|"]
+    rows = [f"| `{row.reason}` | {row.type} | {row.involved} | {row.meaning} | {row.action} |" for row in REASONS]
+    return "\n".join([*head, *rows])

@@ -1,0 +1,125 @@
+"""What an API server's answer to a dry run means; tests/controlplane/test_tenant.py has the real one's answers."""
+
+import contextlib
+import json
+
+import api_stub
+import pytest
+from aiohttp import web
+
+from railwright.cli import dry_runs
+from railwright.cluster import client as clients
+from railwright.cluster import errors
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "f"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+NOT_INJECTED = (
+    "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'railwright-injected' with binding 'railwright-injected' "
+    "denied request: pod prod/p requests fabric f"
+)
+REFUSAL = f"Pod prod/p: {'a long list of rails, ' * 100}end"
+
+
+def refused(status: int, message: str):
+    return lambda _: web.json_response({"kind": "Status", "status": "Failure", "message": message}, status=status)
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path, answer):
+    """A client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
+    queries: list[str] = []
+
+    async def create(request: web.Request) -> web.Response:
+        queries.append(request.query_string)
+        return answer(json.loads(await request.read()))
+
+    application = web.Application()
+    application.router.add_post("/api/v1/namespaces/prod/pods", create)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    client = await clients.connect(str(api_stub.kubeconfig(tmp_path, runner.addresses[0][1])))
+    try:
+        yield client, queries
+    finally:
+        await client.close()
+        await runner.cleanup()
+
+
+def complete(pod: dict, *, injects: bool = True) -> dict:
+    """The pod as an API server with our webhook returns it: with a uid, defaults, and a record if it opts in."""
+    opted_in = pod["metadata"]["labels"]["railwright.io/fabric"] != "none"
+    metadata = {**pod["metadata"], "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    spec = {**pod["spec"], "dnsPolicy": "ClusterFirst", "volumes": [{"name": f"kube-api-access-{'abcde'[::-1]}"}]}
+    if opted_in and injects:
+        metadata["annotations"] = {"railwright.io/injection": "{}"}
+        spec |= {"volumes": [{"name": "kube-api-access-x7k2p"}, {"name": "railwright-shm"}]}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_quotes(tmp_path):
+    header = '299 - "say \\"hello\\" to C:\\\\"'
+    async with serving(
+        tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
+    ) as (client, queries):
+        answer = await dry_runs.ask(client, POD)
+    assert isinstance(answer, dry_runs.Admitted)
+    assert answer.warnings == ('say "hello" to C:\\',)
+    assert queries == ["dryRun=All", "dryRun=All"]
+    assert answer.before["metadata"] == POD["metadata"]
+    assert answer.after["metadata"] == {**POD["metadata"], "annotations": {"railwright.io/injection": "{}"}}
+    assert answer.before["spec"] | {"volumes": answer.after["spec"]["volumes"]} == answer.after["spec"]
+    assert answer.after["spec"]["volumes"] == [*answer.before["spec"]["volumes"], {"name": "railwright-shm"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "expected"),
+    [
+        (
+            403,
+            'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "prod"',
+            dry_runs.Unanswered("you may not create pods in namespace prod"),
+        ),
+        (
+            500,
+            'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available',
+            dry_runs.Unanswered("the API server could not call railwright's webhook: no endpoints available"),
+        ),
+        (
+            500,
+            'Internal error occurred: failed calling webhook "others.example.com": refused',
+            dry_runs.Rejected('Internal error occurred: failed calling webhook "others.example.com": refused'),
+        ),
+        (
+            422,
+            NOT_INJECTED,
+            dry_runs.Unanswered("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+        ),
+        (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
+        (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', dry_runs.Rejected(REFUSAL)),
+        (403, 'pods "p" is forbidden: exceeded quota', dry_runs.Rejected('pods "p" is forbidden: exceeded quota')),
+    ],
+)
+async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, message, expected):
+    async with serving(tmp_path, refused(status, message)) as (client, _):
+        assert await dry_runs.ask(client, POD) == expected
+
+
+async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
+    async with serving(tmp_path, lambda pod: web.json_response(complete(pod, injects=False), status=201)) as (
+        client,
+        _,
+    ):
+        answer = await dry_runs.ask(client, POD)
+    assert answer == dry_runs.Unanswered("the API server creates such a pod without calling railwright's webhook")
+
+
+async def test_what_is_no_answer_about_the_pod_is_an_error_of_the_cluster(tmp_path):
+    for answer in (refused(429, "busy"), refused(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
+        async with serving(tmp_path, answer) as (client, _):
+            with pytest.raises(errors.ClusterError):
+                await dry_runs.ask(client, POD)
