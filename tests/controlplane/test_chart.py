@@ -615,6 +615,34 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
         await releases.clear(plane.api)
 
 
+@pytest.mark.parametrize("way", APPLY)
+async def test_a_policy_in_the_values_follows_each_rendering_and_stays_when_it_is_taken_away(
+    plane, cluster, tmp_path, way
+):
+    """As Argo CD and Flux's Kustomization do it: no hook runs, and `helm template` cannot look into the cluster."""
+
+    async def apply(document):
+        (tmp_path / "policy.yaml").write_text(document)
+        options = (f"--set-file=policy.document={tmp_path / 'policy.yaml'}",) if document else ()
+        text = await cluster.helm("template", releases.RELEASE, str(CHART), *options)
+        await plane.kubectl("apply", *APPLY[way], "-f", "-", stdin=text)
+        return text
+
+    changed = POLICY.replace("ib:", "changed:")
+    try:
+        for document in (POLICY, POLICY, changed):
+            manifests = await apply(document)
+            assert await cluster.policy() == document
+        labels = (await cluster.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["metadata"]["annotations"]
+        assert labels["helm.sh/resource-policy"] == "keep"
+        assert labels["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        await apply("")
+        assert await cluster.policy() == changed
+    finally:
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
+        await releases.clear(plane.api)
+
+
 async def _versions(plane, manifests):
     """What tells whether an object was written: its generation, which its status does not change, else its version.
 
