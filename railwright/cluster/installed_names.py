@@ -6,9 +6,7 @@ the installation of `manifests/base`. The values are constant for the life of th
 
 import os
 
-from railwright.fabric import names
-
-NAMESPACE = os.environ.get("RAILWRIGHT_NAMESPACE") or names.NAMESPACE
+NAMESPACE = os.environ.get("RAILWRIGHT_NAMESPACE") or "railwright-system"
 INSTALLATION = os.environ.get("RAILWRIGHT_INSTALLATION") or "railwright"  # first part of every name; also the name of
 # the webhook configurations
 WEBHOOK = f"{INSTALLATION}-webhook"

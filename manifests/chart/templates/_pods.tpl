@@ -99,7 +99,7 @@ tolerations:
 {{- end }}
 
 {{- define "railwright.imageSettings" -}}
-image: {{ include "railwright.image" .root }}
+image: {{ include "railwright.image" .root }}  # in manifests/base a placeholder: your kustomization sets the release
 # Not always pulled: the tag or digest of a release does not change. image.pullPolicy overrides this.
 {{- with .root.Values.image.pullPolicy }}
 imagePullPolicy: {{ . }}
