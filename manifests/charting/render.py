@@ -17,23 +17,12 @@ import subprocess
 import sys
 
 import build
+import yaml
 
+BY_HAND = {"namespace.yaml"}
+RESOURCES = yaml.safe_load((build.MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
 TARGETS = {  # a set of values -> the templates of which it is the source, with the files they are rendered to
-    "": {
-        f"templates/{name}.yaml": f"base/{name}.yaml"
-        for name in (
-            "admission",
-            "admission-policy",
-            "certs",
-            "dashboard-rbac",
-            "extender",
-            "extender-rbac",
-            "network-policy",
-            "quota",
-            "webhook",
-            "webhook-rbac",
-        )
-    },
+    "": {f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in BY_HAND},
     "certificates.mode=cert-manager": {"templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"},
     "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-auth/secrets.yaml"},
     "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true": {
