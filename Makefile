@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo demo-cluster lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-placement explore-placement demo demo-cluster quickstart lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -155,6 +155,9 @@ explore-placement: setup ## compare gangs on random clusters with an exact bound
 demo-cluster: setup ## railwright and a job on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
 	@nice -n 10 $(BIN)/python tests/node/build.py
 	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
+
+quickstart: ## install railwright in the test cluster of your kubeconfig, with fake devices; ARGS="--kind NAME"
+	@hack/quickstart/quickstart.sh $(ARGS)
 
 demo: setup ## show the main use on this machine, without a cluster; options: DEMO_ARGS="--serve"
 	$(BIN)/railwright demo $(DEMO_ARGS)

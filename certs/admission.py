@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import yaml
 
+from railwright.cluster import installed_names
+
 DIRECTORY = pathlib.PurePosixPath("/etc/kubernetes/railwright")  # directory on the control plane's machines
 ADMISSION, KUBECONFIG = "admission.yaml", "kubeconfig.yaml"
 _PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
@@ -18,7 +20,7 @@ _PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 def user(namespace: str) -> str:
     """Return the user name for the webhook's Service, which is called on port 443."""
-    return f"railwright-webhook.{namespace}.svc"
+    return f"{installed_names.WEBHOOK}.{namespace}.svc"
 
 
 def configuration(directory: pathlib.PurePath = DIRECTORY) -> str:

@@ -16,9 +16,9 @@ import msgspec
 
 from certs import inventory, issue, rotation, steps, trust
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, watch_wire
+from railwright.cluster import errors, failures, installed_names, watch_wire
 
-CONFIGURATION = "railwright"  # name of the mutating and of the validating webhook configuration
+CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",

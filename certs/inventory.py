@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from certs import bundle, issue
+from railwright.cluster import installed_names
 
 CA = bundle.CA
 SERVERS = ("webhook", "extender")
@@ -11,16 +12,16 @@ CLIENTS: Mapping[str, str] = {  # client -> common name of its certificate
     "scheduler": "kube-scheduler",
 }
 SECRETS: Mapping[str, str] = {
-    CA: "railwright-ca",
-    **{name: f"railwright-{name}-tls" for name in SERVERS},
-    **{name: f"railwright-{name}-client" for name in CLIENTS},
+    CA: f"{installed_names.INSTALLATION}-ca",
+    **{name: f"{installed_names.INSTALLATION}-{name}-tls" for name in SERVERS},
+    **{name: f"{installed_names.INSTALLATION}-{name}-client" for name in CLIENTS},
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # for port-forward, and clients on the same host
 
 
 def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the DNS names of `server`'s Service in the cluster, loopback, and the operator's additional names."""
-    service = f"railwright-{server}"
+    service = f"{installed_names.INSTALLATION}-{server}"
     qualified = f"{service}.{namespace}"
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
@@ -31,7 +32,9 @@ def list_specs(namespace: str, *, more: Sequence[str] = (), clients: bool = Fals
     `more` are additional hosts of the servers.
     """
     specs = [
-        bundle.CertificateSpec(name, f"railwright-{name}", issue.Usage.SERVER, list_hosts(name, namespace, more))
+        bundle.CertificateSpec(
+            name, f"{installed_names.INSTALLATION}-{name}", issue.Usage.SERVER, list_hosts(name, namespace, more)
+        )
         for name in SERVERS
     ]
     if clients:

@@ -14,8 +14,7 @@ import msgspec
 
 from extender import leadership
 from railwright.cluster import client as clients
-from railwright.cluster import errors, watch_wire
-from railwright.fabric import names
+from railwright.cluster import errors, installed_names, watch_wire
 
 _CHECK_SECONDS = 10.0  # between two checks for changes by others
 _RETRY_SECONDS = 0.5  # after a failure
@@ -77,11 +76,11 @@ def build_endpoint_slice(
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": _build_metadata(
-            f"{names.EXTENDER_SERVICE}-ipv{_get_ip_version(address)}",
+            f"{installed_names.EXTENDER}-ipv{_get_ip_version(address)}",
             address,
             service,
             {
-                "kubernetes.io/service-name": names.EXTENDER_SERVICE,
+                "kubernetes.io/service-name": installed_names.EXTENDER,
                 "endpointslice.kubernetes.io/managed-by": _MANAGER,
             },
         ),
@@ -103,7 +102,7 @@ def build_endpoints(
     return {
         "apiVersion": "v1",
         "kind": "Endpoints",
-        "metadata": _build_metadata(names.EXTENDER_SERVICE, address, service, label),
+        "metadata": _build_metadata(installed_names.EXTENDER, address, service, label),
         "subsets": [subset] if is_ready else [],
     }
 
@@ -117,7 +116,7 @@ def _build_target_reference(address: leadership.PodAddress) -> Object:
 
 
 def _build_metadata(name: str, address: leadership.PodAddress, service: Service, labels: Mapping[str, str]) -> Object:
-    owner = {"apiVersion": "v1", "kind": "Service", "name": names.EXTENDER_SERVICE, "uid": service.metadata.uid}
+    owner = {"apiVersion": "v1", "kind": "Service", "name": installed_names.EXTENDER, "uid": service.metadata.uid}
     labels = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/component": "extender", **labels}
     return {"name": name, "namespace": address.namespace, "labels": labels, "ownerReferences": [owner]}
 
@@ -164,7 +163,9 @@ class EndpointPublisher:
         except errors.ClusterError as error:
             if str(error) != self._last_error:
                 self._last_error = str(error)
-                fix = f"schedulers cannot reach this leader: check Service {names.EXTENDER_SERVICE} and the RBAC roles"
+                fix = (
+                    f"schedulers cannot reach this leader: check Service {installed_names.EXTENDER} and the RBAC roles"
+                )
                 _LOG.warning("leader not published", extra={"fields": {"error": self._last_error, "fix": fix}})
             return _RETRY_SECONDS
         self._last_error = ""
@@ -186,12 +187,12 @@ class EndpointPublisher:
             _LOG.info("leader not withdrawn", extra={"fields": {"error": str(error)}})
 
     async def _write(self, *, is_ready: bool) -> None:
-        service = await self._read(f"{self._core}/services/{names.EXTENDER_SERVICE}", Service)
+        service = await self._read(f"{self._core}/services/{installed_names.EXTENDER}", Service)
         open_ports = build_ports(service, self._container_ports)
         if not open_ports:
             port_names = " or ".join(self._container_ports)
             raise errors.ConfigurationError(
-                f"Service {names.EXTENDER_SERVICE}: no port has a number or {port_names} as targetPort"
+                f"Service {installed_names.EXTENDER}: no port has a number or {port_names} as targetPort"
             )
         for path, manifest in (
             (self._discovery, build_endpoint_slice(service, self._address, open_ports, is_ready=is_ready)),

@@ -12,8 +12,7 @@ import msgspec
 
 from extender import schedulers
 from railwright.cluster import client as clients
-from railwright.cluster import errors, lease
-from railwright.fabric import names
+from railwright.cluster import errors, installed_names, lease
 from railwright.serving import metrics, routes
 
 _PARTS = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
@@ -59,7 +58,7 @@ class Leadership:
         self.election = lease.Election(
             client,
             address.namespace,
-            names.EXTENDER_SERVICE,
+            installed_names.EXTENDER,
             lease.identity(address.pod),
             timings=build_timings(seconds),
             changed=self._handle_change,
@@ -98,7 +97,7 @@ class Leadership:
     def _format_standby(self) -> str:
         holder = self.election.holder if self.election else ""
         leader = f"{holder.rpartition('_')[0]} leads" if holder else "nobody leads yet"
-        return f"this extender stands by: {leader}; reconnect to the Service {names.EXTENDER_SERVICE}"
+        return f"this extender stands by: {leader}; reconnect to the Service {installed_names.EXTENDER}"
 
     def _handle_change(self, is_leader: bool) -> None:  # noqa: FBT001 - a state
         self._counters.leader_transitions.inc()

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from railwright.cluster import errors, events, resources, sources
+from railwright.cluster import errors, events, installed_names, resources, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
@@ -50,7 +50,7 @@ async def serve(options: settings.Settings) -> int:
 
     def refresh() -> None:
         counters.show_sources(**origin.readings())
-        excluded = missed.ALWAYS_EXCLUDED | options.excluded_namespaces
+        excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
         uninjected_counts = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
         counters.show_uninjected(uninjected_counts)
 

@@ -5,8 +5,7 @@ Defines the messages. `railwright.cluster.policies` reads the policy and finds i
 
 from collections.abc import Callable
 
-from railwright.cluster import events, policies
-from railwright.fabric import names
+from railwright.cluster import events, installed_names, policies
 
 INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"  # stable
 
@@ -36,8 +35,8 @@ class PolicyEvents:
         involved = events.Involved(
             kind="ConfigMap",
             api_version="v1",
-            namespace=names.NAMESPACE,
-            name=names.POLICY_CONFIGMAP,
+            namespace=installed_names.NAMESPACE,
+            name=installed_names.POLICY,
             uid=self._get_uid(),
         )
         self._poster.post(involved, warning=warning, reason=reason, message=message)

@@ -8,7 +8,7 @@ ConfigMap unchecked (`failurePolicy: Ignore`). That is harmless, because an inva
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from railwright.cluster import policies, policy_process
+from railwright.cluster import installed_names, policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import rendering
@@ -95,8 +95,8 @@ def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
     """True if the policy's ConfigMap is written. The webhook configuration may select other ConfigMaps too."""
     name = request.name or (request.object.metadata.name if request.object else "")
     return (
-        request.namespace == names.NAMESPACE
-        and name == names.POLICY_CONFIGMAP
+        request.namespace == installed_names.NAMESPACE
+        and name == installed_names.POLICY
         and request.operation in {"CREATE", "UPDATE"}
     )
 
@@ -121,7 +121,7 @@ def _answer(
     if problem is None:
         body = wire.write(request.uid, wire.Response(warnings=warnings))
         return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=wire.list_codes(warnings))
-    message = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}: {problem}"
+    message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     response = wire.Response(allowed=False, code=_BAD_REQUEST, message=message)
     body = wire.write(request.uid, response)
     return answer.Answer(body=body, outcome=answer.REFUSED, reason="policy", dry_run=bool(request.dry_run))

@@ -6,85 +6,98 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-
-Object = dict[str, Any]
-Word = Annotated[
-    str, msgspec.Meta(pattern="^[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?$")
-]  # it is inserted into an expression
-Replicas = Annotated[int, msgspec.Meta(ge=1, le=32)]  # the ResourceQuota of the namespace
-Seconds = Annotated[int, msgspec.Meta(ge=1, le=30)]  # the API server's own bounds
-
-
-def describe(text: str) -> msgspec.Meta:
-    """Return the description of a key."""
-    return msgspec.Meta(description=text)
-
-
-def resources(cpu: str, memory: str, *, limit: str) -> Object:
-    """Return the default of a container's resources. No CPU limit: it would throttle the server on idle cores."""
-    default: Object = msgspec.field(
-        default_factory=lambda: {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
-    )
-    return default
-
-
-class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all tables of values: keys in camelCase, unknown keys are rejected."""
+from pod_values import (
+    Domain,
+    Duration,
+    Name,
+    Object,
+    Pod,
+    Port,
+    Replicas,
+    Seconds,
+    Service,
+    Strings,
+    Values,
+    Word,
+    default,
+    describe,
+    probe,
+    resources,
+)
 
 
 class Image(Values, frozen=True, kw_only=True):
     """The image, which contains all components."""
 
-    repository: Annotated[str, describe("registry and name")] = "railwright"
-    tag: Annotated[str, describe("default: the chart's appVersion")] = ""
+    repository: Annotated[str, describe("Registry and name of the image")] = "railwright"
+    tag: Annotated[str, describe("Tag of the image. Empty: the chart's appVersion")] = ""
     digest: Annotated[
-        str, describe("sha256:...; overrides the tag"), msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")
+        str,
+        describe("Digest of the image, sha256:...; overrides the tag"),
+        msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$"),
     ] = ""
     pull_policy: Annotated[
-        Literal["", "Always", "IfNotPresent", "Never"], describe("default: chosen by Kubernetes from the tag")
+        Literal["", "Always", "IfNotPresent", "Never"],
+        describe("When nodes pull the image. Empty: Kubernetes decides by the tag"),
     ] = ""
-    pull_secrets: Annotated[list[Object], describe("imagePullSecrets of the pods, such as [{name: registry}]")] = []
-
-
-class Pod(Values, frozen=True, kw_only=True):
-    """Settings of every component's pods."""
-
-    priority_class_name: Annotated[str, describe("PriorityClass of the pods")] = "system-cluster-critical"
-    node_selector: Annotated[Object, describe("nodeSelector of the pods")] = {}
-    tolerations: Annotated[list[Object], describe("tolerations of the pods")] = []
-    affinity: Annotated[
-        Object,
-        describe("affinity of the pods; replaces the default preference for separate nodes, not the spread constraint"),
-    ] = {}
-    extra_args: Annotated[list[str], describe("additional command-line options; `--help` lists them")] = []
+    pull_secrets: Annotated[list[Object], describe("imagePullSecrets of the pods, such as [{name: registry}]")] = (
+        default([])
+    )
 
 
 class Webhook(Pod, frozen=True, kw_only=True):
     """The admission webhook."""
 
     replicas: Annotated[
-        Replicas, describe("number of replicas; with one, admission stops while it restarts or its node is drained")
+        Replicas, describe("Number of replicas; with one, admission stops while it restarts or its node is drained")
     ] = 2
-    resources: Annotated[Object, describe("resources of the container")] = resources("100m", "192Mi", limit="512Mi")
+    strategy: Annotated[Object, describe("Update strategy of the Deployment")] = default(
+        {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    )
+    resources: Annotated[Object, describe("Resources of the container")] = resources("100m", "192Mi", limit="512Mi")
+    secure_port: Annotated[
+        Port, describe("Port of the container that API servers reach; private GKE clusters allow 443 and 10250 only")
+    ] = 9443
+    service: Annotated[Service, describe("Service that API servers call")] = Service()
     failure_policy: Annotated[
         Literal["Fail", "Ignore"],
         describe(
-            "failurePolicy for opted-in pods and workloads while the webhook is down; with Ignore they run over TCP"
+            "What happens to opted-in pods and workloads while the webhook is down: Fail rejects them, Ignore runs them"
+            " over TCP"
         ),
     ] = "Fail"
-    timeout_seconds: Annotated[Seconds, describe("how long the API server waits for the webhook")] = 5
+    timeout_seconds: Annotated[Seconds, describe("How long the API server waits for the webhook")] = 5
     excluded_namespaces: Annotated[
-        list[Word], describe("namespaces to exclude besides kube-system and railwright-system")
-    ] = []
+        list[Word], describe("Namespaces to exclude, besides kube-system and that of the release")
+    ] = default([])
+
+
+class Dashboard(Values, frozen=True, kw_only=True):
+    """The extender's dashboard."""
+
+    enabled: Annotated[
+        bool, describe("Serve the dashboard. Readers need the ClusterRole for it (docs/dashboard.md)")
+    ] = False
+    port: Annotated[Port, describe("Port of the container")] = 8714
+    service_port: Annotated[Port, describe("Port of the extender's Service")] = 8714
+    allow_from: Annotated[
+        list[Object], describe("Peers that the NetworkPolicy lets reach the dashboard, such as an ingress. Empty: all")
+    ] = default([])
 
 
 class Extender(Pod, frozen=True, kw_only=True):
     """The scheduler extender."""
 
-    enabled: Annotated[bool, describe("false installs admission only")] = True
-    replicas: Annotated[Replicas, describe("number of replicas; one is the leader, the others are on standby")] = 2
-    resources: Annotated[Object, describe("resources of the container")] = resources("100m", "256Mi", limit="1Gi")
-    plain_http: Annotated[bool, describe("serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
+    enabled: Annotated[bool, describe("Install the extender; false installs admission only")] = True
+    replicas: Annotated[Replicas, describe("Number of replicas; one is the leader, the others are on standby")] = 2
+    strategy: Annotated[Object, describe("Update strategy of the Deployment")] = default(
+        {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    )
+    resources: Annotated[Object, describe("Resources of the container")] = resources("100m", "256Mi", limit="1Gi")
+    port: Annotated[Port, describe("Port of the container that schedulers reach; the Service has 8713")] = 8713
+    service: Annotated[Service, describe("Service that schedulers call")] = Service()
+    plain_http: Annotated[bool, describe("Serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
+    dashboard: Annotated[Dashboard, describe("Dashboard of gangs and rails")] = Dashboard()
 
 
 class Certificates(Pod, frozen=True, kw_only=True):
@@ -92,85 +105,147 @@ class Certificates(Pod, frozen=True, kw_only=True):
 
     mode: Annotated[
         Literal["rotator", "cert-manager", "existing"],
-        describe("source of Secrets and caBundle: railwright-certs, cert-manager, or your own process"),
+        describe("Who writes Secrets and caBundle: railwright's rotator, cert-manager, or your own process"),
     ] = "rotator"
     ca_bundle: Annotated[
-        str, describe("CA bundle in PEM, in mode existing only; empty if you write caBundle yourself")
+        str, describe("CA bundle in PEM, for mode existing only. Empty: you write caBundle yourself")
     ] = ""
-    client_auth: Annotated[bool, describe("require a client certificate from API servers; configure them first")] = (
-        False
+    client_auth: Annotated[
+        bool, describe("Require a client certificate from API servers; configure the API servers first")
+    ] = False
+    replicas: Annotated[Replicas, describe("Number of replicas of the rotator; one is the leader")] = 2
+    strategy: Annotated[Object, describe("Update strategy of the rotator's Deployment")] = default(
+        {"rollingUpdate": {"maxUnavailable": 1}}
     )
-    replicas: Annotated[Replicas, describe("replicas of the rotator; one is the leader")] = 2
-    resources: Annotated[Object, describe("resources of the rotator's container")] = resources(
+    readiness_probe: Annotated[Object, describe("Readiness probe of the container")] = probe("/readyz", periodSeconds=5)
+    resources: Annotated[Object, describe("Resources of the rotator's container")] = resources(
         "10m", "128Mi", limit="256Mi"
     )
 
 
 class Policy(Values, frozen=True, kw_only=True):
-    """The ConfigMap railwright-policy."""
+    """The ConfigMap with the policy."""
 
     document: Annotated[
         str,
-        describe("text of the policy, restored by each upgrade; empty: you manage the ConfigMap, not the chart"),
+        describe("Text of the policy, restored by each upgrade. Empty: you manage the ConfigMap, not the chart"),
     ] = ""
 
 
 class AdmissionPolicy(Values, frozen=True, kw_only=True):
     """The API server's own check for opted-in pods that were not injected."""
 
-    mode: Annotated[Literal["Deny", "Warn", "Off"], describe("action for such a pod; Off disables the check")] = "Deny"
+    mode: Annotated[Literal["Deny", "Warn", "Off"], describe("What happens to such a pod; Off disables the check")] = (
+        "Deny"
+    )
     accelerators: Annotated[
         list[Word],
-        describe("accelerators of the policy, for pods that opted in by their namespace"),
+        describe("Accelerators of the policy, for pods that opted in by their namespace"),
         msgspec.Meta(min_length=1),
-    ] = msgspec.field(default_factory=lambda: ["nvidia.com/gpu"])
+    ] = default(["nvidia.com/gpu"])
 
 
 class NetworkPolicy(Values, frozen=True, kw_only=True):
     """NetworkPolicies that allow the required traffic only."""
 
-    enabled: Annotated[bool, describe("create NetworkPolicies")] = True
-    metrics_namespace: Annotated[str, describe("namespace of Prometheus")] = "monitoring"
+    enabled: Annotated[bool, describe("Create NetworkPolicies")] = True
+    metrics_namespace: Annotated[str, describe("Namespace of Prometheus")] = "monitoring"
+
+
+class MonitoringObject(Values, frozen=True, kw_only=True):
+    """An object for a monitoring operator, which selects it by labels."""
+
+    enabled: Annotated[bool, describe("Create the object")] = False
+    namespace: Annotated[str, describe("Namespace of the object. Empty: that of the release")] = ""
+    annotations: Annotated[Strings, describe("Annotations of the object")] = default({})
+
+
+class ServiceMonitor(MonitoringObject, frozen=True, kw_only=True):
+    """ServiceMonitor of all servers."""
+
+    labels: Annotated[
+        Strings, describe("Additional labels, such as release: kube-prometheus-stack, by which Prometheus selects it")
+    ] = default({})
+    interval: Annotated[Duration, describe("Time between scrapes")] = "15s"
+    scrape_timeout: Annotated[Duration, describe("Timeout of a scrape. Empty: Prometheus's default")] = ""
+    honor_labels: Annotated[bool, describe("Keep labels of the metrics that clash with those of the target")] = False
+
+
+class PrometheusRule(MonitoringObject, frozen=True, kw_only=True):
+    """The alerts."""
+
+    labels: Annotated[
+        Strings, describe("Additional labels, such as release: kube-prometheus-stack, by which Prometheus selects it")
+    ] = default({})
+    runbook_url: Annotated[
+        str,
+        describe("Address of your copy of docs/runbook.md; alerts link to their entry. Empty: alerts contain its text"),
+    ] = ""
+    gang_waiting_seconds: Annotated[
+        int,
+        describe("How long a gang may wait while railwright rejects nodes, until RailwrightGangWaitingLong fires"),
+        msgspec.Meta(ge=60),
+    ] = 3600
+
+
+class Dashboards(MonitoringObject, frozen=True, kw_only=True):
+    """ConfigMap with the Grafana dashboards."""
+
+    labels: Annotated[Strings, describe("Labels by which Grafana's sidecar finds the ConfigMap")] = default(
+        {"grafana_dashboard": "1"}
+    )
 
 
 class Metrics(Values, frozen=True, kw_only=True):
     """Objects for the Prometheus operator and Grafana's sidecar."""
 
-    service_monitor: Annotated[bool, describe("create ServiceMonitors; needs the CRDs of monitoring.coreos.com")] = (
-        False
+    service_monitor: Annotated[ServiceMonitor, describe("ServiceMonitor; needs the CRDs of monitoring.coreos.com")] = (
+        ServiceMonitor()
     )
-    prometheus_rule: Annotated[bool, describe("create alerts; needs the same CRDs")] = False
-    dashboards: Annotated[bool, describe("create a ConfigMap with the label grafana_dashboard")] = False
+    prometheus_rule: Annotated[PrometheusRule, describe("Alerts; need the same CRDs")] = PrometheusRule()
+    dashboards: Annotated[Dashboards, describe("ConfigMap with the Grafana dashboards")] = Dashboards()
 
 
 class Tracing(Values, frozen=True, kw_only=True):
     """OpenTelemetry traces; requires an image with the extra `tracing`."""
 
     endpoint: Annotated[
-        str, describe("OTLP over HTTP, such as http://otel-collector.monitoring:4318; empty disables tracing")
+        str, describe("OTLP over HTTP, such as http://otel-collector.monitoring:4318. Empty: no tracing")
     ] = ""
-    namespace: Annotated[str, describe("namespace of the collector, for the NetworkPolicy")] = "monitoring"
-    port: Annotated[int, describe("port of the collector, for the NetworkPolicy"), msgspec.Meta(ge=1, le=65535)] = 4318
+    namespace: Annotated[str, describe("Namespace of the collector, for the NetworkPolicy")] = "monitoring"
+    port: Annotated[Port, describe("Port of the collector, for the NetworkPolicy")] = 4318
 
 
 class Chart(Values, frozen=True, kw_only=True):
     """All values of the chart."""
 
-    image: Annotated[Image, describe("the image of all components")] = Image()
-    webhook: Annotated[Webhook, describe("the admission webhook")] = Webhook()
-    extender: Annotated[Extender, describe("the scheduler extender")] = Extender()
-    certificates: Annotated[Certificates, describe("source of the certificates")] = Certificates()
-    policy: Annotated[Policy, describe("the ConfigMap railwright-policy")] = Policy()
+    name_override: Annotated[Name, describe("Value of the label app.kubernetes.io/name. Empty: the chart's name")] = ""
+    fullname_override: Annotated[
+        Name, describe("First part of the name of every object. Empty: from the release's name")
+    ] = ""
+    common_labels: Annotated[Strings, describe("Additional labels of every object and pod")] = default({})
+    cluster_domain: Annotated[Domain, describe("DNS domain of the cluster, for the servers' certificates")] = (
+        "cluster.local"
+    )
+    image: Annotated[Image, describe("Image of all components")] = Image()
+    webhook: Annotated[Webhook, describe("Admission webhook")] = Webhook()
+    extender: Annotated[Extender, describe("Scheduler extender")] = Extender()
+    certificates: Annotated[Certificates, describe("Source of the certificates, and pods of the rotator")] = (
+        Certificates()
+    )
+    policy: Annotated[Policy, describe("ConfigMap with the policy")] = Policy()
     admission_policy: Annotated[
-        AdmissionPolicy, describe("the API server's own check for opted-in pods without injection")
+        AdmissionPolicy, describe("The API server's own check for opted-in pods without injection")
     ] = AdmissionPolicy()
-    network_policy: Annotated[NetworkPolicy, describe("allow the required traffic only")] = NetworkPolicy()
-    metrics: Annotated[Metrics, describe("objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
+    network_policy: Annotated[NetworkPolicy, describe("NetworkPolicies that allow the required traffic only")] = (
+        NetworkPolicy()
+    )
+    metrics: Annotated[Metrics, describe("Objects for the Prometheus operator and Grafana's sidecar")] = Metrics()
     tracing: Annotated[Tracing, describe("OpenTelemetry traces; requires an image with the extra `tracing`")] = (
         Tracing()
     )
     quota: Annotated[
-        bool, describe("create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
+        bool, describe("Create a ResourceQuota that allows critical pods outside kube-system, as GKE requires")
     ] = True
     global_: Annotated[Object, describe("Helm's global values, if this is a subchart")] = msgspec.field(
         name="global", default_factory=dict
@@ -190,13 +265,13 @@ def rows(of: type[msgspec.Struct] = Chart, above: tuple[str, ...] = ()) -> list[
     """Return every key in the order of the file; a table comes before its keys."""
     result = []
     for field in msgspec.structs.fields(of):
-        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         text = msgspec.json.schema(field.type).get("description", "")
         path = (*above, field.encode_name)
-        table = isinstance(default, msgspec.Struct)
-        result.append(Row(path, default, text, table))
+        table = isinstance(value, msgspec.Struct)
+        result.append(Row(path, value, text, table))
         if table:
-            result += rows(type(default), path)
+            result += rows(type(value), path)
     return result
 
 

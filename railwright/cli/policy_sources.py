@@ -6,7 +6,7 @@ import msgspec
 
 from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, resources, watch_wire
+from railwright.cluster import errors, failures, installed_names, resources, watch_wire
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -31,7 +31,7 @@ class _ConfigMap(msgspec.Struct):
 
 async def fetch(client: clients.Client) -> model.Policy:
     """Return the policy in the cluster of a client. Raise UnreadableError or ClusterError."""
-    path = f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}"
+    path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     try:
         body = await client.get(path)
         text = (msgspec.json.decode(body, type=_ConfigMap).data or {}).get(names.POLICY_KEY, "")
@@ -41,6 +41,6 @@ async def fetch(client: clients.Client) -> model.Policy:
         raise output.UnreadableError(f"{error.sentence}. To read it from a file: --policy FILE") from None
     except watch_wire.UNREADABLE as error:
         raise failures.foreign(client.host, path, str(error)) from None
-    configmap = f"{names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
-    fix = f"correct it with kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
+    configmap = f"{installed_names.NAMESPACE}/{installed_names.POLICY}"
+    fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
     return policies.require_valid(policy_reader.read(text), f"ConfigMap {configmap}", fix)

@@ -8,11 +8,11 @@ import msgspec
 
 from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, policies, resources, watch_wire
+from railwright.cluster import errors, failures, installed_names, policies, resources, watch_wire
 from railwright.fabric import names, version
 
-_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/deployments"
-_POLICY = f"{resources.POLICY.path}/{names.POLICY_CONFIGMAP}"
+_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
+_POLICY = f"{resources.POLICY.path}/{installed_names.POLICY}"
 _Shape = TypeVar("_Shape")
 _NOT_INSTALLED = "not installed"
 _NO_CLUSTER = "show only the version of this command: --client"
@@ -96,7 +96,7 @@ async def _read_policy(client: clients.Client) -> str | None:
     result = policies.read((configmap.data or {}).get(names.POLICY_KEY, ""))
     if isinstance(result, policies.Rejected):
         raise output.UnreadableError(
-            f"the policy in ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP} is invalid; "
+            f"the policy in ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY} is invalid; "
             "railwright check lists its errors"
         )
     return result.digest

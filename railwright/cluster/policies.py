@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents, nodes, repairs, sentences
+from railwright.cluster import documents, installed_names, nodes, repairs, sentences
 from railwright.fabric import names
 from railwright.fabric.policy import checks, model, schema
 
@@ -22,7 +22,7 @@ _SCHEMA = schema.build()
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _REPAIRS = 3  # a replaced section is complete, so two rounds suffice; one is spare
 _NONE = (
-    f"not found; create ConfigMap {names.POLICY_CONFIGMAP} in namespace {names.NAMESPACE} with the key"
+    f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
     f" {names.POLICY_KEY}"
 )
 

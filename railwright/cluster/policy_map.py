@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from railwright.cluster import policies, policy_process
+from railwright.cluster import installed_names, policies, policy_process
 from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
@@ -30,20 +30,20 @@ class PolicyConfigMap:
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
         """Apply the full list, which contains the ConfigMap or not."""
         for obj in objects:
-            if obj.metadata.name == names.POLICY_CONFIGMAP:
+            if obj.metadata.name == installed_names.POLICY:
                 self.upsert(obj)
                 return
         self._withdraw()
 
     def upsert(self, obj: views.ConfigMap) -> None:
         """Apply a new or changed ConfigMap. One without the key is an empty policy, which is rejected."""
-        if obj.metadata.name == names.POLICY_CONFIGMAP:
+        if obj.metadata.name == installed_names.POLICY:
             self.uid, self.created_at = obj.metadata.uid, obj.metadata.creation_timestamp or ""
             self._offer((obj.data or {}).get(names.POLICY_KEY, ""))
 
     def remove(self, obj: views.ConfigMap) -> None:
         """Record the deletion; the last valid policy stays in force."""
-        if obj.metadata.name == names.POLICY_CONFIGMAP:
+        if obj.metadata.name == installed_names.POLICY:
             self._withdraw()
 
     def _withdraw(self) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import hypernodes, names, scheduling_views, views
+from railwright.cluster import installed_names
+from railwright.fabric import hypernodes, scheduling_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes, kinds
 
@@ -87,9 +88,9 @@ DEVICE_TAINT_RULES = Kind(
 
 POLICY = Kind(
     "policy",
-    f"/api/v1/namespaces/{names.NAMESPACE}/configmaps",
+    f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps",
     views.ConfigMap,
-    field_selector=f"metadata.name={names.POLICY_CONFIGMAP}",
+    field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",
 )
 

@@ -3,8 +3,7 @@
 import datetime as dt
 import pathlib
 
-from railwright.cluster import sources
-from railwright.fabric import names
+from railwright.cluster import installed_names, sources
 from railwright.fabric.overview import overview_types
 
 _STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
@@ -20,7 +19,7 @@ def describe(
         away=away,
         is_refused=origin.is_refused(),
         reading=tuple(origin.list_unread()),
-        policy_name=names.POLICY_CONFIGMAP if policy is None else policy.name,
+        policy_name=installed_names.POLICY if policy is None else policy.name,
         policy_at=origin.policy_map.created_at if policy is None else _read_modification_time(policy),
     )
 

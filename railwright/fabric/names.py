@@ -24,7 +24,7 @@ VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod
 PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token that passes the API server's proxy, which
 # removes the Authorization header (k8s.io/apiserver, endpoints/filters/authentication.go)
 
-# --- objects of the installation ----------------------------------------------------------------------
+# --- objects of the default installation; railwright.cluster.installed_names has those of this one -----
 NAMESPACE = "railwright-system"
 EXTENDER_SERVICE, EXTENDER_PORT = "railwright-extender", 8713
 POLICY_CONFIGMAP = "railwright-policy"

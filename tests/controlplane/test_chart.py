@@ -11,14 +11,16 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
 import pytest_asyncio
 import yaml
 from plane import binaries, ports, releases, rotation, site, waiting
+from plane import helm as helm_program
 
-from railwright.fabric import names
+from railwright.fabric import names, version
 
 ROOT = pathlib.Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -33,7 +35,7 @@ fabrics:
     rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
 """
 GUARD = "ValidatingAdmissionPolicy"
-MONITORED = "metrics.serviceMonitor=true,metrics.prometheusRule=true,metrics.dashboards=true"
+MONITORED = ",".join(f"metrics.{kind}.enabled=true" for kind in ("serviceMonitor", "prometheusRule", "dashboards"))
 MATRIX = {  # the kustomization: the chart's values for the same
     "base": ["--set=image.tag=latest"],
     "overlays/production": [f"--values={CHART / 'values-production.yaml'}"],
@@ -97,7 +99,20 @@ async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folde
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
     for key, wanted in theirs.items():
+        assert wanted["metadata"]["labels"].pop("app.kubernetes.io/managed-by") == "kustomize"
+        labels = ours[key]["metadata"]["labels"]
+        assert labels.pop("app.kubernetes.io/managed-by") == "Helm"
+        assert labels.pop("helm.sh/chart") == f"railwright-{version.VERSION}"
         assert ours[key] == wanted, key
+
+
+@pytest.mark.plane
+def test_the_rendered_manifests_are_up_to_date():
+    """The chart is the source of manifests/base, the overlays and the components."""
+    command = [sys.executable, MANIFESTS / "charting" / "render.py", "--check"]
+    environment = {**os.environ, "HELM": str(helm_program.locate())}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/render.py"
 
 
 @pytest.mark.plane
@@ -149,6 +164,132 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert not [each for each in by_name if each[0] in ("Secret", "Certificate")]
 
 
+PODS = {"webhook": "webhook", "extender": "extender", "certificates": "certs"}
+
+
+@pytest.mark.plane
+@pytest.mark.parametrize("table", PODS)
+async def test_a_value_reaches_the_pods_of_each_component(helm, table):
+    probe = {"periodSeconds": 7}
+    values = {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "revisionHistoryLimit": 3,
+        "podAnnotations": {"note": "a"},
+        "podLabels": {"team": "b"},
+        "podSecurityContext": {"runAsUser": 1000},
+        "securityContext": {"readOnlyRootFilesystem": True},
+        "startupProbe": probe,
+        "readinessProbe": probe,
+        "livenessProbe": probe,
+        "topologySpreadConstraints": [],
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "hostNetwork": True,
+        "opsPort": 18080,
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+        "podDisruptionBudget": {"enabled": False},
+    }
+    found = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
+    name = f"railwright-{PODS[table]}"
+    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    deployment = by_name["Deployment", name]["spec"]
+    assert {key: deployment[key] for key in ("replicas", "strategy", "revisionHistoryLimit")} == {
+        key: values[key] for key in ("replicas", "strategy", "revisionHistoryLimit")
+    }
+    metadata, pod = deployment["template"]["metadata"], deployment["template"]["spec"]
+    assert metadata["annotations"] == {"note": "a"}
+    assert metadata["labels"].items() >= {"team": "b", "cost": "hpc", **deployment["selector"]["matchLabels"]}.items()
+    assert pod["securityContext"].items() >= {"runAsUser": 1000, "runAsNonRoot": True}.items()
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod["topologySpreadConstraints"] == []
+    (container,) = pod["containers"]
+    for key in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[key]["periodSeconds"] == 7
+    assert values["extraEnv"][0] in container["env"]
+    assert values["extraVolumes"][0] in pod["volumes"]
+    assert values["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert "--ops-listen=:18080" in container["args"]
+    assert {"name": "ops", "containerPort": 18080} in container["ports"]
+    assert by_name["ServiceAccount", name]["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
+    assert ("PodDisruptionBudget", name) not in by_name
+    assert all(each["metadata"]["labels"]["cost"] == "hpc" for each in found.values())
+
+
+@pytest.mark.plane
+async def test_a_value_reaches_services_monitors_and_certificates(helm):
+    found = await rendered(
+        helm,
+        f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.port=18713",
+        "--set=webhook.service.type=NodePort,webhook.service.ipFamilies={IPv6},webhook.service.ipFamilyPolicy=SingleStack",
+        "--set=extender.service.annotations.a=b,extender.dashboard.enabled=true,extender.dashboard.port=18714",
+        "--set=extender.dashboard.allowFrom[0].namespaceSelector.matchLabels.x=y",
+        "--set=metrics.serviceMonitor.labels.release=kps,metrics.serviceMonitor.interval=1m",
+        "--set=metrics.serviceMonitor.namespace=prom,metrics.serviceMonitor.annotations.n=m",
+        "--set=metrics.prometheusRule.labels.release=kps,metrics.prometheusRule.gangWaitingSeconds=7200",
+        "--set=metrics.prometheusRule.runbookUrl=https://wiki.example/runbook,metrics.dashboards.namespace=grafana",
+    )
+    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--listen=:10250" in webhook["args"]
+    assert {"name": "webhook", "containerPort": 10250} in webhook["ports"]
+    service = by_name["Service", "railwright-webhook"]["spec"]
+    assert (service["type"], service["ipFamilies"], service["ipFamilyPolicy"]) == ("NodePort", ["IPv6"], "SingleStack")
+    extender = by_name["Deployment", "railwright-extender"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"--listen=:18713", "--dashboard-listen=:18714"} <= set(extender["args"])
+    service = by_name["Service", "railwright-extender"]
+    assert service["metadata"]["annotations"] == {"a": "b"}
+    assert service["spec"]["ports"][1] == {"name": "dashboard", "port": 8714, "targetPort": "dashboard"}
+    ports = [rule for rule in by_name["NetworkPolicy", "railwright-extender"]["spec"]["ingress"] if "from" in rule]
+    peers = [{"namespaceSelector": {"matchLabels": {"x": "y"}}}]
+    assert ports == [{"ports": [{"protocol": "TCP", "port": "dashboard"}], "from": peers}]
+    rotator = by_name["Deployment", "railwright-certs"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--host=railwright-webhook.{NAMESPACE}.svc.hpc.example" in rotator
+    monitor = by_name["ServiceMonitor", "railwright"]
+    assert monitor["metadata"]["namespace"] == "prom"
+    assert monitor["metadata"]["annotations"] == {"n": "m"}
+    assert monitor["metadata"]["labels"]["release"] == "kps"
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": [NAMESPACE]}
+    assert monitor["spec"]["endpoints"][0]["interval"] == "1m"
+    rule = by_name["PrometheusRule", "railwright"]
+    alerts = {each["alert"]: each for group in rule["spec"]["groups"] for each in group["rules"]}
+    assert rule["metadata"]["labels"]["release"] == "kps"
+    assert "> 7200 and" in alerts["RailwrightGangWaitingLong"]["expr"]
+    assert alerts["RailwrightWebhookDown"]["annotations"].keys() == {"summary", "description", "runbook_url"}
+    url = "https://wiki.example/runbook#railwrightwebhookdown"
+    assert alerts["RailwrightWebhookDown"]["annotations"]["runbook_url"] == url
+    assert by_name["ConfigMap", "railwright-dashboards"]["metadata"]["namespace"] == "grafana"
+
+
+@pytest.mark.plane
+async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
+    found = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
+    for (_, kind, _, name), each in found.items():
+        if kind == "PodDisruptionBudget":
+            assert each["spec"]["maxUnavailable"] == 1, name
+        if kind == "Deployment":
+            hosts, _ = each["spec"]["template"]["spec"]["topologySpreadConstraints"]
+            assert hosts["matchLabelKeys"] == ["pod-template-hash"], "the old pod does not count"
+
+
+@pytest.mark.plane
+async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path):
+    helm = releases.Helm(tmp_path, namespace="fabrics")
+    options = ("--set=nameOverride=rw", f"--set={MONITORED},certificates.clientAuth=true,tracing.endpoint=http://o:1")
+    for override, prefix in (((), "hpc-rw"), (("--set=fullnameOverride=network",), "network")):
+        text = await helm("template", "hpc", str(CHART), *options, *override, "--set-string=policy.document=a")
+        found = objects(text)
+        assert all(name.startswith(prefix) for _, _, _, name in found), found.keys()
+        assert {namespace for _, _, namespace, _ in found} == {None, "fabrics"}
+        fixed = re.compile(r"railwright-(system|webhook|extender|certs|policy)")
+        for key, each in found.items():  # the runbook's text has the default names
+            assert key[1] == "PrometheusRule" or not fixed.findall(json.dumps(each)), key
+        labels = found["apps/v1", "Deployment", "fabrics", f"{prefix}-webhook"]["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "rw"
+        assert labels["app.kubernetes.io/instance"] == "hpc"
+
+
 @pytest.mark.plane
 async def test_what_is_switched_off_leaves_no_object(helm):
     off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false"
@@ -167,11 +308,12 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--set=certificates.caBundle=PEM"], "certificates.mode=existing"),
         (["--set=policy.create=false"], "create"),
         (["--kube-version=1.29.0"], "1.30"),
-        (["--namespace=elsewhere"], "must be railwright-system"),
+        (["--set=webhook.hostNetwork=true,extender.hostNetwork=true"], "set extender.opsPort to another port"),
+        (["--set=fullnameOverride=Rail_Wright"], "fullnameOverride"),
     ],
 )
 async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
-    helm = releases.Helm(tmp_path, namespace="" if "--namespace" in options[0] else NAMESPACE)
+    helm = releases.Helm(tmp_path)
     with pytest.raises(releases.FailedError, match=re.escape(says)):
         await helm("template", releases.RELEASE, str(CHART), *options)
 
@@ -469,6 +611,34 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
             assert await plane.kubectl("diff", *options, "-f", "-", stdin=manifests) == "", "no drift is shown"
     finally:
         await asyncio.gather(*(each.stop() for each in reversed(servers)))
+        await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
+        await releases.clear(plane.api)
+
+
+@pytest.mark.parametrize("way", APPLY)
+async def test_a_policy_in_the_values_follows_each_rendering_and_stays_when_it_is_taken_away(
+    plane, cluster, tmp_path, way
+):
+    """As Argo CD and Flux's Kustomization do it: no hook runs, and `helm template` cannot look into the cluster."""
+
+    async def apply(document):
+        (tmp_path / "policy.yaml").write_text(document)
+        options = (f"--set-file=policy.document={tmp_path / 'policy.yaml'}",) if document else ()
+        text = await cluster.helm("template", releases.RELEASE, str(CHART), *options)
+        await plane.kubectl("apply", *APPLY[way], "-f", "-", stdin=text)
+        return text
+
+    changed = POLICY.replace("ib:", "changed:")
+    try:
+        for document in (POLICY, POLICY, changed):
+            manifests = await apply(document)
+            assert await cluster.policy() == document
+        labels = (await cluster.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["metadata"]["annotations"]
+        assert labels["helm.sh/resource-policy"] == "keep"
+        assert labels["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        await apply("")
+        assert await cluster.policy() == changed
+    finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
         await releases.clear(plane.api)
 

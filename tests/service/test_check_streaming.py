@@ -95,7 +95,11 @@ async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_comman
     assert out.splitlines()[-7:] == [
         "× namespace exists",  # noqa: RUF001 - the mark
         "    railwright is not installed: namespace railwright-system does not exist",
-        f"    fix: {INSTALL}; if it is in another namespace: railwright check -n NAMESPACE",
+        (
+            f"    fix: {INSTALL}. If it is installed elsewhere (kubectl get deployments -A -l "
+            "app.kubernetes.io/part-of=railwright): export RAILWRIGHT_NAMESPACE=NAMESPACE "
+            "RAILWRIGHT_INSTALLATION=NAME, where NAME-webhook is the webhook's Deployment"
+        ),
         "    see: railwright check --explain namespace",
         "",
         "- 56 checks skipped until this is fixed: namespace exists (-v lists them)",

@@ -1,3 +1,18 @@
+{{- /* Name of the application: the chart's name, or nameOverride. */}}
+{{- define "railwright.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /*
+First part of the name of every object: fullnameOverride, otherwise the release's name, followed by the application's
+name unless the release's name contains it. At most 40 characters, so that the longest suffix fits into 63.
+*/}}
+{{- define "railwright.fullname" -}}
+{{- $name := include "railwright.name" . }}
+{{- $release := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- .Values.fullnameOverride | default $release | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
 {{- /* Image of all components, by digest, otherwise by tag, otherwise by the chart's appVersion. */}}
 {{- define "railwright.image" -}}
 {{- with .Values.image -}}
@@ -5,16 +20,33 @@
 {{- end }}
 {{- end }}
 
-{{- /* Settings of a pod that the manifests lack, as keys of its spec. Argument: (list . TABLE). */}}
-{{- define "railwright.pod" -}}
-{{- $values := index . 1 }}
-{{- with (index . 0).Values.image.pullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- /* Labels of every object. Argument: (list . COMPONENT). */}}
+{{- define "railwright.labels" -}}
+{{- $root := index . 0 -}}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+{{ include "railwright.podLabels" . }}
 {{- end }}
-{{- with $values.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
+
+{{- /* Labels of pods: those of an object without the installer's, which change more often than the pods. */}}
+{{- define "railwright.podLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "railwright.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
+{{ include "railwright.selectorLabels" (index . 1) }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
 {{- end }}
-{{- with $values.tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+
+{{- /* Labels by which a component's pods are selected. They depend on no value: selectors of Deployments are immutable. */}}
+{{- define "railwright.selectorLabels" -}}
+app.kubernetes.io/part-of: railwright
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- /* Namespaces that railwright never changes, as the content of a YAML list. */}}
+{{- define "railwright.excludedNamespaces" -}}
+{{ prepend (prepend .Values.webhook.excludedNamespaces .Release.Namespace) "kube-system" | join ", " }}
 {{- end }}

@@ -9,6 +9,7 @@ import msgspec
 
 from railwright.cli.checking import check_rows, expected_entries, snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cluster import installed_names
 from railwright.fabric import intent, names
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
@@ -21,7 +22,7 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_BY_NAMESPACE = "railwright-injected-by-namespace"  # manifests/base/admission-policy.yaml
+_BY_NAMESPACE = f"{installed_names.INSTALLATION}-injected-by-namespace"  # manifests/base/admission-policy.yaml
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
 _FIRST = "default"  # exists in every cluster
@@ -198,7 +199,9 @@ def _names_accelerator(policy: Any, accelerator: str) -> bool:
 
 def _is_ours(policy: Any) -> bool:
     name = snapshots.get_name(policy)
-    return name.startswith("railwright") or name.endswith(names.DOMAIN)
+    labels = snapshots.get_path(policy, "metadata", "labels") or {}
+    is_labelled = labels.get("app.kubernetes.io/part-of") == "railwright"
+    return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)
 
 
 def _get_label(obj: Any, key: str) -> str:
@@ -234,7 +237,7 @@ def list_rows() -> Iterator[Row]:
         name="a dry-run pod that opts in gets its network",
         assess=_check_dry_runs,
         hint="the detail is the API server's error; the webhook's log has its side: "
-        f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
         reads=PLAN_SOURCES,
         uses=(snapshots.DRY_RUNS,),
         depends_on=tuple(depends_on),
@@ -244,7 +247,7 @@ def list_rows() -> Iterator[Row]:
         name="webhook uses the policy in the ConfigMap",
         assess=_check_in_force,
         hint="a new policy takes effect within a second; if this persists, read the webhook's log: "
-        f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
+        f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
         reads=PLAN_SOURCES,
         uses=(snapshots.DRY_RUNS,),
         depends_on=(*depends_on, "dry-run"),

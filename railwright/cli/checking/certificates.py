@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from certs import bundle, trust
 from railwright.cli.checking import check_rows, installation, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.fabric import names
+from railwright.cluster import installed_names
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _ROTATE = "railwright certs rotate"
@@ -181,7 +181,7 @@ def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     if problem and "leases" not in snapshot.unread:
         return warn(
             f"Lease {snapshots.CERTS} {problem}: no replica renews certificates",
-            f"kubectl -n {names.NAMESPACE} logs deployment/{snapshots.CERTS}",
+            f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.CERTS}",
         )
     return ok(f"by {snapshots.get_lease_holder(lease) or snapshots.CERTS}")
 
@@ -285,7 +285,7 @@ def list_rows() -> Iterator[Row]:
             anchor=f"{word}-secret",
             name=f"{word} certificate exists",
             assess=_check_secret(server),
-            hint=f"{_ROTATE} (cert-manager: kubectl -n railwright-system describe certificates)",
+            hint=f"{_ROTATE} (cert-manager: kubectl -n {installed_names.NAMESPACE} describe certificates)",
             reads=reads,
             uses=uses,
             depends_on=("namespace",),
@@ -294,7 +294,7 @@ def list_rows() -> Iterator[Row]:
             anchor=f"{word}-pair",
             name=f"{word} private key matches its certificate",
             assess=_require_chain(server, _check_key),
-            hint=f"kubectl -n railwright-system delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
+            hint=f"kubectl -n {installed_names.NAMESPACE} delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
             reads=reads,
             uses=uses,
             depends_on=depends_on,
@@ -312,7 +312,7 @@ def list_rows() -> Iterator[Row]:
             anchor=f"{word}-validity",
             name=f"{word} certificate is not about to expire",
             assess=_require_chain(server, _check_validity),
-            hint=f"{_ROTATE}; the log says why rotation failed: kubectl -n railwright-system logs "
+            hint=f"{_ROTATE}; the log says why rotation failed: kubectl -n {installed_names.NAMESPACE} logs "
             f"deployment/{snapshots.CERTS}",
             reads=reads,
             uses=uses,

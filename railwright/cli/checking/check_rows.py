@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.fabric import names
+from railwright.cluster import installed_names
 
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
 
@@ -197,7 +197,7 @@ def _build_result(
         subject=assessment.subject,
         state=assessment.state,
         detail=assessment.detail,
-        hint=hint.replace(f"-n {names.NAMESPACE}", f"-n {snapshot.namespace}"),
+        hint=hint.replace(f"-n {installed_names.NAMESPACE}", f"-n {snapshot.namespace}"),
         unread=assessment.unread,
         waits_for=blocker,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from railwright.cluster import installed_names
 from railwright.fabric import names
 from railwright.fabric.workloads import registry
 
@@ -27,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True):
     reinvoked: bool = True
 
 
-EXCLUDED = ("kube-system", names.NAMESPACE)
+EXCLUDED = ("kube-system", installed_names.NAMESPACE)
 PODS = "pods.railwright.io"  # entry for pods that have the label themselves
 NAME_LABEL = "kubernetes.io/metadata.name"
 _LABELLED: tuple[Expression, ...] = ((names.FABRIC, "Exists", ()), (names.FABRIC, "NotIn", (names.FABRIC_NONE,)))

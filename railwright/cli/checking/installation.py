@@ -5,15 +5,18 @@ from typing import Any
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cluster import installed_names
 from railwright.fabric import names, version
 
 _INSTALL = (
-    f"helm install railwright CHART -n {names.NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with your "
-    "kustomization.yaml); if it is in another namespace: railwright check -n NAMESPACE"
+    f"helm install railwright CHART -n {installed_names.NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with"
+    " your kustomization.yaml). If it is installed elsewhere (kubectl get deployments -A -l "
+    "app.kubernetes.io/part-of=railwright): export RAILWRIGHT_NAMESPACE=NAMESPACE RAILWRIGHT_INSTALLATION=NAME, where "
+    "NAME-webhook is the webhook's Deployment"
 )
 CREATE_POLICY = (
     "describe your rails in policy.yaml (railwright policy schema has every key), then: "
-    f"kubectl -n {names.NAMESPACE} create configmap {names.POLICY_CONFIGMAP} --from-file={names.POLICY_KEY}"
+    f"kubectl -n {installed_names.NAMESPACE} create configmap {installed_names.POLICY} --from-file={names.POLICY_KEY}"
 )
 
 
@@ -81,7 +84,7 @@ def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str,
     reasons = [f"{_get_name(pod)}: {why}" for pod in _list_pods(snapshot, deployment) for why in _find_reasons(pod)]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
     if _get_name(deployment) in (snapshots.WEBHOOK, snapshots.EXTENDER) and _has_no_policy(snapshot):
-        cause = f"replicas need a policy to become ready, and ConfigMap {names.POLICY_CONFIGMAP} does not exist"
+        cause = f"replicas need a policy to become ready, and ConfigMap {installed_names.POLICY} does not exist"
         return fail(f"{detail}; {cause}", CREATE_POLICY)
     return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {_format_selector(deployment)}")
 
@@ -220,7 +223,7 @@ def list_rows() -> Iterator[Row]:
         anchor="webhook-availability",
         name="webhook replicas run on at least two nodes",
         assess=require_deployment(snapshots.WEBHOOK, _check_availability),
-        hint=f"kubectl -n railwright-system scale deployment {snapshots.WEBHOOK} --replicas=2",
+        hint=f"kubectl -n {installed_names.NAMESPACE} scale deployment {snapshots.WEBHOOK} --replicas=2",
         reads=("deployments", "own-pods"),
         depends_on=("webhook-deployment", "webhook-replicas"),
     )
@@ -236,9 +239,9 @@ def list_rows() -> Iterator[Row]:
         anchor="webhook-endpoints",
         name="webhook Service has ready endpoints",
         assess=_check_endpoints(snapshots.WEBHOOK),
-        hint="compare its selector with the pods' labels: kubectl -n railwright-system describe service "
+        hint=f"compare its selector with the pods' labels: kubectl -n {installed_names.NAMESPACE} describe service "
         f"{snapshots.WEBHOOK}; "
-        "kubectl -n railwright-system get pods --show-labels",
+        f"kubectl -n {installed_names.NAMESPACE} get pods --show-labels",
         reads=("services", "slices"),
         uses=("deployments", "mutating", "validating"),
         depends_on=("webhook-deployment", "webhook-replicas"),
@@ -281,7 +284,7 @@ def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iter
         anchor=f"{word}-replicas",
         name=f"{word} replicas are ready",
         assess=require_deployment(server, check_replicas),
-        hint=f"kubectl -n railwright-system logs deployment/{server}",
+        hint=f"kubectl -n {installed_names.NAMESPACE} logs deployment/{server}",
         reads=("deployments",),
         uses=("own-pods", "policy"),
         depends_on=(f"{word}-deployment",),

@@ -12,14 +12,14 @@ import msgspec
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cli.checking.installation import CREATE_POLICY
-from railwright.cluster import policies
+from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
 
 Fabric = documents.Fabric
-_CONFIGMAP = f"ConfigMap {names.POLICY_CONFIGMAP}"
-_EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
+_CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
+_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
 
 

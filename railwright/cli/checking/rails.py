@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.fabric import hypernodes, names, topology, views
+from railwright.cluster import installed_names
+from railwright.fabric import hypernodes, topology, views
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
-_EDIT = f"kubectl -n {names.NAMESPACE} edit configmap {names.POLICY_CONFIGMAP}"
+_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
 _NO_NODES = "no node has accelerators and rails of this fabric"
 Fabric = documents.Fabric
 

@@ -7,7 +7,7 @@ import yaml
 
 from railwright.cli.checking import check_rows, installation, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.fabric import names
+from railwright.cluster import installed_names
 
 _VOLCANO_EDIT = f"kubectl -n {snapshots.VOLCANO_NAMESPACE} edit configmap {snapshots.VOLCANO_CONFIGMAP}"
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
@@ -164,8 +164,8 @@ def list_rows() -> Iterator[Row]:
         anchor="extender-lease",
         name="an extender replica is the leader",
         assess=_check_lease,
-        hint=f"kubectl -n {names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
-        f"{names.NAMESPACE} "
+        hint=f"kubectl -n {installed_names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
+        f"{installed_names.NAMESPACE} "
         f"rollout restart deployment {snapshots.EXTENDER}",
         reads=("deployments", "leases"),
         depends_on=("extender-deployment", "extender-replicas"),
@@ -174,7 +174,8 @@ def list_rows() -> Iterator[Row]:
         anchor="extender-endpoints",
         name="extender Service has ready endpoints",
         assess=installation.check_extender_endpoints,
-        hint=f"kubectl -n {names.NAMESPACE} get endpointslices -l kubernetes.io/service-name={snapshots.EXTENDER}",
+        hint=f"kubectl -n {installed_names.NAMESPACE} get endpointslices -l "
+        f"kubernetes.io/service-name={snapshots.EXTENDER}",
         reads=("deployments", "services", "slices"),
         depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
     )

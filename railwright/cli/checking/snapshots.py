@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
-from railwright.cluster import policies
+from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, names, quantity, views
 from railwright.fabric.policy import model as documents
 
-WEBHOOK, EXTENDER, CERTS = "railwright-webhook", names.EXTENDER_SERVICE, "railwright-certs"
+WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION = installation.CONFIGURATION
-SECRETS = {f"railwright-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
+SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
@@ -92,7 +92,7 @@ SOURCES: tuple[Source, ...] = (
         f"{_ADMISSION}/validatingadmissionpolicybindings",
         "list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ),
-    _one("policy", "{namespace}", "configmaps", names.POLICY_CONFIGMAP),
+    _one("policy", "{namespace}", "configmaps", installed_names.POLICY),
     _all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     _all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
     _all("topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=views.NodeResourceTopology),

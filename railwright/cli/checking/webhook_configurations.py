@@ -9,12 +9,17 @@ from typing import Any
 
 from railwright.cli.checking import check_rows, expected_entries, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cluster import installed_names
 
 _APPLY = f"{check_rows.APPLY}, then: railwright certs rotate"
-_EDIT = f"apply the entry again: {check_rows.APPLY}; or kubectl edit mutatingwebhookconfiguration railwright"
+_EDIT = (
+    f"apply the entry again: {check_rows.APPLY}; or kubectl edit mutatingwebhookconfiguration "
+    f"{installed_names.INSTALLATION}"
+)
 _EXCLUDE = (
-    "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, railwright-system]} to its "
-    "namespaceSelector: kubectl edit mutatingwebhookconfiguration railwright"
+    "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, "
+    f"{installed_names.NAMESPACE}]}} to its namespaceSelector: kubectl edit mutatingwebhookconfiguration "
+    f"{installed_names.INSTALLATION}"
 )
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
 _MAX_TOTAL_SECONDS = 30  # of all webhooks on a pod; kube-apiserver ends a request after 60 (--request-timeout)

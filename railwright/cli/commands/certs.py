@@ -6,7 +6,7 @@ import pathlib
 
 from certs import schedules
 from railwright.cli import options, parsers
-from railwright.fabric import names
+from railwright.cluster import installed_names
 
 HELP = "Issue and rotate the certificates of the servers and their clients."
 SCHEDULE_OPTIONS = {
@@ -104,7 +104,7 @@ def _configure_rotate(parser: parsers.Parser) -> None:
         help="Time between checks (default: 3s).",
     )
     parser.add_argument(
-        "--lease", default="railwright-certs", metavar="NAME", help="Name of the Lease (default: %(default)s)."
+        "--lease", default=installed_names.CERTS, metavar="NAME", help="Name of the Lease (default: %(default)s)."
     )
     parser.add_argument(
         "--identity", metavar="NAME", help="Identity of this replica in the Lease (default: the host name)."
@@ -136,7 +136,9 @@ def _configure_clients(parser: parsers.Parser) -> None:
 
 
 def _configure_cluster(parser: parsers.Parser) -> None:
-    options.add_namespace(parser, "Namespace of Services and Secrets (default: %(default)s).", names.NAMESPACE)
+    options.add_namespace(
+        parser, "Namespace of Services and Secrets (default: %(default)s).", installed_names.NAMESPACE
+    )
     options.add_output(parser)
     options.add_cluster(parser.add_group("options for the cluster"))
 

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 
 from railwright.cli import options, parsers
-from railwright.fabric import names
+from railwright.cluster import installed_names
 
 HELP = "Verify an installation, and show a fix for each failed check."
 EXAMPLES = ("railwright check", "railwright check --pre")
@@ -15,7 +15,7 @@ _MAX_WAIT = 86400.0  # seconds: a day
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    options.add_namespace(parser, "Namespace of the installation (default: %(default)s).", names.NAMESPACE)
+    options.add_namespace(parser, "Namespace of the installation (default: %(default)s).", installed_names.NAMESPACE)
     parser.add_argument(
         "--namespace-for-probe",
         metavar="NAME",

@@ -14,16 +14,16 @@ import aiohttp
 import msgspec
 
 from railwright.cli import cluster_access, kubeconfigs, options, output
-from railwright.cluster import credentials, errors, failures, tls
+from railwright.cluster import credentials, errors, failures, installed_names, tls
 from railwright.fabric import names
 from railwright.serving import settings
 
 SECONDS = 30.0  # for one answer
-_SERVICES = f"/api/v1/namespaces/{names.NAMESPACE}/services"
-_SERVICE = f"{_SERVICES}/{names.EXTENDER_SERVICE}"
+_SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
+_SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
 _FORWARD = (
-    f"kubectl -n {names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
-    f"kubectl -n {names.NAMESPACE} get lease {names.EXTENDER_SERVICE}, without the part after _), then add "
+    f"kubectl -n {installed_names.NAMESPACE} port-forward pod/LEADER {names.EXTENDER_PORT} (the holder of "
+    f"kubectl -n {installed_names.NAMESPACE} get lease {installed_names.EXTENDER}, without the part after _), then add "
     f"--extender https://localhost:{names.EXTENDER_PORT} --ca ca.crt --token-file FILE"
 )
 _IDENTIFY = (
@@ -107,7 +107,7 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
     connection = _Connection(cluster.tls, target.cluster.timeout, cluster.server_name, cluster.proxy)
     status, body = 0, b""
     for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
-        url = f"{cluster.host}{_SERVICES}/{scheme}:{names.EXTENDER_SERVICE}:{names.EXTENDER_PORT}/proxy{path}"
+        url = f"{cluster.host}{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
         status, body = await _get(url, headers, connection)
         if status not in _BAD_GATEWAY:
             break

@@ -102,7 +102,8 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert deployment["spec"]["replicas"] == 2
     assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert "--leader-elect" in container["args"]
-    assert {each["name"] for each in container["env"]} == set(leadership._PARTS.values())
+    shared = {"RAILWRIGHT_NAMESPACE", "RAILWRIGHT_INSTALLATION"}  # of every server
+    assert {each["name"] for each in container["env"]} == set(leadership._PARTS.values()) | shared
     [budget] = documents("extender.yaml", "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
 

@@ -1,0 +1,245 @@
+{{- /*
+What the pods of all components have in common. Argument: (dict "root" . "component" COMPONENT "values" TABLE), with the
+component as in the label app.kubernetes.io/component and its table of values.
+*/}}
+{{- define "railwright.deploymentSettings" -}}
+replicas: {{ .values.replicas }}
+revisionHistoryLimit: {{ .values.revisionHistoryLimit }}
+strategy:
+  {{- if eq (dig "type" "" .values.strategy) "Recreate" }}
+  type: Recreate  # which takes no rollingUpdate, and Helm merges the default one into the values
+  {{- else }}
+  {{- toYaml .values.strategy | nindent 2 }}
+  {{- end }}
+selector:
+  matchLabels:
+    {{- include "railwright.selectorLabels" .component | nindent 4 }}
+{{- end }}
+
+{{- define "railwright.podMetadata" -}}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+labels:
+  {{- include "railwright.podLabels" (list .root .component) | nindent 2 }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "railwright.podSettings" -}}
+{{- include "railwright.podScheduling" . }}
+serviceAccountName: {{ include "railwright.fullname" .root }}-{{ .component }}
+automountServiceAccountToken: false  # the only token is in the volume `account` below
+enableServiceLinks: false  # no addresses of other Services in the environment
+# The server is then not PID 1, for which the kernel drops a SIGTERM until Python has set a handler.
+shareProcessNamespace: true
+{{- if .values.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+priorityClassName: {{ .values.priorityClassName }}
+{{- if kindIs "slice" .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml .values.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+# Replicas of a revision run on different nodes while another node can take one. Nodes with taints that they do not
+# tolerate, such as cordoned nodes, do not count. On a single node all replicas run, and a rollout proceeds.
+# Different zones are preferred.
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: DoNotSchedule
+  nodeTaintsPolicy: Honor
+  matchLabelKeys: [pod-template-hash]
+  labelSelector:
+    matchLabels:
+      {{- include "railwright.selectorLabels" .component | nindent 6 }}
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "railwright.selectorLabels" .component | nindent 6 }}
+{{- end }}
+{{- if .values.affinity }}
+affinity:
+  {{- toYaml .values.affinity | nindent 2 }}
+{{- else }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "railwright.selectorLabels" .component | nindent 12 }}
+{{- end }}
+# fsGroup is the group that can read the mounted Secrets and the token.
+securityContext:
+  {{- toYaml .values.podSecurityContext | nindent 2 }}
+{{- end }}
+
+{{- /* Also for the pod of `helm test`. */}}
+{{- define "railwright.podScheduling" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.imageSettings" -}}
+image: {{ include "railwright.image" .root }}  # in manifests/base a placeholder: your kustomization sets the release
+# Not always pulled: the tag or digest of a release does not change. image.pullPolicy overrides this.
+{{- with .root.Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- /* Environment of all servers: where the installation is and what its objects are called. */}}
+{{- define "railwright.environment" -}}
+- name: RAILWRIGHT_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: RAILWRIGHT_INSTALLATION
+  value: {{ include "railwright.fullname" .root }}
+{{- with .values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.containerSettings" -}}
+startupProbe:  # a start may take half a minute on a busy node
+  {{- toYaml .values.startupProbe | nindent 2 }}
+readinessProbe:
+  {{- toYaml .values.readinessProbe | nindent 2 }}
+livenessProbe:
+  {{- toYaml .values.livenessProbe | nindent 2 }}
+# No CPU limit: it would slow the server down while cores are idle. No request or limit of ephemeral storage: the
+# root file system is read-only, kubelet rotates the log, and a node that does not count it would reject the pod.
+# The request of memory is for 1,000 nodes, the limit for 5,000 (docs/sizing.md).
+resources:
+  {{- toYaml .values.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .values.securityContext | nindent 2 }}
+{{- end }}
+
+{{- /* Mounts and volumes: the serving certificate (`secret` names its Secret, absent without TLS), the account's token. */}}
+{{- define "railwright.mounts" -}}
+{{- if .secret }}
+- name: tls
+  mountPath: /tls
+  readOnly: true
+{{- end }}
+- name: account
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+{{- with .values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.volumes" -}}
+{{- if .secret }}
+- name: tls
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    # listing the keys makes kubelet wait until railwright-certs has filled the Secret
+    items:
+    - key: tls.crt
+      path: tls.crt
+    - key: tls.key
+      path: tls.key
+    - key: ca.crt
+      path: ca.crt
+{{- end }}
+{{ include "railwright.accountVolume" . }}
+{{- with .values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.accountVolume" -}}
+- name: account  # as kubelet would mount it by default; kubelet renews the token
+  projected:
+    defaultMode: 0440
+    sources:
+    - serviceAccountToken:
+        path: token
+        expirationSeconds: 3607
+    - configMap:
+        name: kube-root-ca.crt
+        items:
+        - key: ca.crt
+          path: ca.crt
+    - downwardAPI:
+        items:
+        - path: namespace
+          fieldRef:
+            fieldPath: metadata.namespace
+{{- end }}
+
+{{- define "railwright.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "railwright.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "railwright.labels" (list .root .component) | nindent 4 }}
+  {{- with .values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false  # mounted explicitly by the Deployment
+{{- end }}
+
+{{- define "railwright.serviceMetadata" -}}
+name: {{ include "railwright.fullname" .root }}-{{ .component }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "railwright.labels" (list .root .component) | nindent 2 }}
+{{- with .values.service.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.serviceSettings" -}}
+type: {{ .values.service.type }}
+{{- with .values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "railwright.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "railwright.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "railwright.labels" (list .root .component) | nindent 4 }}
+spec:
+  maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}  # unlike minAvailable, this lets a node with the only replica be drained
+  unhealthyPodEvictionPolicy: AlwaysAllow  # replicas that are not ready do not block a drain
+  selector:
+    matchLabels:
+      {{- include "railwright.selectorLabels" .component | nindent 6 }}
+{{- end }}

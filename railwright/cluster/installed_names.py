@@ -1,0 +1,15 @@
+"""Namespace and names of the installation's objects, which its Helm release determines.
+
+The chart sets both environment variables in the servers' pods. Commands read the same variables; by default they use
+the installation of `manifests/base`. The values are constant for the life of the process.
+"""
+
+import os
+
+NAMESPACE = os.environ.get("RAILWRIGHT_NAMESPACE") or "railwright-system"
+INSTALLATION = os.environ.get("RAILWRIGHT_INSTALLATION") or "railwright"  # first part of every name; also the name of
+# the webhook configurations
+WEBHOOK = f"{INSTALLATION}-webhook"
+EXTENDER = f"{INSTALLATION}-extender"  # Deployment, Service, Lease and EndpointSlices
+CERTS = f"{INSTALLATION}-certs"
+POLICY = f"{INSTALLATION}-policy"

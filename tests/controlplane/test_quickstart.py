@@ -1,0 +1,87 @@
+"""hack/quickstart/quickstart.sh against the real API server and scheduler, with simulated nodes; and its page."""
+
+import asyncio
+import json
+import os
+import pathlib
+import sys
+
+import pages
+from plane import binaries, releases, stand_ins
+from plane import helm as helm_program
+from plane import nodes as fleet
+
+from railwright.fabric import names
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPT = ROOT / "hack" / "quickstart" / "quickstart.sh"
+NAMESPACE = "railwright-quickstart"
+
+
+async def run_script(plane, folder, *options):
+    """Run the script as a user does, with the plane as the cluster. Return its exit code and output."""
+    programs = {"KUBECTL": str(binaries.locate()["kubectl"]), "HELM": str(helm_program.locate())}
+    home = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+    environment = {**os.environ, **programs, **home, "KUBECONFIG": str(plane.kubeconfig)}
+    process = await asyncio.create_subprocess_exec(
+        SCRIPT, *options, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 240)
+    return process.returncode, out.decode()
+
+
+async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_removes_all(plane, tmp_path):
+    await releases.clear(plane.api)
+    machines = fleet.Nodes(plane.api)
+    running = stand_ins.StandIns(plane, tmp_path)
+    check = f"{sys.executable} -m railwright.cli check --wait=60"
+    options = ("--skip-image", "--nodes", "quick-0,quick-1", "--check", check)
+    try:
+        await asyncio.gather(*(machines.make(f"quick-{number}") for number in range(2)))
+        started = asyncio.create_task(running.start())
+        code, output = await run_script(plane, tmp_path, *options)
+        assert code == 0, output
+        await started
+        assert "\n√ a dry-run pod that opts in gets its network" in output, output
+        assert "NCCL_IB_HCA=" in output
+        assert '"quickstart.railwright.io/rail1":"1"' in output
+        pods = await plane.api.list("Pod", NAMESPACE)
+        assert pods
+        for pod in pods:
+            assert json.loads(pod["metadata"]["annotations"][names.INJECTION])
+            assert pod["spec"]["containers"][0]["image"] == "railwright:quickstart"
+        node = (await plane.api.get("Node", "quick-0"))["status"]
+        assert node["allocatable"]["quickstart.railwright.io/gpu"] == "8"
+    finally:
+        code, output = await run_script(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
+        await running.stop()
+        await plane.remove_namespace(NAMESPACE)
+        node = (await plane.api.get("Node", "quick-0"))["status"]
+        await machines.remove()
+    assert code == 0, output
+    assert not [name for name in node["capacity"] if name.startswith("quickstart.")]
+    assert await plane.api.get_or_none("MutatingWebhookConfiguration", "railwright") is None
+
+
+def test_the_page_has_the_commands_of_the_script():
+    script, page = SCRIPT.read_text(), (pages.DOCS / "quickstart.md").read_text()
+    plain = script.replace('"$FOLDER/', "hack/quickstart/").replace('"', "").replace("$SYSTEM", names.NAMESPACE)
+    blocks = pages.blocks(pages.DOCS / "quickstart.md")
+    commands = "".join(block.text for block in blocks if block.language == "console")
+    assert "hack/quickstart/quickstart.sh --delete" in commands
+    for part in (
+        "--namespace railwright-system --create-namespace",
+        "--values hack/quickstart/values.yaml --set-file policy.document=hack/quickstart/policy.yaml",
+        "--subresource=status",
+        "rollout status deployment/railwright-",
+        "railwright check --wait=120",
+        "--selector job-name=train",
+        "s|IMAGE|",
+    ):
+        assert part in commands
+        assert part in plain
+    for option in ("--image", "--skip-image", "--kind", "--nodes", "--check", "--delete"):
+        assert f"  {option}" in script
+        assert option in page
+    for name in ("policy.yaml", "values.yaml", "job.yaml"):
+        assert f"hack/quickstart/{name}" in page
