@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import sys
 
-import build
 import yaml
+
+import build
 
 BY_HAND = {"namespace.yaml"}
 RESOURCES = yaml.safe_load((build.MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
