@@ -60,6 +60,13 @@ class LeafChoice(msgspec.Struct, frozen=True):
     is_exact: bool
 
 
+class _Selection(NamedTuple):
+    """Selected leaves."""
+
+    leaves: tuple[topology.Domain, ...]
+    is_exact: bool  # False: not every choice was tried
+
+
 def fits(problem: LeafProblem) -> bool:
     """True if the unplaced pods fit."""
     left = _count_remaining(problem)
@@ -140,8 +147,9 @@ def _choose_fewest(left: int, candidates: Slots, problem: LeafProblem, above: Sl
     count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= left)
     if count == 1:
         return _choose_one(left, candidates, problem, above)
-    chosen, exact = _choose_by_spines(left, count, candidates, problem, above)
-    return LeafChoice(leaves=chosen, cost=_compute_cost(chosen, candidates, problem, left, above), is_exact=exact)
+    chosen = _choose_by_spines(left, count, candidates, problem, above)
+    cost = _compute_cost(chosen.leaves, candidates, problem, left, above)
+    return LeafChoice(leaves=chosen.leaves, cost=cost, is_exact=chosen.is_exact)
 
 
 def _choose_one(left: int, candidates: Slots, problem: LeafProblem, above: Slots) -> LeafChoice:
@@ -192,10 +200,8 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
     return leaf[1:] if not leaf[1:] or leaf[1] else leaf
 
 
-def _choose_by_spines(
-    left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots
-) -> tuple[tuple[topology.Domain, ...], bool]:
-    """Return `count` leaves with at least `left` slots in the fewest spines, and True if the search was exact.
+def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafProblem, above: Slots) -> _Selection:
+    """Return `count` leaves with at least `left` slots in the fewest spines.
 
     Spines of placed peers are free.
     """
@@ -237,14 +243,17 @@ def _choose_by_spines(
         if is_enumerable:
             best = min(
                 fitting,
-                key=lambda choice: (_compute_distance(choice[0], problem), *_sum_slots(choice[0], candidates, above)),
+                key=lambda choice: (
+                    _compute_distance(choice.leaves, problem),
+                    *_sum_slots(choice.leaves, candidates, above),
+                ),
                 default=None,
             )
         else:
             best = next(fitting, None)
         if best is not None:
-            return best[0], best[1] and is_enumerable
-    return _choose_tightest(left, count, candidates)[0], False
+            return _Selection(best.leaves, best.is_exact and is_enumerable)
+    return _Selection(_choose_tightest(left, count, candidates).leaves, is_exact=False)
 
 
 class _Price(NamedTuple):
@@ -298,9 +307,7 @@ def _list_promising_sets(
             yield (*order[: size - 1], last)
 
 
-def _choose_within(
-    left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots
-) -> tuple[tuple[topology.Domain, ...], bool] | None:
+def _choose_within(left: int, count: int, inside: Sequence[topology.Domain], candidates: Slots) -> _Selection | None:
     """Return `count` of these leaves with at least `left` slots, or None if there are none."""
     slots_by_leaf = {leaf: candidates[leaf] for leaf in inside}
     if sum(sorted(slots_by_leaf.values(), reverse=True)[:count]) < left:
@@ -308,14 +315,15 @@ def _choose_within(
     return _choose_tightest(left, count, slots_by_leaf)
 
 
-def _choose_tightest(left: int, count: int, candidates: Slots) -> tuple[tuple[topology.Domain, ...], bool]:
+def _choose_tightest(left: int, count: int, candidates: Slots) -> _Selection:
     """Return `count` leaves with at least `left` slots and the fewest unused ones; on ties prefer small leaves."""
     order = sorted(candidates, key=lambda leaf: (candidates[leaf], leaf))
     if len(order) * count > _MAX_EXACT_CELLS:
         taken = order[:-count:-1] if count > 1 else []
         missing = left - sum(candidates[leaf] for leaf in taken)
         rest = order[: len(order) - len(taken)]
-        return (*taken, next(leaf for leaf in rest if candidates[leaf] >= missing)), False
+        last_leaf = next(leaf for leaf in rest if candidates[leaf] >= missing)
+        return _Selection((*taken, last_leaf), is_exact=False)
     # reach[i][k]: bit s is set if k of the first i leaves have s slots in total
     limit = (1 << (left + candidates[order[-1]] + 1)) - 1
     reach = [[1] + [0] * count]
@@ -324,14 +332,14 @@ def _choose_tightest(left: int, count: int, candidates: Slots) -> tuple[tuple[to
         reach.append([1, *(last[k] | (last[k - 1] << slots & limit) for k in range(1, count + 1))])
     sums = reach[-1][count] >> left
     if not sums:  # the sum is above the limit: only the largest leaves have enough slots
-        return tuple(order[-count:]), True
+        return _Selection(tuple(order[-count:]), is_exact=True)
     total, chosen, k = left + (sums & -sums).bit_length() - 1, [], count
     for index in range(len(order) - 1, -1, -1):
         if k and not reach[index][k] >> total & 1:
             chosen.append(order[index])
             total -= candidates[order[index]]
             k -= 1
-    return tuple(chosen), True
+    return _Selection(tuple(chosen), is_exact=True)
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Sequence[topology.Domain]:

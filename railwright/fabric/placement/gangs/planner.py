@@ -80,7 +80,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     """Return the plan for `remaining` unplaced pods."""
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
-    rail_sets, is_exact = _list_rail_sets(capacity, peers.rails)
+    rail_sets = _list_rail_sets(capacity, peers.rails)
     problems = [
         _PlanProblem(
             remaining,
@@ -90,7 +90,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
             min(crossing_limit, peers.limit_bandwidth(common)),
             peers.next_leaf,
         )
-        for common in rail_sets
+        for common in rail_sets.masks
     ]
     highest = _find_highest_bandwidth(problems)
     if highest is None:
@@ -100,17 +100,17 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     problem, chosen = min(
         choices, key=lambda item: item[1].cost_with_other_rails
     )  # on ties the first: the one with the most rails
-    min_leaves, min_leaves_with_placed = _count_min_leaves(remaining, capacity, peer_leaves)
+    min_leaves = _count_min_leaves(remaining, capacity, peer_leaves)
     return Plan(
         leaves=chosen.leaf_choice.leaves,
         slots_by_leaf=chosen.slots_by_leaf,
         bandwidth=highest,
-        upper_bound=highest if is_exact else max(highest, problem.max_bandwidth),
-        is_exact=is_exact and chosen.leaf_choice.is_exact,
+        upper_bound=highest if rail_sets.is_complete else max(highest, problem.max_bandwidth),
+        is_exact=rail_sets.is_complete and chosen.leaf_choice.is_exact,
         is_complete=True,
-        min_leaves=min_leaves,
+        min_leaves=min_leaves.for_unplaced,
         rails=problem.rails,
-        min_leaves_with_placed=min_leaves_with_placed,
+        min_leaves_with_placed=min_leaves.with_placed,
         shape=chosen.shape,
     )
 
@@ -172,30 +172,37 @@ def _build_incomplete_plan(
     )
     order = [leaf for leaf in (*peer_leaves, *fresh) if slots_by_leaf.get(leaf)]
     total_slots = sum(slots_by_leaf.values())
-    min_leaves, min_leaves_with_placed = _count_min_leaves(remaining, capacity, peer_leaves)
+    min_leaves = _count_min_leaves(remaining, capacity, peer_leaves)
     return msgspec.structs.replace(
         NO_PLAN,
         leaves=tuple(order),
         slots_by_leaf=slots_by_leaf,
         is_complete=total_slots >= remaining,
-        min_leaves=min_leaves,
-        min_leaves_with_placed=min_leaves_with_placed,
+        min_leaves=min_leaves.for_unplaced,
+        min_leaves_with_placed=min_leaves.with_placed,
     )
+
+
+class _MinLeaves(NamedTuple):
+    """Minimum numbers of leaves, at any bandwidth."""
+
+    for_unplaced: int  # for the unplaced pods
+    with_placed: int  # for the whole gang with its placed peers
 
 
 def _count_min_leaves(
     remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Sequence[topology.Domain]
-) -> tuple[int, int]:
-    """Return the minimum number of leaves for the unplaced pods, and for the whole gang with its placed peers."""
+) -> _MinLeaves:
+    """Count the leaves that the gang needs at least."""
     slots_by_leaf = capacity.count_all_slots()
     min_leaves = _count_largest(remaining, list(slots_by_leaf.values()))
     if not peer_leaves:
-        return min_leaves, min_leaves
+        return _MinLeaves(min_leaves, min_leaves)
     peer_slots = sum(slots_by_leaf.get(leaf, 0) for leaf in peer_leaves)
     fresh = _count_largest(
         remaining - peer_slots, [slots for leaf, slots in slots_by_leaf.items() if leaf not in peer_leaves]
     )
-    return min_leaves, len(peer_leaves) + fresh
+    return _MinLeaves(min_leaves, len(peer_leaves) + fresh)
 
 
 def _count_largest(remaining: int, slot_counts: list[int]) -> int:
@@ -210,8 +217,15 @@ def _count_largest(remaining: int, slot_counts: list[int]) -> int:
     return len(slot_counts)
 
 
-def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> tuple[Sequence[int], bool]:
-    """Return the subsets of `rails` that a gang may have in common, largest first, and True if the list is complete.
+class _RailSets(NamedTuple):
+    """The sets of rails that a gang may have in common."""
+
+    masks: Sequence[int]  # as bit masks, largest set first
+    is_complete: bool  # False: there are too many
+
+
+def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> _RailSets:
+    """Return the subsets of `rails` that a gang may have in common.
 
     If there are too many, return the largest ones, and the intersections over more and more nodes. The last of these is
     the set that all nodes have, so every gang that fits has a feasible set.
@@ -227,8 +241,8 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> tuple[S
                 sorted(masks, key=lambda rail_mask: (-masks[rail_mask], -rail_mask)), operator.and_
             )
             most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
-            return sorted({*most, *common}, key=int.bit_count, reverse=True), False
-    return sorted(closed, key=int.bit_count, reverse=True), True
+            return _RailSets(sorted({*most, *common}, key=int.bit_count, reverse=True), is_complete=False)
+    return _RailSets(sorted(closed, key=int.bit_count, reverse=True), is_complete=True)
 
 
 def _count_slots_by_rails(capacity: gang_capacity.GangCapacity) -> Mapping[int, int]:

@@ -1,41 +1,47 @@
 """Splits accelerators and rail devices over NUMA nodes so that each rail is local to the accelerators it serves.
 
-Works on numbers only: rows (one per resource) of whole devices over numbered places (NUMA nodes), preferred place
-first. Exact, by enumeration: there are few places (kubelet's topology manager supports at most 8), and most rails exist
-in one place only, so few choices remain.
+Works on numbers only: rows (one per resource) of whole devices over numbered zones (NUMA nodes), the preferred zone
+first. Exact, by enumeration: there are few zones (kubelet's topology manager supports at most 8), and most rails exist
+in one zone only, so few choices remain.
 """
 
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add, le, mul, sub
+from typing import NamedTuple
 
 import msgspec
 
 Counts = list[int]
-"""Number of devices by place."""
+"""Number of devices by NUMA node."""
 
-DeviceRow = tuple[int, tuple[int, ...]]
-"""One resource: number of requested devices, and how many of these each place could provide."""
+
+class DeviceRow(NamedTuple):
+    """One resource."""
+
+    requested: int  # number of devices
+    caps: tuple[int, ...]  # how many of these each NUMA node could provide
+
 
 Allocation = tuple[list[Sequence[int]], list[Sequence[int]]]
-"""The allocation of each row by place: accelerators, rails; rows in the given order."""
+"""The allocation of each row by zone: accelerators, rails; rows in the given order."""
 
 
 class Split(msgspec.Struct, frozen=True):
     """The best split."""
 
     is_aligned: bool
-    local: int  # number of rail devices in the place of the accelerators they serve
-    allocation: tuple[Sequence[int], ...]  # devices of each row by place: accelerators, then rails, in the given order
+    local: int  # number of rail devices in the zone of the accelerators they serve
+    allocation: tuple[Sequence[int], ...]  # devices of each row by zone: accelerators, then rails, in the given order
 
 
 @functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
 def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow, ...], zone_count: int) -> Split | None:
     """Return the best split, or None if a row does not fit.
 
-    Aligned if possible, otherwise with the most local rails; then the fewest places, then the first ones. Aligned means
-    that the share of rails of each place differs from its share of accelerators by less than one device. Without rails,
+    Aligned if possible, otherwise with the most local rails; then the fewest zones, then the first ones. Aligned means
+    that the share of rails of each zone differs from its share of accelerators by less than one device. Without rails,
     or without accelerators, any split is aligned.
     """
     gpu_side, rail_side = _Side(accelerators, zone_count), _Side(rails, zone_count)
@@ -53,7 +59,7 @@ def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow,
 
 
 class _Side:
-    """The rows of accelerators, or of rails. Rows with one possible place are fixed, the others are flexible."""
+    """The rows of accelerators, or of rails. Rows with one possible zone are fixed, the others are flexible."""
 
     def __init__(self, rows: Sequence[DeviceRow], zone_count: int) -> None:
         self.requested = 0
@@ -73,10 +79,10 @@ class _Side:
                 self.most[caps.index(most)] += most
             else:
                 self.most = list(map(add, self.most, caps))
-                self.flexible.append((index, (requested, caps)))
+                self.flexible.append((index, DeviceRow(requested, caps)))
 
     def allocate(self, least: Counts, target: Counts, most: Counts) -> list[Sequence[int]] | None:
-        """Allocate all rows within bounds on the sum of each place; None if that is impossible.
+        """Allocate all rows within bounds on the sum of each zone; None if that is impossible.
 
         Places are first filled up to `target`, then up to `most`, in order.
         """
@@ -98,38 +104,38 @@ class _Side:
 
 
 class _Pairing:
-    """Accelerators and rails together, tried on sets of places (`allowed`: 1 if a place may be used, else 0)."""
+    """Accelerators and rails together, tried on sets of zones (`allowed`: 1 if a zone may be used, else 0)."""
 
     def __init__(self, gpus: _Side, rails: _Side, zone_count: int) -> None:
         self.gpus, self.rails, self.zone_count = gpus, rails, zone_count
         self.none_by_zone = [0] * zone_count
-        local_by_gpus = [  # upper bound for the local rails of a place, by the accelerators that it can provide
+        local_by_gpus = [  # upper bound for the local rails of a zone, by the accelerators that it can provide
             _ceil(rails.requested * most, gpus.requested) if gpus.requested else rails.requested for most in gpus.most
         ]
         self.max_local = list(map(min, local_by_gpus, rails.most))
 
     def find_fewest_zones(self, attempt: Callable[[Counts], Allocation | None]) -> Allocation | None:
-        """Return the attempt's allocation on the fewest places, the first such; None if all places together fail."""
+        """Return the attempt's allocation on the fewest zones, the first such; None if all zones together fail."""
         on_all_zones = attempt([1] * self.zone_count)
         if on_all_zones is None:
             return None
         needed = list(map(bool, map(add, self.gpus.fixed, self.rails.fixed)))
-        optional = [place for place, need in enumerate(needed) if not need]
+        optional = [zone for zone, need in enumerate(needed) if not need]
         least = max(_count_min_zones(self.gpus), _count_min_zones(self.rails)) - (self.zone_count - len(optional))
         for more in range(max(0, least), len(optional)):
             for chosen in itertools.combinations(optional, more):
-                if allocation := attempt([int(need or place in chosen) for place, need in enumerate(needed)]):
+                if allocation := attempt([int(need or zone in chosen) for zone, need in enumerate(needed)]):
                     return allocation
         return on_all_zones
 
     def split_freely(self, allowed: Counts) -> Allocation | None:
-        """Return any split over the open places."""
+        """Return any split over the open zones."""
         return self._allocate_both(
             self.none_by_zone, self.gpus.most, allowed, self.none_by_zone, _limit_to(self.rails.most, allowed)
         )
 
     def split_aligned(self, allowed: Counts) -> Allocation | None:
-        """Return an aligned split or None: |rails of place x A - accelerators of place x R| < A for each place."""
+        """Return an aligned split or None: |rails of zone x A - accelerators of zone x R| < A for each zone."""
         gpus, rails = self.gpus.requested, self.rails.requested
         for counts in self._list_rail_counts(allowed):
             least = [(count - 1) * gpus // rails + 1 if count else 0 for count in counts]
@@ -139,7 +145,7 @@ class _Pairing:
         return None
 
     def _list_rail_counts(self, allowed: Counts) -> Iterable[Counts]:
-        """Return the possible numbers of rails by place."""
+        """Return the possible numbers of rails by zone."""
         most = _limit_to(self.max_local, allowed)
         if self.rails.flexible:
             return _list_compositions(self.rails.requested, self.rails.fixed, most)
@@ -174,7 +180,7 @@ class _Pairing:
 
 
 def _count_min_zones(side: _Side) -> int:
-    """Return a lower bound for the number of places that a side needs."""
+    """Return a lower bound for the number of zones that a side needs."""
     totals = itertools.accumulate(sorted(side.most, reverse=True), initial=0)
     return next(zones for zones, devices in enumerate(totals) if devices >= side.requested)
 
@@ -188,7 +194,7 @@ def _ceil(number: int, by: int) -> int:
 
 
 def _list_compositions(total: int, least: Counts, most: Counts) -> Iterator[list[int]]:
-    """Yield all ways to spread a total over places within bounds, in descending lexicographic order."""
+    """Yield all ways to spread a total over zones within bounds, in descending lexicographic order."""
     if not least:
         if total == 0:
             yield []
@@ -200,10 +206,10 @@ def _list_compositions(total: int, least: Counts, most: Counts) -> Iterator[list
 
 
 def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, most: Counts) -> list[Counts] | None:
-    """Allocate flexible rows within bounds on the sum of each place."""
+    """Allocate flexible rows within bounds on the sum of each zone."""
     if not rows:
         return None if any(least) else []
-    if len(rows) == 1:  # the usual case: one accelerator resource, at most one pool over several places
+    if len(rows) == 1:  # the usual case: one accelerator resource, at most one pool over several zones
         requested, caps = rows[0]
         counts = _spread(requested, least, target, list(map(min, caps, most)))
         return None if counts is None else [counts]
@@ -211,7 +217,7 @@ def _allocate_rows(rows: Sequence[DeviceRow], least: Counts, target: Counts, mos
     if any(_maximize_flow(rows, flow, list(least))):
         return None
     for lower, upper in ((least, target), (target, most)):
-        _maximize_flow(rows, flow, list(map(sub, upper, lower)))  # augmenting never reduces the sum of a place
+        _maximize_flow(rows, flow, list(map(sub, upper, lower)))  # augmenting never reduces the sum of a zone
     return (
         list(flow) if all(sum(counts) == requested for counts, (requested, _) in zip(flow, rows, strict=True)) else None
     )
@@ -224,16 +230,16 @@ def _spread(total: int, least: Counts, target: Counts, most: Counts) -> list[int
         return None
     counts = list(least)
     for upper in (target, most):
-        for place, bound in enumerate(upper):
-            more = min(left, bound - counts[place], most[place] - counts[place])
+        for zone, bound in enumerate(upper):
+            more = min(left, bound - counts[zone], most[zone] - counts[zone])
             if more > 0:
-                counts[place] += more
+                counts[zone] += more
                 left -= more
     return counts
 
 
 def _maximize_flow(rows: Sequence[DeviceRow], flow: list[list[int]], left: list[int]) -> list[int]:
-    """Add as much of all rows to the flow as the places in `left` take (maximum flow); return what is left."""
+    """Add as much of all rows to the flow as the zones in `left` take (maximum flow); return what is left."""
     for index, (requested, _) in enumerate(rows):
         while _augment(rows, flow, index, requested - sum(flow[index]), left, set()):
             pass
@@ -244,18 +250,18 @@ def _augment(  # noqa: PLR0913, PLR0917 - an augmenting path: the graph, where t
     rows: Sequence[DeviceRow], flow: list[list[int]], row: int, amount: int, left: list[int], visited: set[int]
 ) -> int:
     """Send devices of a row along an augmenting path, moving other rows if necessary; return the number sent."""
-    for place, cap in enumerate(rows[row][1]):
-        spare = min(amount, cap - flow[row][place])
-        if place in visited or spare <= 0:
+    for zone, cap in enumerate(rows[row][1]):
+        spare = min(amount, cap - flow[row][zone])
+        if zone in visited or spare <= 0:
             continue
-        visited.add(place)
-        sent = min(spare, left[place])
-        left[place] -= sent
+        visited.add(zone)
+        sent = min(spare, left[zone])
+        left[zone] -= sent
         others = (other for other in range(len(rows)) if other != row and not sent)
         for other in others:
-            sent = _augment(rows, flow, other, min(spare, flow[other][place]), left, visited)
-            flow[other][place] -= sent
-        flow[row][place] += sent
+            sent = _augment(rows, flow, other, min(spare, flow[other][zone]), left, visited)
+            flow[other][zone] -= sent
+        flow[row][zone] += sent
         if sent:
             return sent
     return 0

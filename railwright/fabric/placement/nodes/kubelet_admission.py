@@ -7,6 +7,7 @@ kubelet may still reject a pod because of exclusive CPUs on another NUMA node.
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from railwright.fabric import resources, views
 from railwright.fabric.placement.nodes import numa
@@ -17,14 +18,22 @@ RESTRICTED, SINGLE_NUMA_NODE = "restricted", "single-numa-node"
 _STRICT = frozenset({RESTRICTED, SINGLE_NUMA_NODE})
 CONTAINER, POD = "container", "pod"
 
+
+class TopologyManager(NamedTuple):
+    """The configuration of kubelet's topology manager, in kubelet's own values."""
+
+    policy: str  # "" if unknown
+    scope: str
+
+
 # values of the deprecated topologyPolicies (noderesourcetopology-api v1alpha2/types.go); other values reject no pod
-_DEPRECATED: Mapping[str, tuple[str, str]] = {
-    "SingleNUMANode": (SINGLE_NUMA_NODE, CONTAINER),
-    "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, CONTAINER),
-    "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, POD),
-    "Restricted": (RESTRICTED, CONTAINER),
-    "RestrictedContainerLevel": (RESTRICTED, CONTAINER),
-    "RestrictedPodLevel": (RESTRICTED, POD),
+_DEPRECATED: Mapping[str, TopologyManager] = {
+    "SingleNUMANode": TopologyManager(SINGLE_NUMA_NODE, CONTAINER),
+    "SingleNUMANodeContainerLevel": TopologyManager(SINGLE_NUMA_NODE, CONTAINER),
+    "SingleNUMANodePodLevel": TopologyManager(SINGLE_NUMA_NODE, POD),
+    "Restricted": TopologyManager(RESTRICTED, CONTAINER),
+    "RestrictedContainerLevel": TopologyManager(RESTRICTED, CONTAINER),
+    "RestrictedPodLevel": TopologyManager(RESTRICTED, POD),
 }
 
 
@@ -67,16 +76,19 @@ def is_exact(
     return exact and is_current(report, bound, names)
 
 
-def read_topology_manager(report: views.NodeResourceTopology) -> tuple[str, str]:
-    """Return (policy, scope) of the node's topology manager as in kubelet's configuration; policy "" if unknown."""
-    policy, scope = _DEPRECATED.get(next(iter(report.topology_policies or ()), ""), ("", CONTAINER))
+def read_topology_manager(report: views.NodeResourceTopology) -> TopologyManager:
+    """Return the configuration of the node's topology manager."""
+    deprecated = next(iter(report.topology_policies or ()), "")
+    policy, scope = _DEPRECATED.get(deprecated, TopologyManager("", CONTAINER))
     attributes = report.attributes
-    return attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
+    return TopologyManager(
+        attributes.get("topologyManagerPolicy", policy), attributes.get("topologyManagerScope", scope)
+    )
 
 
 def is_strict(report: views.NodeResourceTopology) -> bool:
     """True if the node's topology manager can reject pods. With `none` and `best-effort` it admits every pod."""
-    return read_topology_manager(report)[0] in _STRICT
+    return read_topology_manager(report).policy in _STRICT
 
 
 def list_container_demands(spec: views.PodSpec, demand: numa.NumaDemand) -> tuple[numa.NumaDemand, ...]:
@@ -109,14 +121,14 @@ def find_admission_error(
     `zones` are the free devices. `container_demands` are the requests of each container, for scope "container"; without
     them the pod counts as one container. Resources that the report or the zones do not list by NUMA node are ignored.
     """
-    manager = policy, scope = read_topology_manager(report)
-    if policy not in _STRICT:
+    manager = read_topology_manager(report)
+    if manager.policy not in _STRICT:
         return None
     names = {name for name, _ in (*demand.accelerators, *demand.pools)}
     devices, known = _map_by_number(numa.read_capacity_zones(report, names)), _map_by_number(zones)
     free = {node: dict(known.get(node, {})) for node in devices}
     known_names = _list_names(devices) & _list_names(known)
-    for container_demand in container_demands if container_demands and scope == CONTAINER else (demand,):
+    for container_demand in container_demands if container_demands and manager.scope == CONTAINER else (demand,):
         demanded = [
             (name, amount)
             for name, amount in (*container_demand.accelerators, *container_demand.pools)
@@ -133,7 +145,7 @@ _Nodes = dict[int, dict[str, int]]
 
 
 def _find_affinity(
-    manager: tuple[str, str], demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
+    manager: TopologyManager, demanded: Sequence[tuple[str, int]], devices: _Nodes, free: _Nodes
 ) -> tuple[int, ...] | reason.Reason:
     """Return the NUMA nodes that all resources would be allocated from, or the reason why there are none."""
     policy, scope = manager

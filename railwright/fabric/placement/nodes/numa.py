@@ -176,7 +176,9 @@ def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
     """Return what a pod uses of each zone, limited to what is not charged to other pods."""
     free = [dict(zone.free) for zone in zones]
     there = [(name, min(amount, sum(here.get(name, 0) for here in free))) for name, amount in pod]
-    there.sort(key=lambda each: -each[1])  # accelerators are not marked: the resource with most devices counts as such
+    there.sort(
+        key=lambda usage: -usage[1]
+    )  # accelerators are not marked: the resource with most devices counts as such
     order = _list_zones_with(free, there)
     rows = _build_rows(free, order, there)
     split = gpu_nic_pairs.find_best_split(rows[:1], rows[1:], len(order)) if order else None
@@ -262,7 +264,8 @@ def _build_rows(
     rows = []
     for name, amount in demand:
         devices = -(-amount // resources.UNIT)
-        rows.append((devices, tuple([min(devices, free[at].get(name, 0) // resources.UNIT) for at in order])))
+        caps = tuple([min(devices, free[at].get(name, 0) // resources.UNIT) for at in order])
+        rows.append(gpu_nic_pairs.DeviceRow(devices, caps))
     return tuple(rows)
 
 
@@ -272,4 +275,4 @@ def _build_taken(nodes: Sequence[int], demand: Sequence[tuple[str, int]], alloca
         here = [(name, row[at] * resources.UNIT) for (name, _), row in zip(demand, allocation, strict=True) if row[at]]
         if here:
             zones.append((node, tuple(sorted(here))))
-    return tuple(Zone(*each) for each in sorted(zones))
+    return tuple(Zone(node, free) for node, free in sorted(zones))

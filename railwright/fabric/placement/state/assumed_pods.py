@@ -8,7 +8,7 @@ the pod watch provide everything again.
 
 import enum
 from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -73,12 +73,19 @@ def find_stale(assumptions: Assumptions, uid: str) -> frozenset[str]:
     return frozenset((uid, *(pod.uid for pod in gang if pod.state is State.UNCONFIRMED and pod.since == old.since)))
 
 
+class _ScopedPod(NamedTuple):
+    """An assumed pod of one scope."""
+
+    scope: str
+    pod: AssumedPod
+
+
 class AssumedPods:
     """The assumed pods of all scopes, indexed by node and by gang."""
 
     def __init__(self, *, assume_seconds: float) -> None:
         self._assume_seconds = assume_seconds
-        self._entries: dict[str, tuple[str, AssumedPod]] = {}
+        self._entries: dict[str, _ScopedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
         self._by_scope: dict[str, dict[str, AssumedPod]] = {}
@@ -87,7 +94,7 @@ class AssumedPods:
     def assume(self, assumed_pod: AssumedPod, scope: str = DEFAULT_SCOPE) -> None:
         """Assume a pod. An existing entry of the pod is replaced."""
         self._drop(assumed_pod.uid)
-        self._entries[assumed_pod.uid] = (scope, assumed_pod)
+        self._entries[assumed_pod.uid] = _ScopedPod(scope, assumed_pod)
         self._by_node.setdefault(assumed_pod.node, {})[assumed_pod.uid] = assumed_pod
         self._by_gang.setdefault(assumed_pod.gang, {})[assumed_pod.uid] = assumed_pod
         self._by_scope.setdefault(scope, {})[assumed_pod.uid] = assumed_pod
@@ -122,8 +129,8 @@ class AssumedPods:
 
     def get(self, uid: str) -> AssumedPod | None:
         """Return a pod's entry, or None."""
-        held = self._entries.get(uid)
-        return held[1] if held else None
+        entry = self._entries.get(uid)
+        return entry.pod if entry else None
 
     def list_on_node(self, node: str) -> Collection[AssumedPod]:
         """Return the entries on a node."""
@@ -135,13 +142,13 @@ class AssumedPods:
 
     def get_scope(self, uid: str) -> str:
         """Return the scope that announced a pod, or the default scope."""
-        held = self._entries.get(uid)
-        return held[0] if held else DEFAULT_SCOPE
+        entry = self._entries.get(uid)
+        return entry.scope if entry else DEFAULT_SCOPE
 
     def list_of_other_scopes(self, scope: str) -> Iterator[AssumedPod]:
         """Yield the entries of all other scopes."""
         return (
-            assumed_pod for other, held in self._by_scope.items() if other != scope for assumed_pod in held.values()
+            assumed_pod for other, pods in self._by_scope.items() if other != scope for assumed_pod in pods.values()
         )
 
     def find_stale_assumptions(self, uid: str) -> frozenset[str]:
@@ -159,10 +166,10 @@ class AssumedPods:
         return len(self._entries)
 
     def _drop(self, uid: str) -> bool:
-        held = self._entries.pop(uid, None)
-        if held is None:
+        entry = self._entries.pop(uid, None)
+        if entry is None:
             return False
-        scope, assumed_pod = held
+        scope, assumed_pod = entry
         for index, key in (
             (self._by_node, assumed_pod.node),
             (self._by_gang, assumed_pod.gang),
