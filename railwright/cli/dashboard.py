@@ -62,7 +62,7 @@ def _address(text: str) -> settings.Address:
 
 
 class View:
-    """One overview for the page: empty until `open` has found the cluster or the files, and while `tasks` do not run."""
+    """One overview for the page: empty until it is opened and its tasks run."""
 
     def __init__(self, given: cluster_overview.Sources, source: str = "") -> None:
         """`source`: what the page shows as the origin of the data."""
