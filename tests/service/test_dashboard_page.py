@@ -404,7 +404,8 @@ async def test_the_picture_of_the_documentation(chrome, tmp_path):
         await tab.open(url)
         await tab.until(
             "railwright.store.gangs.length >= 9 && document.getElementById('connection').dataset.state === 'live'"
+            "&& document.querySelector('#gangs li .state.worse')"
         )
-        await tab.js("document.querySelector('#gangs li .state:is(.placed, .worse)').closest('li').click()")
+        await tab.js("document.querySelector('#gangs li .state.worse').closest('li').click()")
         await tab.until("document.querySelector('#details .gang') && railwright.drawing.glowUntil.size === 0")
         await tab.picture(DATA.parents[1] / "docs" / "dashboard.png")
