@@ -5,14 +5,15 @@ Listens on loopback only, because everyone who can connect sees what the user ma
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import logging
 import pathlib
 import signal
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from extender import state as states
 from extender import watches
@@ -30,6 +31,7 @@ from railwright.fabric.overview import (
 from railwright.serving import listeners, settings
 
 _POLL_SECONDS = 1.0
+_PROMPT_SECONDS = 0.3  # for credentials without a plugin; a failure within it is reported before an address is printed
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         object_files.read_snapshot(given.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_connect(given, _address(arguments.listen), browser=arguments.open))
+        return asyncio.run(_serve(given, _address(arguments.listen), browser=arguments.open))
     except listeners.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
@@ -59,56 +61,93 @@ def _address(text: str) -> settings.Address:
     return at
 
 
-async def _connect(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
-    if given.snapshot:
-        return await _serve(given, at, None, browser=browser)
-    async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
-        return await _serve(given, at, client, browser=browser)
+class View:
+    """One overview for the page: empty until it is opened and its tasks run."""
 
+    def __init__(self, given: cluster_overview.Sources, source: str = "") -> None:
+        """`source`: what the page shows as the origin of the data."""
+        self._given = given
+        self._policy = pathlib.Path(given.policy) if given.policy else None
+        self._state, self._pods = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
+        self._notes, self._events = node_notes.NodeNotes(), recent_events.RecentEvents()
+        self._origin: sources.Sources | None = None
+        self._pulse: pulse.Pulse | None = None
+        builder = overview_builder.OverviewBuilder(
+            self._state.cluster,
+            self._state.assumed,
+            self._pods,
+            lambda: self._origin.store.current if self._origin is not None else None,
+            self._state.pools,
+            notes=self._notes,
+            events=self._events,
+        )
+        self.source = feed.Feed(builder, source=source, connection=self._describe_health)
 
-async def _serve(
-    given: cluster_overview.Sources, at: settings.Address, client: clients.Client | None, *, browser: bool
-) -> int:
-    source = f"snapshot {pathlib.Path(given.snapshot).name}" if client is None else client.host
-    view = await open_view(given, client, source)
-    await serve_views({"": view}, at, lambda url: _announce(url, browser=browser))
-    return output.OK
+    async def open(self, client: clients.Client | None) -> None:
+        """Prepare the watches of a cluster, or without a client of the files."""
+        kinds = (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS)
+        self._pulse = pulse.Pulse(client) if client is not None else None
+        self._origin = await sources.connect(
+            kubeconfig=None,
+            snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
+            policy=self._policy,
+            watches=(
+                *watches.list_watches(self._state, pods=self._pods, nodes=self._notes),
+                *(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=self._events) for kind in kinds),
+            ),
+            restarted=lambda _kind, _reason: None,
+            client=client,
+        )
 
+    @property
+    def tasks(self) -> Sequence[sources.Task]:
+        """The tasks that keep the data current; none before `open`."""
+        watching = () if self._pulse is None else (self._pulse.run, self._report)
+        return (*(self._origin.tasks if self._origin is not None else ()), *watching)
 
-class View(NamedTuple):
-    """A feed, and the tasks that keep it up to date."""
+    def _describe_health(self) -> overview_types.Connection:
+        if self._origin is None:
+            return overview_types.Connection(reading=("the credentials of the kubeconfig",))
+        failure = self._pulse.failure if self._pulse is not None else ""
+        return health.describe(self._origin, poll_failure=failure, policy=self._policy)
 
-    source: feed.Feed
-    tasks: Sequence[sources.Task]
+    async def _report(self) -> None:
+        """Print each change of the connection to the cluster."""
+        reported = ""
+        while True:
+            if (failure := self._describe_health().away) != reported:
+                reported = failure
+                text = output.visible(failure or "the cluster answers again")
+                print(f"railwright dashboard: {text}", file=sys.stderr)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 async def open_view(given: cluster_overview.Sources, client: clients.Client | None, source: str) -> View:
     """Return the view of a cluster, or without a client of the files in `given`. The page shows `source`."""
-    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
-    notes, events = node_notes.NodeNotes(), recent_events.RecentEvents()
-    watch_specs = watches.list_watches(state, pods=known, nodes=notes)
-    for kind in (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS):
-        watch_specs.append(sources.WatchSpec(kind=kind, snapshot_kind="Event", sink=events))
-    policy = pathlib.Path(given.policy) if given.policy else None
-    origin = await sources.connect(
-        kubeconfig=None,
-        snapshot=pathlib.Path(given.snapshot) if given.snapshot else None,
-        policy=policy,
-        watches=watch_specs,
-        restarted=lambda _kind, _reason: None,
-        client=client,
-    )
-    beat = pulse.Pulse(client) if client is not None else None
+    view = View(given, source)
+    await view.open(client)
+    return view
 
-    def describe_health() -> overview_types.Connection:
-        return health.describe(origin, poll_failure=beat.failure if beat is not None else "", policy=policy)
 
-    watching: list[sources.Task] = [] if beat is None else [beat.run, functools.partial(_report, describe_health)]
-    builder = overview_builder.OverviewBuilder(
-        state.cluster, state.assumed, known, lambda: origin.store.current, state.pools, notes=notes, events=events
-    )
-    view_feed = feed.Feed(builder, source=source, connection=describe_health)
-    return View(view_feed, (*origin.tasks, *watching, view_feed.run))
+async def _serve(given: cluster_overview.Sources, at: settings.Address, *, browser: bool) -> int:
+    """Serve the page. It is there while the credentials are fetched, which may take a login in a browser."""
+    view = View(given, f"snapshot {pathlib.Path(given.snapshot).name}" if given.snapshot else "")
+    async with contextlib.AsyncExitStack() as stack:
+        connecting = stack.enter_context(_cancel_at_end(_connect(view, given, stack)))
+        await asyncio.wait({connecting}, timeout=_PROMPT_SECONDS)
+        if connecting.done():
+            connecting.result()  # a wrong kubeconfig is reported instead of an address
+        await serve_views({"": view}, at, lambda url: _announce(url, browser=browser), opening=connecting)
+    return output.OK
+
+
+async def _connect(view: View, given: cluster_overview.Sources, stack: contextlib.AsyncExitStack) -> None:
+    """Open the view; `stack` closes the connection. Raises UnreadableError or ClusterError."""
+    client = None
+    if not given.snapshot:
+        client = await stack.enter_async_context(cluster_access.connect(given.cluster, cluster_access.SNAPSHOT))
+        view.source.source = client.host
+    await view.open(client)
 
 
 async def serve_views(
@@ -116,16 +155,41 @@ async def serve_views(
     at: settings.Address,
     announce: Callable[[str], None],
     tasks: Sequence[sources.Task] = (),
+    *,
+    opening: Awaitable[None] | None = None,
 ) -> None:
-    """Serve views, and run `tasks` beside them, until SIGINT or SIGTERM. `announce` is called with the URL."""
-    async with asyncio.TaskGroup() as group:
-        view_tasks = [task for view in views.values() for task in view.tasks]
-        running = [group.create_task(task()) for task in (*view_tasks, *tasks)]
-        async with port.open_port(at, {name: view.source for name, view in views.items()}, _everybody) as where:
-            announce(f"http://{where}/")
+    """Serve views, and run `tasks` beside them, until SIGINT or SIGTERM. `announce` is called with the URL.
+
+    `opening` opens the views while the page is served already.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        feeding = [stack.enter_context(_cancel_at_end(view.source.run())) for view in views.values()]
+        feeds = {name: view.source for name, view in views.items()}
+        where = await stack.enter_async_context(port.open_port(at, feeds, _everybody))
+        announce(f"http://{where}/")
+        if opening is not None:
+            await opening
+        joining = [functools.partial(_join, task) for task in feeding]
+        all_tasks: list[sources.Task] = [*(task for view in views.values() for task in view.tasks), *joining, *tasks]
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(task()) for task in all_tasks]
             await _wait_for_signal()
-        for task in running:
-            task.cancel()
+            for task in running:
+                task.cancel()
+
+
+@contextlib.contextmanager
+def _cancel_at_end(work: Coroutine[Any, Any, None]) -> Iterator[asyncio.Task[None]]:
+    """Run `work` as a task, which is cancelled at the end of the `with` block."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+async def _join(task: asyncio.Task[None]) -> None:
+    await task
 
 
 async def _everybody(_authorization: str, _peer: str) -> None:
@@ -143,13 +207,3 @@ async def _wait_for_signal() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await stopped.wait()
-
-
-async def _report(describe_health: Callable[[], overview_types.Connection]) -> None:
-    """Print each change of the connection to the cluster."""
-    reported = ""
-    while True:
-        if (failure := describe_health().away) != reported:
-            reported = failure
-            print(f"railwright dashboard: {output.visible(failure or 'the cluster answers again')}", file=sys.stderr)
-        await asyncio.sleep(_POLL_SECONDS)

@@ -33,7 +33,8 @@ class Feed:
         """`source`: the cluster or file, as the header shows it. `connection`: how current its data is."""
         self.builder = builder
         self.readers = 0
-        self._source, self._connection, self._pace = source, connection, pace_seconds
+        self.source = source
+        self._connection, self._pace = connection, pace_seconds
         self._deltas = deltas.Deltas()
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
 
@@ -72,7 +73,7 @@ class Feed:
             await self._has_readers.wait()
             for _ in self.builder.refresh(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())):
                 await asyncio.sleep(0)  # yield to the server's real work
-            overview = self.builder.build_overview(source=self._source, connection=self._connection())
+            overview = self.builder.build_overview(source=self.source, connection=self._connection())
             if self._deltas.update(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()

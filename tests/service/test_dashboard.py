@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import socket
 import sys
 
@@ -152,6 +153,42 @@ async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
     )
     _, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, told in err.decode()) == (2, True), err.decode()
+
+
+async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
+    vista = vistas.Vista(1, 1, 2, gangs=0, waiting=0)
+    vista.write(tmp_path)
+    files = ("--snapshot", str(tmp_path / "snapshot.json"), "--policy", str(tmp_path / "policy.yaml"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "railwright.cli", "dashboard", *files, "--listen", address,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, err.count(b"\n"), address in err.decode()) == (2, 1, True), err.decode()
+
+
+async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_path, session):
+    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["20"]}
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": {**plugin, "interactiveMode": "Never"}}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    options = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(tmp_path / "policy.yaml"))
+    async with asyncio.timeout(15):
+        async with (
+            showing.started("dashboard: ", "dashboard", *options, out="stdout") as url,
+            session.get(f"{url}api/stream") as response,
+        ):
+            seen = await settled(response, lambda seen: "site" in seen)
+    assert seen["site"]["reading"] == ["the credentials of the kubeconfig"]
 
 
 # --- the extender's port ------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ class PageError(Exception):
 class Tab:
     """One page. `problems` are its console errors and exceptions, `requests` the addresses it asked for."""
 
-    def __init__(self, browser: "Browser", session: str) -> None:
-        self._browser, self._session = browser, session
+    def __init__(self, browser: "Browser", session: str, context: str) -> None:
+        self._browser, self._session, self._context = browser, session, context
         self.problems: list[str] = []
         self.requests: list[str] = []
 
@@ -92,6 +92,12 @@ class Tab:
     async def click(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    async def grant(self, *permissions: str) -> None:
+        """Grant permissions to every page of this tab's profile."""
+        await self._browser.send(
+            "Browser.grantPermissions", {"permissions": permissions, "browserContextId": self._context}
+        )
 
     async def prefer(self, **features: str) -> None:
         """Media features, such as prefers_color_scheme="dark"."""
@@ -156,7 +162,7 @@ class Browser:
         context = (await self.send("Target.createBrowserContext", {}))["browserContextId"]
         target = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
         attached = await self.send("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
-        tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"])
+        tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"], context)
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
             await tab.send(f"{domain}.enable")
         await tab.resize(width, height)

@@ -151,4 +151,7 @@ def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     }
     if not node:
         made["status"] = {"phase": "Pending"}
+    else:
+        bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-11-21T15:{minute % 60:02}:00Z"}
+        made["status"] = {**made.get("status", {}), "conditions": [bound]}
     return made

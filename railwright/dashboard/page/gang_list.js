@@ -50,9 +50,10 @@ export function buildState(gang) {
 }
 
 /** How long a gang has been placed or waiting, as one element; "" if unknown. */
-export function buildGangAge(gang) {
-  if (gang.state === "placed") return gang.placed_at ? buildAge(gang.placed_at, "") : "";
-  return gang.created_at ? build("span", {}, "waiting ", buildAge(gang.created_at, "")) : "";
+function buildGangAge(gang) {
+  const isPlaced = gang.state === "placed";
+  const age = buildAge(isPlaced ? gang.placed_at : gang.created_at, "");
+  return age && build("span", {}, build("span", { class: "hidden" }, isPlaced ? ", placed for " : ", waiting for "), age);
 }
 
 /** How long a placed gang waited, in words; "" if unknown. */
@@ -108,9 +109,8 @@ export class GangList {
     const name = build("span", { class: "name" }, ` ${gang.name} `, build("small", {}, gang.namespace));
     const badge = buildBadge(gang.colour, formatLetter(gang.colour));
     badge.removeAttribute("aria-hidden"); // the row's text is its name for a screen reader
-    const facts = build("span", { class: "facts" }, `${describeGang(gang).replace("bandwidth ", "")} · ${gang.size} ranks`);
-    const age = buildGangAge(gang);
-    if (age) facts.append(" · ", age);
+    const text = `${describeGang(gang).replace("bandwidth ", "")} · ${gang.size} ranks`;
+    const facts = build("span", { class: "facts" }, build("span", {}, text), buildGangAge(gang));
     element.replaceChildren(build("span", { class: "hidden" }, "Gang "), badge, name, " ", buildState(gang), buildBar(gang), " ", facts);
     this.rows.set(gang.key, { element, gang });
     return element;

@@ -22,15 +22,12 @@ def compute(  # noqa: PLR0913, PLR0917 - one argument for each source
     name: str,
     fabric: policies.Fabric,
     nodes: Collection[str],
-    cluster: cluster_state.ClusterState,
+    pod_size: resources.FrozenAmounts,
     placement_engine: engine.PlacementEngine,
     policy: policies.Policy,
     networks: intent.Networks,
 ) -> overview_types.LargestGang | None:
-    """Return the largest gang on `nodes`, those of the fabric; None if they have neither accelerators nor rails."""
-    pod_size = _find_pod_size(fabric, nodes, cluster, policy)
-    if pod_size is None:
-        return None
+    """Return the largest gang of pods of this size on `nodes`, those of the fabric."""
     pod = views.Pod(metadata=views.ObjectMeta(labels_or_none={names.FABRIC: name}), spec=_TOLERATE_ALL)
     request = scheduling_request.build_request(
         pod, policy, networks, tuple(nodes), requests=pod_size, volcano_job=_GANG, uid=_GANG
@@ -58,10 +55,10 @@ def compute(  # noqa: PLR0913, PLR0917 - one argument for each source
     )
 
 
-def _find_pod_size(
+def find_pod_size(
     fabric: policies.Fabric, nodes: Collection[str], cluster: cluster_state.ClusterState, policy: policies.Policy
 ) -> resources.FrozenAmounts | None:
-    """Return the devices of the most frequent node type; None if the nodes have none."""
+    """Return the devices of the most frequent node type; None if the nodes have none. It changes with nodes only."""
     pools = intent.group_by_resource(fabric.rails)
     device_names = (*policy.document.accelerators, *pools)
     counts = Counter(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import intent, topology
+from railwright.fabric import intent, resources, topology
 from railwright.fabric.overview import (
     fabric_view,
     gang_assessment,
@@ -67,6 +67,8 @@ class OverviewBuilder:
         self._events: tuple[int, Sequence[overview_types.Event]] = (-1, ())
         self._largest: dict[str, overview_types.LargestGang | None] = {}  # by fabric
         self._largest_version = -1  # version of the cluster that they were computed for
+        self._pod_sizes: dict[str, resources.FrozenAmounts | None] = {}  # of the largest gangs, by fabric
+        self._pod_sizes_version = -1  # version of the nodes that they were computed for
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -205,13 +207,22 @@ class OverviewBuilder:
         policy, now = self._policy(), self._version
         if self._largest_version == now or policy is None:
             return
+        if self._pod_sizes_version != self._cluster.topology_version or self._largest_version == -1:
+            self._pod_sizes_version = self._cluster.topology_version
+            self._pod_sizes = {
+                name: largest_gang.find_pod_size(view.fabric, view.nodes, self._cluster, policy)
+                for name, view in self._views.items()
+            }
+            yield
         self._largest_version = now
         self._largest = {}
         for name, view in self._views.items():
-            self._largest[name] = largest_gang.compute(
-                name, view.fabric, view.nodes, self._cluster, self._engine, policy, self._pools
-            )
-            yield
+            pod_size = self._pod_sizes[name]
+            if pod_size is not None:
+                self._largest[name] = largest_gang.compute(
+                    name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
+                )
+                yield
 
     # --- gangs ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,223 @@
+"""The dashboard's page at the widths of a phone and a laptop: geometry, contrast, order of the focus, pictures."""
+
+import json
+import os
+import pathlib
+import struct
+
+import pytest
+import pytest_asyncio
+import showing
+import vistas
+
+AXE = pathlib.Path(__file__).resolve().parents[1] / "data" / "axe" / "axe.min.js"
+READY = (
+    "railwright.store.gangs.length >= 10 && document.getElementById('connection').dataset.state === 'live'"
+    "&& document.querySelector('#gangs .state.worse') && document.querySelector('#admissions tr')"
+)
+SCREENS = {"phone": (390, 800), "laptop": (1440, 900)}
+SELECTIONS = {
+    "nothing": "null",
+    "a gang": "document.querySelector('#gangs li .state.worse').closest('li').click()",
+    "a waiting gang": "document.querySelector('#gangs li .state.waiting').closest('li').click()",
+    "a node": "railwright.drawing.on.choose(railwright.store.getGang('prod/llama-405b').ranks[0].node)",
+    "a rail": "document.querySelector('#details .links .link').click()",
+    "Events": "document.querySelector('[data-log=events]').click()",
+    "a table": "document.querySelector('[data-form=table]').click()",
+}
+_FOLDER = pathlib.Path(os.environ.get("RAILWRIGHT_PICTURES", "-"))
+KEPT_PICTURES = _FOLDER if _FOLDER.is_dir() else None
+FONTS = {"S": 0, "M": 11, "L": 13}
+screens = pytest.mark.parametrize("screen", SCREENS)
+selections = pytest.mark.parametrize("selection", SELECTIONS)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("widths")
+    vista = vistas.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    for index in range(3):
+        vista.add_event(f"bert-{index}", 'no such fabric "rocee" in the policy; known are roce')
+    vista.write(folder)
+    async with showing.command(folder) as address:
+        yield address
+
+
+async def open_page(page, url, selection="nothing"):
+    await page.open(url)
+    await page.until(READY)
+    await page.js(SELECTIONS[selection])
+    if selection == "a node":
+        await page.until("document.querySelector('#details .reason h4')")
+    await page.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+# Elements that stick out of the page or out of their panel, those of which a scroller hides the rest excepted.
+OVERFLOWING = """(() => {
+  const hidden = (it) => it.closest('.hidden, [hidden], .skip, .hint') || !it.getClientRects().length;
+  const clip = (it) => { for (let up = it; up; up = up.parentElement) {
+    if (getComputedStyle(up).overflowX !== 'visible') return up; } };
+  return [...document.querySelectorAll('body *')].filter((it) => !hidden(it)).filter((it) => {
+    const box = it.getBoundingClientRect();
+    if (!box.width || clip(it.parentElement)?.matches('.rows, .table')) return false;
+    return box.right > innerWidth + 0.5 || box.left < -0.5;
+  }).map((it) => it.outerHTML.slice(0, 120));
+})()"""
+
+# Texts that are broken into lines of a few characters.
+NARROW = """(() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const narrow = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const words = text.data.trim();
+    if (words.length < 8) continue;
+    if (text.parentElement.closest('.hidden, script, noscript, option, [hidden], .log thead')) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+    if (lines && words.length / lines < 6) narrow.push([words, lines]);
+  }
+  return narrow;
+})()"""
+
+
+@screens
+@selections
+async def test_nothing_sticks_out_and_no_text_is_a_column_of_single_characters(chrome, url, screen, selection):
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url, selection)
+        width = SCREENS[screen][0]
+        assert await page.js("document.documentElement.scrollWidth") <= width
+        assert await page.js(
+            "[...document.querySelectorAll('#details')].map((it) => it.scrollWidth - it.clientWidth)"
+        ) == [0]
+        assert await page.js(OVERFLOWING) == []
+        assert await page.js(NARROW) == []
+
+
+@screens
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("selection", ["nothing", "a gang", "a node", "a rail", "Events"])
+async def test_axe_finds_nothing_to_complain_about(chrome, url, screen, scheme, selection):
+    """axe-core's rules for WCAG 2.2 A and AA and its best practices, contrast and target size among them."""
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await page.send("Page.setBypassCSP", enabled=True)  # for axe itself: it makes a style sheet
+        await page.prefer(prefers_color_scheme=scheme)
+        await open_page(page, url, selection)
+        await page.js(AXE.read_text())
+        violations = await page.js(
+            "axe.run({ rules: { 'target-size': { enabled: true } } }).then((report) =>"
+            "report.violations.map(({ id, nodes: [it] }) => [id, it.html, it.failureSummary]))"
+        )
+        assert not violations, violations[-1]
+
+
+@screens
+async def test_the_focus_goes_through_the_panels_in_the_order_in_which_they_are_seen(chrome, url, screen):
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url)
+        panels = []
+        for _ in range(80):
+            await page.press("Tab")
+            panel = await page.js(
+                "(document.activeElement.closest('section, header') ?? document.activeElement).className.split(' ')[0]"
+            )
+            if not panels or panels[-1] != panel:
+                panels.append(panel)
+            if panel == "log" or panels.count("") > 1:
+                break
+        assert panels == ["skip", "top", "side", "details", "middle", "log"]
+        boxes = await page.js(
+            "['.top', '.side', '.details', '.middle', '.log'].map((it) =>"
+            "(({ left, top }) => [left, top])(document.querySelector(it).getBoundingClientRect()))"
+        )
+        axis = 1 if screen == "phone" else 0
+        assert [box[axis] for box in boxes[1:4]] == sorted(box[axis] for box in boxes[1:4])
+        assert boxes[4][1] > boxes[3][1]
+
+
+async def test_a_phone_shows_gangs_before_the_fabric_and_scrolls_to_what_is_chosen(chrome, url):
+    async with chrome.tab(*SCREENS["phone"]) as page:
+        await open_page(page, url)
+        tops = await page.js("['.side', '.middle'].map((it) => document.querySelector(it).getBoundingClientRect().top)")
+        assert tops[0] < tops[1]
+        await page.js("document.querySelector('#gangs li .state.worse').closest('li').click()")
+        box = "document.querySelector('.details').getBoundingClientRect()"
+        await page.until(f"{box}.top >= 0 && {box}.top < 200")
+
+
+async def test_a_phone_shows_admissions_as_cards(chrome, url):
+    async with chrome.tab(*SCREENS["phone"]) as page:
+        await open_page(page, url)
+        cards = await page.js(
+            "[...document.querySelectorAll('#admissions tr')].map((it) =>"
+            "(({ width, height }) => [width, height])(it.getBoundingClientRect()))"
+        )
+        assert all(width > 340 and height < 90 for width, height in cards), cards
+        pods = await page.js(
+            "[...document.querySelectorAll('#admissions td:nth-child(2)')].map((it) => it.clientWidth)"
+        )
+        assert min(pods) > 120
+
+
+@screens
+async def test_the_drawing_uses_the_width(chrome, url, screen):
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url)
+        width, right = await page.js(
+            "(({ width, leaves }) => [width, Math.max(...leaves.map((leaf) => leaf.x + leaf.width))])"
+            "(railwright.drawing.layout)"
+        )
+        assert width > (600 if screen == "laptop" else 340)
+        assert right / width > 0.9
+
+
+@screens
+@pytest.mark.parametrize("size", ["S", "M", "L"])
+async def test_the_lines_of_a_ring_cross_no_label(chrome, url, screen, size):
+    """Labels are in the bars of spines and in the cards of leaves: a line may touch a card's edge, not enter it."""
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url)
+        await page.js(f"document.querySelector('[data-size={size}]').click()")
+        await page.until(f"railwright.drawing.layout.size.font === {FONTS[size]}")
+        rings, cards, bars, width = await page.js(
+            """import('/page/layout.js').then(({ routeRing }) => {
+              const { layout } = railwright.drawing;
+              const order = layout.order;
+              const zigzag = [0, 40, 3, 90, 17, 150, 60, 33].map((index) => order[index]);
+              const rings = [...railwright.store.gangs.map((gang) => gang.ranks.map((rank) => rank.node)), zigzag];
+              const cards = layout.leaves.map(({ x, y, width, height }) => [x, y, x + width, y + height]);
+              const bars = layout.spines.map(({ x, y, width }) => [x, y, x + width, y + 20]);
+              return [rings.map((nodes) => routeRing(layout, nodes)), cards, bars, layout.width];
+            })"""
+        )
+        assert len(rings[-1]) > 8, "the zigzag crosses many leaves"
+        for ring in rings:
+            for line in ring:
+                assert not any(enters(line, box) for box in (*cards, *bars)), (line, width)
+                assert min(line[0], line[2]) >= 0
+                assert max(line[0], line[2]) < width
+
+
+def enters(line: list[float], box: list[float]) -> bool:
+    """True if a horizontal or vertical line goes through the inside of a box."""
+    left, right = sorted((line[0], line[2]))
+    top, bottom = sorted((line[1], line[3]))
+    return left < box[2] and right > box[0] and top < box[3] and bottom > box[1]
+
+
+@screens
+@pytest.mark.parametrize("selection", ["nothing", "a gang", "a node"])
+async def test_a_picture_can_be_taken(chrome, url, screen, selection, tmp_path):
+    """RAILWRIGHT_PICTURES=FOLDER keeps the pictures for a look at them."""
+    name = f"{screen}-{selection.replace(' ', '-')}.png"
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url, selection)
+        picture = await page.picture((KEPT_PICTURES or tmp_path) / name, captureBeyondViewport=True)
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", picture[16:24])
+        assert width == SCREENS[screen][0]
+        assert height >= SCREENS[screen][1]
+        gang = json.loads(await page.js("JSON.stringify(railwright.selection.gang)"))
+        assert bool(gang) is (selection == "a gang")
