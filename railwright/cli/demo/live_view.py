@@ -127,7 +127,8 @@ async def _admit_job(session: aiohttp.ClientSession, fixture: fixtures.Fixture, 
     manifest["metadata"]["name"] = f"llm-{number}"
     manifest["spec"]["minAvailable"] = size
     manifest["spec"]["tasks"][1]["replicas"] = size - 1
-    pods = list(shapes.build_volcano_pods(manifest, uid=str(uuid.UUID(int=number))))
+    # short, because the name of Volcano's PodGroup ends with it
+    pods = list(shapes.build_volcano_pods(manifest, uid=f"{rng.getrandbits(20):05x}"))
     admitted = await asyncio.gather(*(scenario.admit(session, fixture, pod) for pod in pods))
     created = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
     for index, pod in enumerate(admitted):
