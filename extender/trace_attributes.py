@@ -10,7 +10,7 @@ from railwright.fabric import scheduling_views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.serving import tracing as traces
 
-_NODES = "railwright.nodes"  # candidate nodes; `.kept` is the number of feasible ones
+_NODES = "railwright.nodes"  # candidate nodes; `.feasible` is the number of feasible ones
 _MAX_NAME = 253  # characters of a Kubernetes name
 
 
@@ -36,7 +36,7 @@ def _list_pod(namespace: str, name: str) -> traces.Attributes:
 
 def list_filter_result(result: engine.FilterResult) -> traces.Attributes:
     """Return the number of feasible nodes."""
-    return {f"{_NODES}.kept": len(result.feasible), traces.DECISION: "kept" if result.feasible else "refused"}
+    return {f"{_NODES}.feasible": len(result.feasible), traces.DECISION: "feasible" if result.feasible else "rejected"}
 
 
 def list_decision(decision: engine.Decision) -> traces.Attributes:

@@ -25,14 +25,14 @@ _COLOURS = {"placeable": "cyan", "compact": "green"}
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """A reason: the code is stable, the message is printed."""
+class Message(msgspec.Struct, frozen=True):
+    """A reason as the extender renders it: the code is stable, the message is printed."""
 
     code: str = ""
     message: str = ""
 
 
-class Term(Reason, frozen=True):
+class Term(Message, frozen=True):
     """A term of a node's score."""
 
     value: float = 0.0
@@ -41,7 +41,7 @@ class Term(Reason, frozen=True):
 class Placement(msgspec.Struct, frozen=True):
     """Placement of the whole gang."""
 
-    summary: Reason = Reason()
+    summary: Message = Message()
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -50,11 +50,11 @@ class Node(msgspec.Struct, frozen=True):
     node: str
     score: float | None = None
     leaf: str = ""
-    rejection: Reason | None = None
-    reason: Reason | None = None
-    rails: Sequence[Reason] = ()
-    short: Sequence[Reason] = ()
-    degradations: Sequence[Reason] = ()
+    rejection: Message | None = None
+    reason: Message | None = None
+    rails: Sequence[Message] = ()
+    short: Sequence[Message] = ()
+    degradations: Sequence[Message] = ()
     terms: dict[str, Term] = {}
 
 
@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True):
     remaining: int = 0
     needs: Sequence[str] = ()
     outcome: str = ""
-    why: Sequence[Reason] = ()
+    why: Sequence[Message] = ()
     leaves_planned: Sequence[str] = ()
     leaves_used: int = 0
     min_leaves: int = 0
@@ -169,7 +169,7 @@ def _explain_node(node: Node) -> str:
     return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
 
 
-def _join(reasons: Sequence[Reason]) -> str:
+def _join(reasons: Sequence[Message]) -> str:
     return "; ".join(reason.message for reason in reasons)
 
 

@@ -51,7 +51,7 @@ class Process:
                 self.members.add(event)
             case log_types.Sockets(interfaces):
                 self.interfaces.update(interfaces)
-            case log_types.Reason(text):
+            case log_types.RdmaUnavailable(text):
                 self.reasons.add(text)
             case log_types.Failure(text):
                 self.failures.add(text)

@@ -66,7 +66,7 @@ class Sockets(msgspec.Struct, frozen=True):
     interfaces: tuple[str, ...]
 
 
-class Reason(msgspec.Struct, frozen=True):
+class RdmaUnavailable(msgspec.Struct, frozen=True):
     """A sentence that states why RDMA is not available."""
 
     text: str
@@ -84,7 +84,7 @@ class Release(msgspec.Struct, frozen=True):
     version: str
 
 
-Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | Reason | Failure | Release
+Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | RdmaUnavailable | Failure | Release
 
 
 # --- the report -------------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ def _virtual(match: re.Match[str]) -> log_types.Virtual:
     return log_types.Virtual(number=int(match["number"]), names=tuple(match["names"].split("+")))
 
 
-def _no_device(match: re.Match[str]) -> log_types.Reason:
-    return log_types.Reason(f"NET/{match['family']} found no device")
+def _no_device(match: re.Match[str]) -> log_types.RdmaUnavailable:
+    return log_types.RdmaUnavailable(f"NET/{match['family']} found no device")
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], log_types.Event]], ...] = (
@@ -71,19 +71,19 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], log_types.Event]]
     (re.compile(r"^NET/(?P<family>\w+) ?: No device found"), _no_device),
     (
         re.compile(r"^(?P<name>NCCL_IB(?:EXT)?_DISABLE) set by environment to (?P<value>[1-9]\d*)"),
-        lambda match: log_types.Reason(f"{match['name']}={match['value']} is set"),
+        lambda match: log_types.RdmaUnavailable(f"{match['name']}={match['value']} is set"),
     ),
     (
         re.compile(r"(?:Failed to open|[Cc]ould not open|Unable to open|cannot open) (?P<file>libibverbs\S*)"),
-        lambda match: log_types.Reason(f"{match['file'].rstrip(',.;:')} is not in the image"),
+        lambda match: log_types.RdmaUnavailable(f"{match['file'].rstrip(',.;:')} is not in the image"),
     ),
     (
         re.compile(r"(?P<file>libibverbs\S*?): cannot open shared object"),
-        lambda match: log_types.Reason(f"{match['file']} is not in the image"),
+        lambda match: log_types.RdmaUnavailable(f"{match['file']} is not in the image"),
     ),
     (
         re.compile(r"NET/OFI .*(?:fi_getinfo\(?\)? call failed|Could not find any optimal provider).*"),
-        lambda match: log_types.Reason(f"libfabric has no provider: {match[0]}"),
+        lambda match: log_types.RdmaUnavailable(f"libfabric has no provider: {match[0]}"),
     ),
     (re.compile(r"^NCCL version (?P<version>[\d.]+)"), lambda match: log_types.Release(match["version"])),
 )

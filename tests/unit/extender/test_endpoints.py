@@ -23,8 +23,8 @@ def documents(name: str, kind: str) -> list[dict]:
 
 
 def service() -> endpoints.Service:
-    [found] = documents("extender.yaml", "Service")
-    return msgspec.convert({**found, "metadata": {**found["metadata"], "uid": "u"}}, endpoints.Service)
+    [document] = documents("extender.yaml", "Service")
+    return msgspec.convert({**document, "metadata": {**document["metadata"], "uid": "u"}}, endpoints.Service)
 
 
 def granted(verb: str, resource: str) -> set[str]:
@@ -69,14 +69,14 @@ def test_the_endpoints_are_not_mirrored_into_a_second_slice():
 
 
 def test_fields_added_by_the_api_server_are_no_difference_and_another_address_is():
-    wanted = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
-    present = json.loads(json.dumps(wanted))
+    endpoint_slice = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
+    present = json.loads(json.dumps(endpoint_slice))
     present["metadata"] |= {"uid": "x", "generation": 3}
     present["endpoints"][0]["nodeName"] = "n"
-    assert endpoints._covers(present, wanted)
+    assert endpoints._covers(present, endpoint_slice)
     present["endpoints"][0]["addresses"] = ["10.0.0.2"]
-    assert not endpoints._covers(present, wanted)
-    assert not endpoints._covers({**present, "endpoints": None}, wanted)
+    assert not endpoints._covers(present, endpoint_slice)
+    assert not endpoints._covers({**present, "endpoints": None}, endpoint_slice)
     assert endpoints._covers({"endpoints": None}, {"endpoints": []})
 
 
@@ -95,8 +95,8 @@ def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
 
 
 def test_the_service_selects_nobody_and_two_replicas_stand():
-    [found] = documents("extender.yaml", "Service")
-    assert "selector" not in found["spec"]
+    [document] = documents("extender.yaml", "Service")
+    assert "selector" not in document["spec"]
     [deployment] = documents("extender.yaml", "Deployment")
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert deployment["spec"]["replicas"] == 2

@@ -22,7 +22,7 @@ def messages(of):
 
 
 class Site:
-    """The extender's verbs over a fleet of leaves, asked by kube-scheduler, with a clock of the test's own."""
+    """The extender's verbs over a cluster of leaves, called by kube-scheduler, with a clock of the test's own."""
 
     def __init__(self, nodes, size, **placement):
         self.state = state.State(assume_seconds=30)
@@ -53,7 +53,7 @@ class Site:
         self.now += after
         return [outcome.code for outcome in self.verbs.gangs.check(self.now)]
 
-    def told(self, rank: int = 0):
+    def explain(self, rank: int = 0):
         return self.verbs.explanations.explain("train", f"w-{rank}", self.verbs.gangs)
 
 
@@ -62,28 +62,28 @@ def test_a_gang_placed_as_planned_is_compact_once():
     site.place("a-00", "a-01", "a-02", "a-03")
     assert site.look() == [placement_result.COMPACT]
     assert site.look() == []
-    told = site.told(3)
-    assert told.outcome == "compact"
-    assert told.placement["leaves"] == {"a in s-a": 4}
-    assert told.placement["leaves_used"] == told.placement["leaves_possible"] == 1
+    explanation = site.explain(3)
+    assert explanation.outcome == "compact"
+    assert explanation.placement["leaves"] == {"a in s-a": 4}
+    assert explanation.placement["leaves_used"] == explanation.placement["leaves_possible"] == 1
 
 
 def test_a_gang_that_a_scheduler_put_elsewhere_is_spread():
     site = Site(leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.SPREAD]
-    told = site.told()
-    assert told.outcome == "spread"
-    assert told.placement["leaves_possible"] == 1
-    assert told.placement["bandwidth"] == 0.5
-    assert told.placement["outside_plan"] == ("w-3 on b-00 (b in s-b)",)
+    explanation = site.explain()
+    assert explanation.outcome == "spread"
+    assert explanation.placement["leaves_possible"] == 1
+    assert explanation.placement["bandwidth"] == 0.5
+    assert explanation.placement["outside_plan"] == ("w-3 on b-00 (b in s-b)",)
 
 
 def test_two_leaves_that_are_the_fewest_possible_are_compact():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     assert site.look() == [placement_result.COMPACT]
-    assert messages(site.told().why) == (
+    assert messages(site.explain().why) == (
         "4 pods remain; the largest leaf at full bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum",
     )
 
@@ -92,7 +92,7 @@ def test_a_gang_half_bound_is_nothing_yet():
     site = Site(leaves(a=4), 4)
     site.place("a-00", "a-01")
     assert site.look() == []
-    assert site.told().outcome == "placeable"
+    assert site.explain().outcome == "placeable"
 
 
 def test_gangs_wait_until_all_of_their_pods_are_bound():
@@ -122,14 +122,14 @@ def test_the_attained_share_is_relative_to_the_best_possible_placement():
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     site = Site(leaves(a=3), 4)
     site.ask(0)
-    assert site.told().outcome == "unplaceable", "the explanation does not wait"
+    assert site.explain().outcome == "unplaceable", "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
-    (found,) = site.verbs.gangs.check(site.now + 1)
-    assert (found.code, found.pod, found.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
-    assert rendering.render_all(found.reasons) == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
+    (outcome,) = site.verbs.gangs.check(site.now + 1)
+    assert (outcome.code, outcome.pod, outcome.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
+    assert rendering.render_all(outcome.reasons) == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
     assert site.look(after=30) == []
-    (found,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
-    assert found.is_repeated
+    (outcome,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
+    assert outcome.is_repeated
 
 
 def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
@@ -142,7 +142,7 @@ def test_a_scheduler_that_tries_a_small_part_of_the_cluster_leaves_no_event():
 def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_waited():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     assert site.ask(0, "filter")["NodeNames"] == []
-    assert site.told().outcome == "unplaceable"
+    assert site.explain().outcome == "unplaceable"
     assert site.look(after=1) == []
     assert site.look(after=gang_tracker.WAITING_SECONDS) == [gang_tracker.UNPLACEABLE]
 
@@ -150,17 +150,17 @@ def test_a_gang_refused_by_filter_everywhere_is_looked_at_once_its_pods_have_wai
 def test_a_node_that_filter_let_pass_is_shown_without_a_score():
     site = Site([node("bare", "a", rails_each=0), *leaves(a=1)], 1, rails="required")
     assert site.ask(0, "filter")["NodeNames"] == ["a-00"]
-    told = site.told()
-    assert told.outcome == "placeable"
-    assert [row["node"] for row in told.nodes] == ["a-00", "bare"]
-    assert told.nodes[0]["reason"].message == "feasible; the scheduler requested no score"
+    explanation = site.explain()
+    assert explanation.outcome == "placeable"
+    assert [row["node"] for row in explanation.nodes] == ["a-00", "bare"]
+    assert explanation.nodes[0]["reason"].message == "feasible; the scheduler requested no score"
 
 
 def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     site = Site(leaves(a=2), 1)
     site.state.cluster.upsert_pod(pod("llm-3", gpus=0, on="a-01"))
     site.ask(0)
-    row = next(row for row in site.told().nodes if row["node"] == "a-01")
+    row = next(row for row in site.explain().nodes if row["node"] == "a-01")
     assert row["rails"][2].message == "rail2 has 0 of 1 free, held by train/llm-3"
     assert row["leaf"] == "a in s-a"
 
@@ -260,14 +260,14 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site.look()
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
     site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode())
-    assert site.told(3).placement, "still known"
+    assert site.explain(3).placement, "still known"
 
 
 def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
-    told = site.told(3)
-    assert (told.leaves_used, told.min_leaves) == (2, 2)
+    explanation = site.explain(3)
+    assert (explanation.leaves_used, explanation.min_leaves) == (2, 2)
 
 
 def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_with_them():
@@ -302,20 +302,20 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(leaves(a=4), 4)
     admitted(site, OLD, OLD, NEW, "")
     site.ask(0)
-    (found,) = site.verbs.gangs.check(1.0)
-    assert (found.code, found.pod) == (gang_tracker.MIXED, "w-0")
-    assert rendering.render_all(found.reasons) == (
+    (outcome,) = site.verbs.gangs.check(1.0)
+    assert (outcome.code, outcome.pod) == (gang_tracker.MIXED, "w-0")
+    assert rendering.render_all(outcome.reasons) == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "
         "sha256:bbbbbbbbbbbb (w-2); their injected settings may differ: recreate the pods that are not under the "
         "current version, sha256:test"
     )
-    assert messages(site.told().why) == texts(found.reasons)
+    assert messages(site.explain().why) == texts(outcome.reasons)
     assert site.look() == []
     admitted(site, OLD, NEW, NEW, NEW)
     assert site.look() == [gang_tracker.MIXED], "another mixture"
     admitted(site, NEW, NEW, NEW, NEW)
     assert site.look() == []
-    assert site.told().why == ()
+    assert site.explain().why == ()
 
 
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])

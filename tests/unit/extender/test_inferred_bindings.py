@@ -30,11 +30,11 @@ class Asked:
         return json.loads(self.verbs.filter(body(each, names, spec)))["NodeNames"]
 
     def remaining(self, each: views.Pod, names: list[str]) -> int:
-        """How many of its gang are still to be placed, as it is told when this pod is scored."""
+        """How many of its gang are still to be placed, as explained when this pod is scored."""
         self.verbs.prioritize(body(each, names, {}))
-        told = self.verbs.explanations.explain("train", each.metadata.name)
-        assert told is not None
-        return told.remaining
+        explanation = self.verbs.explanations.explain("train", each.metadata.name)
+        assert explanation is not None
+        return explanation.remaining
 
 
 def body(each: views.Pod, names: list[str], spec: dict) -> bytes:
@@ -43,59 +43,59 @@ def body(each: views.Pod, names: list[str], spec: dict) -> bytes:
     return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": names}).encode()
 
 
-def mate(rank: int, **kinds) -> views.Pod:
+def build_peer(rank: int, **kinds) -> views.Pod:
     return pod(f"w-{rank}", group="g", **kinds)
 
 
 @pytest.fixture
-def asked():
+def cluster():
     return Asked()
 
 
-def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_last(asked):
-    asked.filter(mate(0), NODES)
-    asked.now += 0.02
-    asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
-    asked.now += 5
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+def test_the_one_node_that_is_missing_for_the_next_pod_alike_was_given_to_the_last(cluster):
+    cluster.filter(build_peer(0), NODES)
+    cluster.now += 0.02
+    cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    cluster.now += 5
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize("seconds", [1.5, 7.0, 3600.0])
-def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(asked, seconds):
+def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(cluster, seconds):
     """Its gang was released, and the node taken by somebody since; a binding of its own would have been seen."""
-    asked.filter(mate(3), NODES[:2])
-    asked.now += seconds
-    asked.filter(mate(0), NODES[1:])
-    assert asked.remaining(mate(0), NODES[1:]) == SIZE
+    cluster.filter(build_peer(3), NODES[:2])
+    cluster.now += seconds
+    cluster.filter(build_peer(0), NODES[1:])
+    assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
 
 
-def test_a_node_that_somebody_else_is_bound_to_is_not_missing_because_of_the_last_pod(asked):
-    asked.filter(mate(3), NODES[:2])
-    asked.state.cluster.upsert_pod(pod("other", on=NODES[0]))
-    asked.filter(mate(0), NODES[1:])
-    assert asked.remaining(mate(0), NODES[1:]) == SIZE
+def test_a_node_that_somebody_else_is_bound_to_is_not_missing_because_of_the_last_pod(cluster):
+    cluster.filter(build_peer(3), NODES[:2])
+    cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
+    cluster.filter(build_peer(0), NODES[1:])
+    assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
 
 
-def test_an_inference_ends_when_somebody_else_is_seen_bound_there(asked):
-    asked.filter(mate(0), NODES)
-    asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
-    asked.state.cluster.upsert_pod(pod("other", on=NODES[0]))
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+def test_an_inference_ends_when_somebody_else_is_seen_bound_there(cluster):
+    cluster.filter(build_peer(0), NODES)
+    cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
+    cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize("change", ["cordoned", "gone", "other labels"])
-def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_one(asked, change):
-    asked.filter(mate(0), NODES)
+def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_one(cluster, change):
+    cluster.filter(build_peer(0), NODES)
     if change == "cordoned":
-        asked.state.cluster.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
+        cluster.state.cluster.upsert_node(node(NODES[0], "leaf-0", unschedulable=True))
     elif change == "gone":
-        asked.state.cluster.remove_node(NODES[0])
+        cluster.state.cluster.remove_node(NODES[0])
     else:
-        asked.state.cluster.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
-    asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+        cluster.state.cluster.upsert_node(node(NODES[0], "leaf-0", taints=[{"key": "k", "effect": "NoSchedule"}]))
+    cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
 @pytest.mark.parametrize(
@@ -109,52 +109,52 @@ def test_a_node_that_the_next_pod_cannot_use_is_not_missing_because_of_the_last_
     ],
     ids=["selector", "another kube-scheduler", "anti-affinity", "spread", "tolerations"],
 )
-def test_pods_that_may_go_to_different_nodes_allow_no_inference(asked, spec):
-    asked.filter(mate(0), NODES, **spec)
-    asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+def test_pods_that_may_go_to_different_nodes_allow_no_inference(cluster, spec):
+    cluster.filter(build_peer(0), NODES, **spec)
+    cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
-def test_pods_of_different_sizes_allow_no_inference(asked):
-    asked.filter(mate(0, gpus=4), NODES)
-    asked.filter(mate(1, gpus=8), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+def test_pods_of_different_sizes_allow_no_inference(cluster):
+    cluster.filter(build_peer(0, gpus=4), NODES)
+    cluster.filter(build_peer(1, gpus=8), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
-def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_away(asked):
-    asked.filter(mate(0), NODES)
-    asked.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
-    asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
+def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_away(cluster):
+    cluster.filter(build_peer(0), NODES)
+    cluster.filter(pod("lone", gpus=8), NODES[:3], schedulerName="another")
+    cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
 
 
-def test_a_sample_with_other_nodes_in_it_tells_nothing(asked):
-    asked.filter(mate(0), NODES[:4])
-    asked.filter(mate(1), NODES[1:5])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE
+def test_a_sample_with_other_nodes_in_it_tells_nothing(cluster):
+    cluster.filter(build_peer(0), NODES[:4])
+    cluster.filter(build_peer(1), NODES[1:5])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE
 
 
-def test_a_gang_that_is_scheduled_again_was_released_completely(asked):
+def test_a_gang_that_is_scheduled_again_was_released_completely(cluster):
     """Coscheduling holds back a gang's pods until all have a node, and lets all of them go where one has none."""
     for rank in range(3):
-        asked.filter(mate(rank), NODES[rank:])
-    assert asked.remaining(mate(2), NODES[2:]) == SIZE - 2
-    asked.filter(mate(0), NODES[3:])
-    assert asked.remaining(mate(0), NODES[3:]) == SIZE
+        cluster.filter(build_peer(rank), NODES[rank:])
+    assert cluster.remaining(build_peer(2), NODES[2:]) == SIZE - 2
+    cluster.filter(build_peer(0), NODES[3:])
+    assert cluster.remaining(build_peer(0), NODES[3:]) == SIZE
 
 
-def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_first(asked):
+def test_a_gang_is_released_completely_if_its_last_pod_found_no_node_and_comes_first(cluster):
     for rank in range(3):
-        asked.filter(mate(rank), NODES[rank:])
-    asked.filter(mate(3), [])
-    assert asked.remaining(mate(3), NODES[2:]) == SIZE - 2
-    asked.now += 1.5  # kube-scheduler tries no pod again within a second
-    asked.filter(mate(3), NODES)
-    assert asked.remaining(mate(3), NODES) == SIZE
+        cluster.filter(build_peer(rank), NODES[rank:])
+    cluster.filter(build_peer(3), [])
+    assert cluster.remaining(build_peer(3), NODES[2:]) == SIZE - 2
+    cluster.now += 1.5  # kube-scheduler tries no pod again within a second
+    cluster.filter(build_peer(3), NODES)
+    assert cluster.remaining(build_peer(3), NODES) == SIZE
 
 
-def test_a_filter_that_looks_again_is_no_second_try(asked):
-    asked.filter(mate(0), NODES)
+def test_a_filter_that_looks_again_is_no_second_try(cluster):
+    cluster.filter(build_peer(0), NODES)
     for _ in range(3):
-        asked.filter(mate(1), NODES[1:])
-    assert asked.remaining(mate(1), NODES[1:]) == SIZE - 1
+        cluster.filter(build_peer(1), NODES[1:])
+    assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1

@@ -23,7 +23,7 @@ WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
 class Door:
-    """The handlers over a fleet of the eight captured nodes, with a clock the test owns."""
+    """The handlers over a cluster of the eight captured nodes, with a clock the test owns."""
 
     def __init__(self, given=None, *, nodes=None):
         self.state = state.State(assume_seconds=30)
@@ -77,9 +77,9 @@ def test_idle_of_the_running_session_replaces_the_cached_free_amounts(door):
     for each in given["nodes"]:
         if each["Name"] == "gpu-0":
             each["Idle"]["ScalarResources"][RESOURCES[1]] = 0
-    verdict = predicate(door, given, "gpu-0")
-    assert verdict["code"] == 2
-    assert verdict["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
+    answer = predicate(door, given, "gpu-0")
+    assert answer["code"] == 2
+    assert answer["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
     assert predicate(door, given, "gpu-1") == {"status": "", "code": 0}
 
 
@@ -220,8 +220,8 @@ def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_step
     weights = model.Weights()
     another_leaf = weights.locality * (locality.TARGET - locality.PLANNED)
     numa_split, one_rail_of_eight = weights.numa / 2, weights.rails / 8
-    told = integers(best=96, rail=96 - one_rail_of_eight, numa=96 - numa_split, leaf=96 - another_leaf, unknown=0)
-    assert told == {"best": 10, "rail": 8, "numa": 7, "leaf": 5, "unknown": 0}
+    priorities = integers(best=96, rail=96 - one_rail_of_eight, numa=96 - numa_split, leaf=96 - another_leaf, unknown=0)
+    assert priorities == {"best": 10, "rail": 8, "numa": 7, "leaf": 5, "unknown": 0}
     assert integers(a=40.0, b=40.0) == {"a": 10, "b": 10}
     assert integers(a=0.0, b=0.0) == {"a": 0, "b": 0}, "a pod that did not opt in has no opinion"
     assert integers() == {}
@@ -229,14 +229,14 @@ def test_a_fraction_of_a_point_makes_no_difference_and_a_leaf_makes_several_step
 
 @given_(st.lists(st.floats(0, 100), min_size=1, max_size=8))
 def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
-    told = integers(**{f"n{i}": score for i, score in enumerate(scores)})
+    priorities = integers(**{f"n{i}": score for i, score in enumerate(scores)})
     best = max(scores)
     for index, score in enumerate(scores):
-        lost = told[f"n{scores.index(best)}"] - told[f"n{index}"]
-        assert 0 <= told[f"n{index}"] <= 10
+        lost = priorities[f"n{scores.index(best)}"] - priorities[f"n{index}"]
+        assert 0 <= priorities[f"n{index}"] <= 10
         assert abs(lost - (best - score) ** 0.5) <= 0.5 + 1e-9
     ranked = sorted(range(len(scores)), key=scores.__getitem__)
-    assert all(told[f"n{low}"] <= told[f"n{high}"] for low, high in itertools.pairwise(ranked))
+    assert all(priorities[f"n{low}"] <= priorities[f"n{high}"] for low, high in itertools.pairwise(ranked))
 
 
 def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
@@ -245,9 +245,9 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
         door.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
     asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    told = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
-    assert told["gpu-1"] == 10
-    assert 9 <= told["gpu-0"] <= 10
+    priorities = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
+    assert priorities["gpu-1"] == 10
+    assert 9 <= priorities["gpu-0"] <= 10
     task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
     scores = json.loads(door.verbs.volcano_prioritize(raw(volcanos), ""))["nodeScore"]
@@ -344,9 +344,9 @@ def test_a_decision_is_explained_with_its_numbers():
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = given["Pod"]["metadata"]["name"]
     door.verbs.filter(raw(given))
-    told = door.verbs.explanations.explain("prod", name)
-    assert told is not None
-    refused = next(row for row in told.nodes if row["node"] == "gpu-1")
+    explanation = door.verbs.explanations.explain("prod", name)
+    assert explanation is not None
+    refused = next(row for row in explanation.nodes if row["node"] == "gpu-1")
     assert refused["rejection"].code == "RailBusy"
     assert refused["rejection"].parameters["rail"] == "rail0"
     assert refused["rails"][0].message == "rail0 has 0 of 1 free, held by train/holder"
@@ -385,7 +385,7 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:
         door.verbs.prioritize(wire)
-    gc.collect()  # what is kept counts, not what waits for the collector
+    gc.collect()  # stored objects count, not those that wait for the collector
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert all(door.verbs.explanations.explain("prod", f"job-{i}") for i in range(10))
@@ -513,8 +513,8 @@ def test_a_node_named_twice_is_one_node(door):
     given["nodes"] = [given["nodes"][0]] * 8
     assert list(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
     task = given["task"]["Pod"]["metadata"]
-    told = door.verbs.explanations.explain(task["namespace"], task["name"])
-    assert told.candidate_nodes == 1
+    explanation = door.verbs.explanations.explain(task["namespace"], task["name"])
+    assert explanation.candidate_nodes == 1
     asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
     assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
 
@@ -532,11 +532,11 @@ def two_sided():
 
 def whole_node(given, **amounts):
     """The request's first node and its task, which wants the node whole."""
-    wanted = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
-    given["task"]["InitResreq"]["ScalarResources"] = wanted
+    requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
+    given["task"]["InitResreq"]["ScalarResources"] = requested
     given["nodes"] = given["nodes"][:1]
     for name, share in amounts.items():
-        given["nodes"][0][name]["ScalarResources"] = {each: amount * share for each, amount in wanted.items()}
+        given["nodes"][0][name]["ScalarResources"] = {each: amount * share for each, amount in requested.items()}
     return given
 
 
@@ -579,9 +579,9 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     for name in ("gpu-0", "gpu-1"):
         door.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
     door.verbs.filter(asked)
-    told = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
-    assert told.outcome == "unplaceable"
-    assert all("rejection" in each for each in told.nodes)
+    explanation = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
+    assert explanation.outcome == "unplaceable"
+    assert all("rejection" in each for each in explanation.nodes)
 
 
 def test_a_pod_is_not_said_to_be_held_off_by_itself():
@@ -590,9 +590,9 @@ def test_a_pod_is_not_said_to_be_held_off_by_itself():
     door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
     predicate(door, given, "gpu-0")
     task = given["task"]["Pod"]["metadata"]
-    told = door.verbs.explanations.explain(task["namespace"], task["name"])
-    assert told.nodes[0]["rails"]
-    assert "held by" not in str(told.nodes)
+    explanation = door.verbs.explanations.explain(task["namespace"], task["name"])
+    assert explanation.nodes[0]["rails"]
+    assert "held by" not in str(explanation.nodes)
 
 
 def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():

@@ -85,8 +85,8 @@ def site(request):
 
 @pytest.mark.parametrize(("first", "second"), [("red", "blue"), ("", "blue"), ("red", "")])
 def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site, first, second):
-    mine, theirs = site.created("mine"), site.created("theirs")
-    assert site.event(first, mine, N) == ""
+    own, theirs = site.created("mine"), site.created("theirs")
+    assert site.event(first, own, N) == ""
     assert site.predicate(second, theirs, N) == 2
     assert site.predicate(second, theirs, OTHER) == 0
     scores = site.scores(second, theirs)
@@ -97,8 +97,8 @@ def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site,
 
 def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
     site = Site()
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N)
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N)
     site.verbs.volcano_close(b"{}", "red")
     assert site.predicate("blue", theirs, N) == 2
     state.Pods(site.state).upsert(pod("mine", on=N))
@@ -109,17 +109,17 @@ def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
 
 
 def test_devices_of_a_rolled_back_pod_are_free_for_the_other_scheduler(site):
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N)
-    site.event("red", mine, N, verb="deallocate")
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N)
+    site.event("red", own, N, verb="deallocate")
     assert site.predicate("blue", theirs, N) == 0
     assert site.scores("blue", theirs)[N] > 0
     assert site.event("blue", theirs, N) == ""
 
 
 def test_kube_scheduler_does_not_get_devices_that_volcano_has_allocated(site):
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N)
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N)
     assert site.filter(theirs) == [OTHER]
     scores = site.kube_scores(theirs)
     assert scores[N] < scores[OTHER]
@@ -136,17 +136,17 @@ def test_volcano_does_not_get_devices_that_kube_scheduler_is_binding(site):
 
 
 def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(site):
-    mine = site.created("mine")
-    site.filter(mine, N)
-    assert site.predicate("", mine, N) == 0
-    assert site.scores("", mine)[N] > 0
-    assert site.event("", mine, N) == ""
+    own = site.created("mine")
+    site.filter(own, N)
+    assert site.predicate("", own, N) == 0
+    assert site.scores("", own)[N] > 0
+    assert site.event("", own, N) == ""
 
 
 def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
     site = Site(required=site.verbs._policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N)
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N)
     assert site.predicate("blue", theirs, N) == 2
     assert site.scores("blue", theirs)[N] == 0
     assert "nvidia.com/gpu of n-0 is assumed for a pod of another scheduler" in site.event("blue", theirs, N)
@@ -165,15 +165,15 @@ def test_both_schedulers_get_devices_of_a_shared_pool_while_some_are_free():
 
 
 def test_a_scope_is_not_rejected_because_of_its_own_pods(site):
-    mine, mate = site.created("w-0", group="g"), site.created("w-1", group="g")
-    site.event("red", mine, N)
-    assert site.predicate("red", mate, N) == 0, "its session says that a rail is idle"
-    assert site.scores("red", mine)[N] > 0, "nor by its own old place"
+    own, peer = site.created("w-0", group="g"), site.created("w-1", group="g")
+    site.event("red", own, N)
+    assert site.predicate("red", peer, N) == 0, "its session says that a rail is idle"
+    assert site.scores("red", own)[N] > 0, "nor by its own old place"
 
 
 def test_pipelined_devices_of_one_scope_are_not_free_in_another_until_the_session_ends(site):
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N, status=PIPELINED)
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N, status=PIPELINED)
     assert site.predicate("blue", theirs, N) == 2
     site.verbs.volcano_close(b"{}", "red")
     assert site.predicate("blue", theirs, N) == 0
@@ -182,20 +182,20 @@ def test_pipelined_devices_of_one_scope_are_not_free_in_another_until_the_sessio
 def test_a_node_that_another_scope_is_filling_is_not_scored_as_one_to_be_emptied():
     site = Site(rails_each=2)
     state.Pods(site.state).upsert(pod("bound", gpus=1, on=N))
-    mine, theirs = site.created("mine", gpus=1), site.created("theirs", gpus=1)
-    site.event("red", mine, N)
+    own, theirs = site.created("mine", gpus=1), site.created("theirs", gpus=1)
+    site.event("red", own, N)
     assert site.scores("blue", theirs, rails=1)[N] == 0
 
 
 def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
-    mine, theirs = site.created("mine"), site.created("theirs")
-    site.event("red", mine, N)
+    own, theirs = site.created("mine"), site.created("theirs")
+    site.event("red", own, N)
     site.scores("blue", theirs)
-    told = site.verbs.explanations.explain("train", "theirs")
-    refused = next(row for row in told.nodes if row["node"] == N)
-    said = refused["rejection"].message
+    explanation = site.verbs.explanations.explain("train", "theirs")
+    rejected = next(row for row in explanation.nodes if row["node"] == N)
+    said = rejected["rejection"].message
     assert "busy" in said or "assumed for" in said
-    assert "train/mine" in str(refused)
+    assert "train/mine" in str(rejected)
 
 
 STEPS = st.lists(

@@ -21,7 +21,7 @@ class Door:
             for index in range(4):
                 self.state.cluster.upsert_node(node(f"{leaf}-{index}", leaf, rails_each=1))
         for index in range(4):
-            self.state.cluster.upsert_pod(mate(index))
+            self.state.cluster.upsert_pod(build_peer(index))
         chosen = policy(domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
@@ -46,12 +46,12 @@ class Door:
         return json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
 
 
-def mate(index: int) -> views.Pod:
+def build_peer(index: int) -> views.Pod:
     return pod(f"job-worker-{index}", group="gang")
 
 
 def tasked(index: int) -> dict:
-    made = mate(index)
+    made = build_peer(index)
     amounts = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
     tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
     return {**tree, "InitResreq": amounts, "Pod": json.loads(msgspec.json.encode(made))}

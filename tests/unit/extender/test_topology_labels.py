@@ -1,4 +1,4 @@
-"""Nodes without a domain: which are told of, and when."""
+"""Nodes without a domain: which are reported, and when."""
 
 import logging
 
@@ -19,7 +19,7 @@ def fleet_with(*nodes: views.Node) -> states.State:
     return state
 
 
-def found(state: states.State, **placement: object) -> missing_labels.MissingLabels:
+def find_missing(state: states.State, **placement: object) -> missing_labels.MissingLabels:
     return missing_labels.find_missing_labels(policy(**placement).document, state.cluster, {})
 
 
@@ -46,21 +46,21 @@ def test_pods_that_come_and_go_are_no_reason_to_look_again():
 
 def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
     state = fleet_with(node("a", "l0", "s0"), node("c", "", "s0"), node("b", "", ""), plain("cpu"))
-    assert found(state) == {LEAF: ("b", "c"), SPINE: ("b",)}
+    assert find_missing(state) == {LEAF: ("b", "c"), SPINE: ("b",)}
 
 
 def test_levels_of_a_preset_that_no_node_has_are_no_gap_and_explicit_ones_are():
     state = fleet_with(node("a", "l0", "s0"), node("b", "", "s0"))
-    assert found(state, domains=[], preset="topograph") == {LEAF: ("b",), SPINE: ()}
-    assert found(state, domains=["rack"]) == {"rack": ("a", "b")}
-    assert found(state, domains=[], preset="aws") == {"topology.k8s.aws/network-node-layer-3": ("a", "b")}
+    assert find_missing(state, domains=[], preset="topograph") == {LEAF: ("b",), SPINE: ()}
+    assert find_missing(state, domains=["rack"]) == {"rack": ("a", "b")}
+    assert find_missing(state, domains=[], preset="aws") == {"topology.k8s.aws/network-node-layer-3": ("a", "b")}
 
 
 def test_a_node_lacks_a_rails_label_only_for_a_rail_it_has():
     three = dict.fromkeys(RESOURCES[:3], 1)
     labels = {f"leaf-{rail}": "x" for rail in RAILS[:3]}
     state = fleet_with(node("few", rails_each=three, labels=labels), node("all", labels=labels))
-    assert found(state, domains=["leaf-{rail}"]) == {"leaf-{rail}": ("all",)}
+    assert find_missing(state, domains=["leaf-{rail}"]) == {"leaf-{rail}": ("all",)}
 
 
 def hyper(name: str, *members: str) -> hypernodes.HyperNode:
@@ -71,7 +71,7 @@ def hyper(name: str, *members: str) -> hypernodes.HyperNode:
 def test_with_hypernodes_a_gap_is_a_node_in_none_of_them():
     state = fleet_with(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a")])
-    assert found(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}
+    assert find_missing(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}
 
 
 class Shown:
@@ -91,12 +91,12 @@ class Shown:
 
 
 @pytest.fixture
-def told(caplog):
+def read_logs(caplog):
     caplog.set_level(logging.INFO, logger="railwright.extender")
     return lambda: [(row.levelname, row.getMessage(), row.fields) for row in caplog.records]
 
 
-def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(told):
+def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(read_logs):
     state = fleet_with(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
     shown = Shown(state)
     shown.gaps.update()
@@ -104,17 +104,17 @@ def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(told):
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p"}}, views.Pod))
     shown.gaps.update()
     assert shown.gauge() == {LEAF: 7, SPINE: 0}
-    ((level, message, fields),) = told()
+    ((level, message, fields),) = read_logs()
     assert (level, message) == ("WARNING", "nodes without a domain")
     assert (fields["domain"], fields["nodes"], fields["first"]) == (LEAF, 7, ("n0", "n1", "n2", "n3", "n4"))
     for i in range(7):
         state.cluster.upsert_node(node(f"n{i}", "l1"))
     shown.gaps.update()
     assert shown.gauge() == {LEAF: 0, SPINE: 0}
-    assert [row[:2] for row in told()[1:]] == [("INFO", "every node has its domain")]
+    assert [row[:2] for row in read_logs()[1:]] == [("INFO", "every node has its domain")]
 
 
-def test_domains_of_an_old_policy_are_no_longer_shown(told):
+def test_domains_of_an_old_policy_are_no_longer_shown(read_logs):
     shown = Shown(fleet_with(node("a", "")))
     shown.gaps.update()
     shown.policy = msgspec.structs.replace(policy(domains=["rack"]), digest="sha256:new")
@@ -122,22 +122,22 @@ def test_domains_of_an_old_policy_are_no_longer_shown(told):
     assert shown.gauge() == {"rack": 1}
 
 
-def test_nothing_is_reported_before_the_caches_are_complete(told):
+def test_nothing_is_reported_before_the_caches_are_complete(read_logs):
     shown = Shown(fleet_with(node("a", "")))
     shown.incomplete = "not read yet: nodes"
     shown.gaps.update()
     assert shown.gauge() == {}
-    assert told() == []
+    assert read_logs() == []
 
 
-def test_problems_of_hypernodes_are_logged_once(told):
+def test_problems_of_hypernodes_are_logged_once(read_logs):
     state = fleet_with(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
     shown = Shown(state, domains=[], preset="volcano")
     shown.gaps.update()
     state.cluster.upsert_node(node("c"))
     shown.gaps.update()
-    problems = [fields for _, message, fields in told() if message == "invalid HyperNodes are ignored"]
+    problems = [fields for _, message, fields in read_logs() if message == "invalid HyperNodes are ignored"]
     assert len(problems) == 1
     assert problems[0]["first"] == (
         "HyperNode l1 has the member gone, but there is no such node; remove it",

@@ -40,12 +40,12 @@ def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
 
 def nullable(tree: object) -> list[Path_]:
     """Where Go's nil may come as null: maps, slices and pointers."""
-    found = []
+    paths = []
     for path, _ in places(tree):
         named = tuple(key for key in path if isinstance(key, str))
         if isinstance(path[-1], str) and named[-2:] not in BY_VALUE and named not in BY_VALUE:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def nulled(tree: dict, paths: set[Path_]) -> dict:

@@ -47,16 +47,16 @@ class Volcano:
     def session(self, idle: set[str]) -> list[str]:
         """One session with these nodes idle and all others being released; the nodes by rank."""
         self.free(idle)
-        left, found = dict.fromkeys(self.names), []
+        left, nodes = dict.fromkeys(self.names), []
         for rank in range(self.size):
             candidates = [name for name in left if name in idle] or list(left)
             best = self.best(rank, candidates, idle) if len(candidates) > 1 else candidates[0]
             status = ALLOCATED if best in idle else PIPELINED
             self.event(rank, best, status)
-            found.append(best)
+            nodes.append(best)
             del left[best]
         self.close()
-        return found
+        return nodes
 
     def close(self) -> None:
         self.now += 1.0

@@ -46,11 +46,11 @@ SNAPSHOT = textwrap.dedent("""
 
 
 @pytest.fixture(scope="module")
-def fleet():
+def cluster():
     state = states.State(assume_seconds=30)
-    found = snapshots.read(SNAPSHOT)
+    objects = snapshots.read(SNAPSHOT)
     for kind, sink in {each.snapshot_kind: each.sink for each in watches.list_watches(state)}.items():
-        sink.replace(found[kind])
+        sink.replace(objects[kind])
     return state.cluster
 
 
@@ -70,12 +70,12 @@ def fleet():
         ("a/workload/w/p/replica-3", 10),
     ],
 )
-def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(fleet, gang, expected):
-    assert fleet.get_gang_size(membership.GangKey(gang), observed=1) == expected
+def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(cluster, gang, expected):
+    assert cluster.get_gang_size(membership.GangKey(gang), observed=1) == expected
 
 
-def test_a_node_is_placed_by_the_snapshots_hypernodes(fleet):
-    assert fleet.locate(fleet.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
+def test_a_node_is_placed_by_the_snapshots_hypernodes(cluster):
+    assert cluster.locate(cluster.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 
 def test_every_watched_kind_has_its_row_in_snapshots():
