@@ -23,12 +23,15 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Without a cluster": ("demo", "simulate", "completion"),
     "Programs that run in the cluster": ("webhook", "extender", "preflight"),
 }
+# Options with a value that may precede the command
+_LEADING = frozenset({"-n", "--namespace", "--kubeconfig", "--context", "--as", "--as-group", "--request-timeout"})
 _PURPOSE = "Gives distributed training pods the right RDMA network, and gangs the right nodes."
 _EPILOG = "`railwright COMMAND --help` has the options of a command and examples."
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` name and return its exit code. Prints the errors of access to a cluster."""
+    words = _move_leading_options(words)
     try:
         leaf, arguments = build_parser(find_modules(words[:1])).parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
@@ -38,6 +41,14 @@ def run(words: Sequence[str]) -> int:
     except errors.ClusterError as error:
         print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
+
+
+def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with options of a connection after the command; kubectl takes them before it too."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in _LEADING:
+        at += 1 if "=" in words[at] else 2
+    return [*words[at:], *words[:at]]
 
 
 def find_names() -> list[str]:

@@ -112,8 +112,11 @@ class Parser:
         if words and not words[0].startswith("-"):
             fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
             self._parser.error(f"unknown command {words[0]}{fix}")
-        self._parser.parse_args(words)  # prints help, a version or the wrong usage, and exits
-        return self._parser.error(f"options before the name of a command are not supported: {words[0]}")
+        if not words:
+            self._parser.error(f"the following arguments are required: COMMAND; {self.name} --help lists all")
+        if self.has_option(words[0]):
+            self._parser.parse_args(words[:1])  # prints help or a version, and exits
+        return self._parser.error(f"give options after the command: {self.name} COMMAND {words[0]}")
 
     def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
         arguments, unknown = self._parser.parse_known_intermixed_args(words)
