@@ -108,11 +108,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
             raise
         plural = spec.kind.path.rpartition("/")[2]
         if spec.kind in _REQUIRED:
-            cause = failures.quotable(error.message)
-            raise output.UnreadableError(
-                f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
-                f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"
-            ) from None
+            raise output.UnreadableError(f"{error.sentence}, or {cluster_access.SNAPSHOT}") from None
         spec.sink.replace([])
         return f"you may not list {plural}: data from them is not shown"
     return ""

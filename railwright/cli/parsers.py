@@ -35,7 +35,7 @@ class Parser:
         self.summaries: dict[str, str] = {}  # help text of each subcommand
         self._parser = parser
         self._subparsers: Any = None
-        self._choice = ""
+        self._choice = self._metavar = ""
         self.add_argument("-h", "--help", action="help", help="Show this help.")
 
     @property
@@ -66,7 +66,7 @@ class Parser:
 
     def add_choice(self, name: str, metavar: str, text: str | None = None) -> None:
         """Require a subcommand; its name becomes the attribute `name` of the arguments."""
-        self._choice = name
+        self._choice, self._metavar = name, metavar
         self._subparsers = self._parser.add_subparsers(
             prog=self._parser.prog, dest=name, metavar=metavar, required=True, help=text
         )
@@ -113,10 +113,10 @@ class Parser:
             fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
             self._parser.error(f"unknown command {words[0]}{fix}")
         if not words:
-            self._parser.error(f"the following arguments are required: COMMAND; {self.name} --help lists all")
+            self._parser.error(f"the following arguments are required: {self._metavar}; {self.name} --help lists all")
         if self.has_option(words[0]):
             self._parser.parse_args(words[:1])  # prints help or a version, and exits
-        return self._parser.error(f"give options after the command: {self.name} COMMAND {words[0]}")
+        return self._parser.error(f"give options after the command: {self.name} {self._metavar} {words[0]}")
 
     def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
         arguments, unknown = self._parser.parse_known_intermixed_args(words)
