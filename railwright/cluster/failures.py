@@ -192,7 +192,7 @@ def describe_answer(error: errors.ApiError) -> str:
 
 
 class Right(NamedTuple):
-    """What a request needs, in the words of RBAC."""
+    """A right that a request needs, in the words of RBAC."""
 
     verb: str = ""
     resource: str = ""  # with its group, as kubectl writes it; "" for anything but an object

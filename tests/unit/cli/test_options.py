@@ -18,6 +18,7 @@ SHORT = {
     "-l": "--selector",
     "-o": "--output",
     "-w": "--watch",
+    "-v": "--verbose",
     "-h": "--help",
 }
 ALIKE = ("--policy", "--snapshot", "--no-headers", "-f", "-R", *CLUSTER)
