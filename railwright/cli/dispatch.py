@@ -1,7 +1,8 @@
 """Finds the command that was named, parses its options, and imports only then the module that runs it.
 
 A command is a module of `railwright.cli.commands` with HELP and `configure(parser)`. RUN names its function of the
-parsed arguments as MODULE:FUNCTION, and EXAMPLES has command lines. Each subcommand names its own.
+parsed arguments as MODULE:FUNCTION, EXAMPLES has command lines, and FINDING says when it exits with 1. Each subcommand
+names its own.
 """
 
 import argparse
@@ -93,8 +94,14 @@ def build_parser(modules: Mapping[str, ModuleType | None]) -> parsers.Parser:
         if module is None:
             root.add_command(name, programs.PROGRAMS[name].summary)
             continue
-        run_name, examples = getattr(module, "RUN", ""), getattr(module, "EXAMPLES", ())
-        module.configure(root.add_command(name, module.HELP, run=run_name, examples=examples))
+        command = root.add_command(
+            name,
+            module.HELP,
+            run=getattr(module, "RUN", ""),
+            examples=getattr(module, "EXAMPLES", ()),
+            finding=getattr(module, "FINDING", ""),
+        )
+        module.configure(command)
     return root
 
 

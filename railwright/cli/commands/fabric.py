@@ -4,6 +4,7 @@ from railwright.cli import options, parsers
 
 HELP = "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails."
 EXAMPLES = ("railwright fabric", "railwright fabric --dead -o wide")
+FINDING = "a rail is dead or degraded"
 RUN = "railwright.cli.fabric_tables:show_fabrics"
 
 

@@ -4,6 +4,7 @@ from railwright.cli import options, parsers
 
 HELP = "List gangs or describe one: placed pods, leaves, bandwidth compared with the best possible, and why it waits."
 EXAMPLES = ("railwright gangs -n prod -o wide", "railwright gangs llama -n prod")
+FINDING = "a gang cannot be placed"
 RUN = "railwright.cli.gang_tables:show"
 
 

@@ -4,6 +4,7 @@ from railwright.cli import options, parsers
 
 HELP = "Check NCCL settings in manifests and nccl.conf files."
 EXAMPLES = ("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o sarif")
+FINDING = "there is an error or a warning"
 RUN = "railwright.cli.linting:run"
 SARIF = "sarif"
 
