@@ -11,6 +11,7 @@ import api_stub
 import pages
 import pytest
 import vistas
+import yaml
 from aiohttp import web
 
 from railwright.cli import dispatch, programs
@@ -27,6 +28,9 @@ LISTS = {
     "/api/v1/nodes": VISTA.nodes,
     "/api/v1/pods": VISTA.pods,
     "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
+    "/apis/batch/v1/jobs": [],
+    "/apis/apps/v1/statefulsets": [],
+    "/apis/apps/v1/replicasets": [],
 }
 POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
@@ -48,8 +52,8 @@ class Objects:
             return web.json_response({"gitVersion": "v1.35.0"})
         if "/proxy/explain/" in request.path:
             return web.json_response(EXPLANATION)
-        if request.method in ("POST", "PUT"):
-            return self._store(request.path, request.method, await request.json())
+        if request.method in ("POST", "PUT", "PATCH"):
+            return self._store(request.path, request.method, yaml.safe_load(await request.read()))
         if request.path in self.objects:
             return web.json_response(self.objects[request.path])
         if request.path in LISTS and "watch" not in request.query:
@@ -58,8 +62,12 @@ class Objects:
 
     def _store(self, path, method, body):
         self.version += 1
+        if path.endswith("/selfsubjectaccessreviews"):
+            return web.json_response({"status": {"allowed": True}})
+        if method == "PATCH":  # an apply: creates, or replaces the fields that it has
+            body = {**self.objects.get(path, {}), **body}
         body["metadata"] |= {"resourceVersion": str(self.version), "uid": f"u{self.version}"}
-        key = path if method == "PUT" else f"{path}/{body['metadata'].get('name', '')}"
+        key = path if method != "POST" else f"{path}/{body['metadata'].get('name', '')}"
         self.objects[key] = body
         return web.json_response(body)
 
