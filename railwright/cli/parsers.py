@@ -76,7 +76,7 @@ class Parser:
 
     @property
     def description(self) -> str:
-        """What the command does, in a sentence."""
+        """The command's effect in a sentence."""
         return self._parser.description or ""
 
     def list_exit_codes(self) -> Sequence[tuple[int, str]]:

@@ -47,6 +47,12 @@ async def watching(kubeconfig, *options):
         await process.communicate()
 
 
+async def watched(world):
+    """Until the pods are watched: this server has no events of the time before."""
+    while not world.watched(PODS):
+        await asyncio.sleep(0.02)
+
+
 async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
     vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="llama", namespace="prod", placed=2)
@@ -57,6 +63,7 @@ async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
             first = [(await process.stdout.readline()).decode().split() for _ in range(3)]
             assert first[0][:4] == ["NAMESPACE", "GANG", "STATE", "PLACED"]
             assert [row[1:4] for row in first[1:]] == [["llama", "placed", "2/2"], ["moe", "waiting", "0/2"]]
+            await watched(world)
             node = vista._take(1)[0]
             world.put(PODS, vistas.pod("moe", "prod", 0, node, 2))
             row = (await process.stdout.readline()).decode().split()
@@ -74,6 +81,7 @@ async def test_documents_of_one_gang_follow_each_other(tmp_path):
         options = ("moe", "-o", 'jsonpath={.placed}/{.size}{"\n"}')
         async with watching(api_stub.kubeconfig(tmp_path, world.port), *options) as process:
             assert await process.stdout.readline() == b"0/2\n"
+            await watched(world)
             for rank, expected in ((0, b"1/2\n"), (1, b"2/2\n")):
                 world.put(PODS, vistas.pod("moe", "prod", rank, vista._take(1)[0], 1))
                 assert await process.stdout.readline() == expected
@@ -93,7 +101,7 @@ async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
             with contextlib.suppress(ValueError):
                 assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
                 break
-        await asyncio.sleep(2)  # the watches are open by then
+        await watched(world)
         world.end_watches()
         await world._runner.cleanup()
         assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
