@@ -49,8 +49,11 @@ async def watching(kubeconfig, *options):
 
 async def watched(world):
     """Until the pods are watched: this server has no events of the time before."""
-    while not world.watched(PODS):
+    for _ in range(3000):
+        if world.watched(PODS):
+            return
         await asyncio.sleep(0.02)
+    raise AssertionError("the pods are not watched")
 
 
 async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
