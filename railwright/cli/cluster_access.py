@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from railwright.cli import kubeconfigs, output
+from railwright.cli import kubeconfigs, output, status_line
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
 from railwright.cluster import credentials
@@ -24,12 +24,13 @@ async def connect(
     `instead` names an alternative for the message that there is no kubeconfig. `call_seconds` limits a request unless
     the user has given a limit.
     """
-    client = await clients.connect(
-        choose_kubeconfig(cluster.kubeconfig, instead),
-        context=cluster.context,
-        call_seconds=call_seconds if cluster.timeout is None else cluster.timeout,
-        impersonation=credentials.Impersonation(cluster.user, cluster.groups),
-    )
+    with status_line.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
+        client = await clients.connect(
+            choose_kubeconfig(cluster.kubeconfig, instead),
+            context=cluster.context,
+            call_seconds=call_seconds if cluster.timeout is None else cluster.timeout,
+            impersonation=credentials.Impersonation(cluster.user, cluster.groups),
+        )
     try:
         yield client
     finally:

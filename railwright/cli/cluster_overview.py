@@ -5,18 +5,22 @@ Reports the kinds that the user may not list. `railwright.fabric.overview` compu
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender import state as states
 from extender import watches
-from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources, waiting
+from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources, status_line
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
 from railwright.fabric.policy import model as policy_model
+from railwright.fabric.workloads import membership
 
 _AT_ONCE = 6  # kinds read concurrently
+_POLL_SECONDS = 1.0
 _REQUIRED = frozenset(
     {resources.NODES, resources.PLACED_PODS}
 )  # required; without the other kinds some columns are missing
@@ -42,7 +46,18 @@ def get_sources(arguments: argparse.Namespace) -> Sources:
     return Sources(cluster, arguments.snapshot, arguments.policy)
 
 
-def read(given: Sources) -> overview_types.Overview:
+class ClusterView(NamedTuple):
+    """An overview, and the pods that it was computed from."""
+
+    overview: overview_types.Overview
+    pods: opted_in_pods.OptedInPods
+
+    def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
+        """Return the labels of each pod of a gang, named by its key."""
+        return [pod.metadata.labels for pod in self.pods.gangs.get(membership.GangKey(gang), {}).values()]
+
+
+def read(given: Sources) -> ClusterView:
     """Return the current overview. Raise UnreadableError or ClusterError."""
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     watch_specs = watches.list_watches(state, pods=known)
@@ -53,14 +68,10 @@ def read(given: Sources) -> overview_types.Overview:
         policy, problems = asyncio.run(_from_cluster(given, watch_specs))
         source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
-    with waiting.show_progress("assessing gangs"):
-        while True:
-            for _ in builder.refresh():
-                pass
-            if builder.is_settled:
-                return builder.build_overview(
-                    source=source, connection=overview_types.Connection(problems=tuple(problems))
-                )
+    with status_line.show_progress("assessing gangs"):
+        builder.refresh_fully()
+    connection = overview_types.Connection(problems=tuple(problems))
+    return ClusterView(builder.build_overview(source=source, connection=connection), known)
 
 
 def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
@@ -68,6 +79,37 @@ def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[
     for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
     return ()
+
+
+async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
+    """Call `show` after each change of the cluster, at most once in `_POLL_SECONDS`, until cancelled.
+
+    Prints on stderr when the cluster cannot be read any more, and when it can again.
+    """
+    state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
+    async with cluster_access.connect(given.cluster) as client, asyncio.TaskGroup() as group:
+        origin = await sources.connect(
+            kubeconfig=None,
+            snapshot=None,
+            policy=pathlib.Path(given.policy) if given.policy else None,
+            watches=watches.list_watches(state, pods=known),
+            restarted=lambda _kind, _reason: None,
+            client=client,
+        )
+        for task in origin.tasks:
+            group.create_task(task())
+        builder = overview_builder.OverviewBuilder(
+            state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
+        )
+        failure = ""
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            if (now := origin.away()) != failure:
+                failure = now
+                print(f"railwright: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
+            if not failure and not origin.list_unread():
+                builder.refresh_fully()
+                show(ClusterView(builder.build_overview(), known))
 
 
 # --- the API server ---------------------------------------------------------------------------------------
@@ -78,7 +120,7 @@ async def _from_cluster(
 ) -> tuple[policy_model.Policy, Sequence[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
-        with waiting.show_progress("reading the cluster", total=len(watch_specs)) as advance:
+        with status_line.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 
             async def read_kind(spec: sources.WatchSpec) -> str:
@@ -108,11 +150,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
             raise
         plural = spec.kind.path.rpartition("/")[2]
         if spec.kind in _REQUIRED:
-            cause = failures.quotable(error.message)
-            raise output.UnreadableError(
-                f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
-                f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"
-            ) from None
+            raise output.UnreadableError(f"{error.sentence}, or {cluster_access.SNAPSHOT}") from None
         spec.sink.replace([])
         return f"you may not list {plural}: data from them is not shown"
     return ""

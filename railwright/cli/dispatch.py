@@ -1,7 +1,8 @@
 """Finds the command that was named, parses its options, and imports only then the module that runs it.
 
 A command is a module of `railwright.cli.commands` with HELP and `configure(parser)`. RUN names its function of the
-parsed arguments as MODULE:FUNCTION, and EXAMPLES has command lines. Each subcommand names its own.
+parsed arguments as MODULE:FUNCTION, EXAMPLES has command lines, and FINDING says when it exits with 1. Each subcommand
+names its own.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 
-from railwright.cli import commands, output, parsers, programs
+from railwright.cli import commands, output, parsers, programs, status_line
 from railwright.cluster import errors
 from railwright.fabric import version
 
@@ -23,21 +24,37 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Without a cluster": ("demo", "simulate", "completion"),
     "Programs that run in the cluster": ("webhook", "extender", "preflight"),
 }
+# Options with a value that may precede the command
+_LEADING = frozenset({"-n", "--namespace", "--kubeconfig", "--context", "--as", "--as-group", "--request-timeout"})
 _PURPOSE = "Gives distributed training pods the right RDMA network, and gangs the right nodes."
 _EPILOG = "`railwright COMMAND --help` has the options of a command and examples."
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` name and return its exit code. Prints the errors of access to a cluster."""
+    words = _move_leading_options(words)
     try:
         leaf, arguments = build_parser(find_modules(words[:1])).parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
+    if leaf.has_option("--kubeconfig"):
+        status_line.show_status("starting")  # the imports of a client take longer than people like to see nothing
     try:
-        return int(pkgutil.resolve_name(leaf.run)(arguments))
+        function = pkgutil.resolve_name(leaf.run)
+        status_line.clear_status()
+        return int(function(arguments))
     except errors.ClusterError as error:
+        status_line.clear_status()
         print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
+
+
+def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with options of a connection after the command; kubectl takes them before it too."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in _LEADING:
+        at += 1 if "=" in words[at] else 2
+    return [*words[at:], *words[:at]]
 
 
 def find_names() -> list[str]:
@@ -77,8 +94,14 @@ def build_parser(modules: Mapping[str, ModuleType | None]) -> parsers.Parser:
         if module is None:
             root.add_command(name, programs.PROGRAMS[name].summary)
             continue
-        run_name, examples = getattr(module, "RUN", ""), getattr(module, "EXAMPLES", ())
-        module.configure(root.add_command(name, module.HELP, run=run_name, examples=examples))
+        command = root.add_command(
+            name,
+            module.HELP,
+            run=getattr(module, "RUN", ""),
+            examples=getattr(module, "EXAMPLES", ()),
+            finding=getattr(module, "FINDING", ""),
+        )
+        module.configure(command)
     return root
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from railwright.cli import output
 from railwright.cli.parsers import Options, Parser
+from railwright.fabric import label_selectors
 
 TEXT, WIDE, NAME, JSON, YAML, JSONPATH = "text", "wide", "name", "json", "yaml", "jsonpath="
 DOCUMENTS = (JSON, YAML, JSONPATH)  # formats of every command that prints a result
@@ -76,15 +77,23 @@ def add_namespace(parser: Options, text: str, default: str = "") -> None:
     parser.add_argument("-n", "--namespace", metavar="NAME", default=default, help=text)
 
 
-def add_selector(parser: Options) -> None:
-    """Add -l."""
+def add_selector(parser: Options, subject: str) -> None:
+    """Add -l for the labels of `subject`. The value is a list of requirements for `label_selectors.matches`."""
     parser.add_argument(
         "-l",
         "--selector",
         metavar="LABELS",
-        default="",
-        help="Label selector, as for kubectl: key=value, key!=value, key in (a,b), key, !key.",
+        type=_parse_selector,
+        default=(),
+        help=f"Labels {subject}, as for kubectl: key=value, key!=value, key in (a,b), key notin (a,b), key, !key.",
     )
+
+
+def _parse_selector(text: str) -> Sequence[label_selectors.Expression]:
+    try:
+        return label_selectors.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_policy(parser: Options) -> None:

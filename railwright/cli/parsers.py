@@ -24,10 +24,13 @@ class Parser:
     `run` names the function that runs the command, as MODULE:FUNCTION; "" for a command with subcommands.
     """
 
-    def __init__(self, parser: argparse.ArgumentParser, run: str = "", examples: Sequence[str] = ()) -> None:
+    def __init__(
+        self, parser: argparse.ArgumentParser, run: str = "", examples: Sequence[str] = (), finding: str = ""
+    ) -> None:
         """Take an empty `parser` that was created with add_help=False."""
         self.run = run
         self.examples = examples
+        self.finding = finding  # when the exit code is 1; "" for a command without findings
         self.arguments: list[argparse.Action] = []
         self.groups: dict[str, list[argparse.Action]] = {}  # the arguments by title; "" for those without a group
         self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
@@ -35,7 +38,7 @@ class Parser:
         self.summaries: dict[str, str] = {}  # help text of each subcommand
         self._parser = parser
         self._subparsers: Any = None
-        self._choice = ""
+        self._choice = self._metavar = ""
         self.add_argument("-h", "--help", action="help", help="Show this help.")
 
     @property
@@ -66,27 +69,44 @@ class Parser:
 
     def add_choice(self, name: str, metavar: str, text: str | None = None) -> None:
         """Require a subcommand; its name becomes the attribute `name` of the arguments."""
-        self._choice = name
+        self._choice, self._metavar = name, metavar
         self._subparsers = self._parser.add_subparsers(
             prog=self._parser.prog, dest=name, metavar=metavar, required=True, help=text
         )
 
+    @property
+    def description(self) -> str:
+        """The command's effect in a sentence."""
+        return self._parser.description or ""
+
+    def list_exit_codes(self) -> Sequence[tuple[int, str]]:
+        """Return the exit codes of a command and their meanings."""
+        findings = [(1, self.finding)] if self.finding else []
+        return [(0, "success"), *findings, (2, "wrong usage, or input or a cluster that cannot be used")]
+
     def add_command(
-        self, name: str, summary: str, *, run: str = "", description: str | None = None, examples: Sequence[str] = ()
+        self, name: str, summary: str, *, run: str = "", examples: Sequence[str] = (), finding: str = ""
     ) -> "Parser":
         """Add a subcommand after `add_choice`."""
         parser = self._subparsers.add_parser(
             name,
             help=summary,
-            description=description or summary,
-            epilog=_format_examples(examples),
+            description=summary,
             add_help=False,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter,
         )
-        child = Parser(parser, run, examples)
+        child = Parser(parser, run, examples, finding)
+        parser.epilog = child.format_epilog()
         self.children[name], self.summaries[name] = child, summary
         return child
+
+    def format_epilog(self) -> str | None:
+        """Return the end of the help: examples and exit codes; None for a command with subcommands."""
+        if not self.examples:
+            return None
+        codes = [f"  {code}  {meaning}" for code, meaning in self.list_exit_codes()]
+        return "\n".join(["examples:", *(f"  {line}" for line in self.examples), "", "exit codes:", *codes])
 
     def has_option(self, name: str) -> bool:
         """True if the command itself has this option."""
@@ -112,8 +132,11 @@ class Parser:
         if words and not words[0].startswith("-"):
             fix = suggest(words[0], self.children) or f"; {self.name} --help lists all"
             self._parser.error(f"unknown command {words[0]}{fix}")
-        self._parser.parse_args(words)  # prints help, a version or the wrong usage, and exits
-        return self._parser.error(f"options before the name of a command are not supported: {words[0]}")
+        if not words:
+            self._parser.error(f"the following arguments are required: {self._metavar}; {self.name} --help lists all")
+        if self.has_option(words[0]):
+            self._parser.parse_args(words[:1])  # prints help or a version, and exits
+        return self._parser.error(f"give options after the command: {self.name} {self._metavar} {words[0]}")
 
     def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
         arguments, unknown = self._parser.parse_known_intermixed_args(words)
@@ -132,10 +155,6 @@ def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` with the closest known word, "" if none is close."""
     matches = pkgutil.resolve_name(_FIND_CLOSE)(word, list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""
-
-
-def _format_examples(examples: Sequence[str]) -> str | None:
-    return "\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else None
 
 
 class _Group:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import formats, options, output, policies, waiting
+from railwright.cli import formats, options, output, policies, status_line
 from railwright.fabric.verification import expectations, jobs, log_types, report
 
 # --- the job ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def report_log(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
     expected = _build_expectation(arguments)
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
-    with waiting.show_progress("reading the log"):
+    with status_line.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
     if formats.is_document(arguments.output):
         formats.print_document(assessment, arguments.output)

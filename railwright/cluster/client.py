@@ -217,4 +217,5 @@ def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: s
         retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
         where=failures.place(host),
         foreign=foreign,
+        method=response.method,
     )

@@ -48,6 +48,7 @@ class ApiError(ClusterError):
         *,
         where: str = "the API server",
         foreign: bool = False,
+        method: str = "GET",
     ) -> None:
         super().__init__(f"{path}: {status} {reason}: {message}")
         self.status = status
@@ -57,6 +58,7 @@ class ApiError(ClusterError):
         self.retry_after = retry_after  # Retry-After in seconds; 0 if absent
         self.where = where
         self.foreign = foreign
+        self.method = method
 
     @property
     def sentence(self) -> str:

@@ -8,6 +8,7 @@ import errno
 import http
 import re
 import ssl
+from typing import NamedTuple
 from urllib import parse
 
 import aiohttp
@@ -30,13 +31,30 @@ _STATUS_FIXES = {
     400: "the request and the API server do not fit together: check that the cluster's version is supported",
     401: "the credentials have expired or belong to another cluster: log in again, or renew them in the kubeconfig; "
     "to see who you are: kubectl auth whoami",
-    403: "ask an administrator of the cluster for this right, or use an account that has it",
     405: _FOREIGN,
     409: "somebody else has changed it meanwhile: run this again",
     413: "the object is too large for the API server",
     422: "somebody else may have changed it meanwhile: run this again",
     429: "the API server is busy: run this again in a moment",
 }
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+# of the resources that commands and servers read, those that are in no namespace
+_CLUSTER_SCOPED = frozenset(
+    {
+        "namespaces",
+        "nodes",
+        "noderesourcetopologies",
+        "hypernodes",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "customresourcedefinitions",
+        "selfsubjectaccessreviews",
+        "tokenreviews",
+        "subjectaccessreviews",
+    }
+)
 _OWN_TROUBLE = (
     "the API server, or something between it and you, has a problem of its own: run this again, and look at its log"
 )
@@ -163,18 +181,81 @@ def describe_answer(error: errors.ApiError) -> str:
         return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
     if error.status == 404:
         return _describe_missing(error)
-    reason = {
-        401: f"{error.where} does not accept the credentials (401 Unauthorized)",
-        403: f"{error.where} forbids it (403 Forbidden)",
-    }.get(error.status, f"{error.where} answers {error.status} {_phrase(error.status)}".rstrip())
+    if error.status == 401:
+        return f"{error.where} does not accept the credentials (401 Unauthorized); {_STATUS_FIXES[401]}"
     message = "" if error.foreign else quotable(error.message)
-    fix = _STATUS_FIXES.get(error.status, _OWN_TROUBLE)
-    detail = f": {message}" if message and error.status != 401 else ""
-    return f"{reason}{detail}; {fix}"
+    detail = f": {message}" if message else ""
+    if error.status == 403:
+        return _describe_forbidden(_get_right(error), detail)
+    reason = f"{error.where} answers {error.status} {_phrase(error.status)}".rstrip()
+    return f"{reason}{detail}; {_STATUS_FIXES.get(error.status, _OWN_TROUBLE)}"
+
+
+class Right(NamedTuple):
+    """A right that a request needs, in the words of RBAC."""
+
+    verb: str = ""
+    resource: str = ""  # with its group, as kubectl writes it; "" for anything but an object
+    name: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    is_namespaced: bool = False
+
+    @property
+    def object(self) -> str:
+        """The resource with its subresource, as in a rule of a role."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    def __str__(self) -> str:
+        """Return the right as one says it: `list pods in all namespaces`."""
+        if not self.resource:
+            return "read this"
+        target = f"{self.object} {self.name}" if self.name else self.object
+        if self.namespace:
+            return f"{self.verb} {target} in namespace {self.namespace}"
+        return f"{self.verb} {target} in all namespaces" if self.is_namespaced else f"{self.verb} {target}"
+
+    @property
+    def question(self) -> str:
+        """The kubectl command that says whether the account has it."""
+        target = f"{self.resource}/{self.name}" if self.name else self.resource
+        part = f" --subresource={self.subresource}" if self.subresource else ""
+        scope = f" -n {self.namespace}" if self.namespace else " -A" if self.is_namespaced else ""
+        return f"kubectl auth can-i {self.verb} {target}{part}{scope}"
+
+
+def _describe_forbidden(right: Right, detail: str) -> str:
+    role = "Role" if right.namespace else "ClusterRole"
+    if not right.resource:
+        fix = f"ask an administrator of the cluster for a {role} with this right"
+    else:
+        where = f" in namespace {right.namespace}" if right.namespace else ""
+        fix = (
+            f"ask an administrator of the cluster for a {role}{where} with {right.verb} on {right.object} "
+            f"({right.question})"
+        )
+    return f"you may not {right} (403 Forbidden{detail}); {fix}, or use an account that has it"
+
+
+def _get_right(error: errors.ApiError) -> Right:
+    """Return the right that a rejected request needs."""
+    namespace, resource, name, subresource = _split_path(error.path)
+    _, root, group, *_ = [*error.path.split("/"), "", "", ""]
+    if root not in ("api", "apis") or not resource:
+        return Right()
+    verb = _VERBS.get(error.method, "get")
+    return Right(
+        "list" if verb == "get" and not name else verb,
+        f"{resource}.{group}" if root == "apis" else resource,
+        name,
+        subresource,
+        namespace,
+        is_namespaced=bool(namespace) or resource not in _CLUSTER_SCOPED,
+    )
 
 
 def _describe_missing(error: errors.ApiError) -> str:
-    namespace, resource, name = _split_path(error.path)
+    namespace, resource, name, _ = _split_path(error.path)
     if error.message.startswith("namespaces "):  # a write into a missing namespace
         return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
     if not name:
@@ -186,15 +267,15 @@ def _describe_missing(error: errors.ApiError) -> str:
     return f"{missing}; create it first, or check the context: kubectl config current-context"
 
 
-def _split_path(path: str) -> tuple[str, str, str]:
-    """Return (namespace, resource, name) of an API path; "" for missing parts."""
+def _split_path(path: str) -> tuple[str, str, str, str]:
+    """Return (namespace, resource, name, subresource) of an API path; "" for missing parts."""
     steps = [parse.unquote(step) for step in path.partition("?")[0].strip("/").split("/")]
     steps = steps[3:] if steps[:1] == ["apis"] else steps[2:]
     namespace = ""
     if len(steps) > 2 and steps[0] == "namespaces":
         namespace, steps = steps[1], steps[2:]
-    resource, name = [*steps, "", ""][:2]
-    return namespace, resource, name
+    resource, name, subresource = [*steps, "", "", ""][:3]
+    return namespace, resource, name, subresource
 
 
 def _phrase(status: int) -> str:

@@ -61,11 +61,25 @@ def read(text: str) -> model.Policy | Rejected:
         document = documents.read(text)
     except nodes.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
+    if other := _describe_other_kind(document.tree):
+        return Rejected((PolicyError("", document.line(()), other),))
     errors = _find_errors(document)
     if errors:
         return Rejected(errors)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return model.Policy(_convert(document.tree), f"sha256:{digest}")
+
+
+def _describe_other_kind(tree: Any) -> str:
+    """Return what an object of another API is, because an error for each of its keys would hide it; "" otherwise."""
+    kind, version = (tree.get("kind"), tree.get("apiVersion")) if isinstance(tree, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(version, str) or kind == names.POLICY_KIND:
+        return ""
+    if version.partition("/")[0] == names.DOMAIN:
+        return ""  # a misspelt kind of ours
+    article = "an" if kind[:1] in "AEIO" else "a"
+    fix = "give the file of the policy or its ConfigMap"
+    return f"this is {article} {kind} ({version}), not a {names.POLICY_KIND}; {fix}"
 
 
 def written_path(path: documents.Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from railwright.cli.checking import explanation
 from railwright.documentation import (
     blocks,
+    commands,
     event_reasons,
     examples,
     glossary,
@@ -23,6 +24,8 @@ _ROWS = examples.ROOT / "railwright" / "cli" / "checking" / explanation.FILE
 
 MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.reference,
+    "command": commands.describe,
+    "commands": commands.list_commands,
     "lint-overview": rules.overview,
     "lint-rules": rules.all_rules,
     "reason-codes": reason_codes.list_codes,

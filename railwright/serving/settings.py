@@ -317,7 +317,11 @@ def _build_parser(server: ServerName) -> argparse.ArgumentParser:
     parser = _Parser(prog=f"railwright {server}", description=_DESCRIPTIONS[server], allow_abbrev=False)
     for option in _OPTIONS:
         default = option.default_for(server)
-        text = f"{option.help} [{option.variable}]" + (f" (default {default})" if default else "")
+        owner, _, description = option.help.partition(": ")
+        text = f"{description if owner == server else option.help} [{option.variable}]"
+        text += f" (default {default})" if default else ""
+        if owner in _DESCRIPTIONS and owner != server:
+            text = argparse.SUPPRESS  # still accepted, so that its error says which server has it
         if option.read is _parse_switch:
             parser.add_argument(option.flag, dest=option.name, nargs="?", const="true", metavar="BOOL", help=text)
         else:

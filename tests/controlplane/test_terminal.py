@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import sys
 
 import pytest_asyncio
+import yaml
 from plane import waiting
 
 from railwright.fabric import names
@@ -84,7 +86,7 @@ async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(
     )
     assert "kubectl-railwright" in listed[1], listed
     assert first[1].splitlines()[0].startswith("gangs"), first
-    assert option[1].splitlines()[:4] == ["text", "wide", "json", "yaml"], option
+    assert option[1].splitlines()[:6] == ["text", "wide", "name", "json", "yaml", "jsonpath="], option
     gangs = {each["name"]: each for each in json.loads(found[1]) if each["namespace"] == namespace}
     assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
     assert gangs["train"]["state"] == "unplaceable", "one rail is free, and it has two pods"
@@ -125,3 +127,44 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
     assert [each["node"] for each in json.loads(explained[1])["nodes"]] == ["term-0"]
     assert (linted[0], "N09" in linted[1]) == (1, True), linted
     assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong
+
+
+async def test_the_real_api_servers_refusals_name_the_right_and_who_grants_it(
+    plane, namespace, site, kubectl, tmp_path
+):
+    await site.policy(POLICY)
+    tenant = ("--as", "dev", "--as-group", "system:authenticated")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    token = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody")
+    tree = yaml.safe_load(token.read_text())
+    tree["users"][0]["user"] = {"token": "expired"}
+    token.write_text(yaml.safe_dump(tree))
+    gangs, nodes, secrets, explained, unauthorized = await asyncio.gather(
+        kubectl("railwright", "gangs", *tenant),
+        kubectl("railwright", "fabric", "--policy", str(policy), *tenant),
+        kubectl("railwright", "certs", "rotate", "-n", namespace, *tenant),
+        kubectl("railwright", "explain", "pod/x-0", "-n", namespace, "--token", "t", *tenant),
+        kubectl("railwright", "gangs", "--kubeconfig", str(token)),
+    )
+    for code, out, err in (gangs, nodes, secrets, explained, unauthorized):
+        assert (code, out) == (2, ""), err
+        assert len(err.splitlines()) == 1, err
+        assert not re.search(r"[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]|/apis?/|Traceback", err), err
+    right = "get configmaps railwright-policy in namespace railwright-system"
+    assert f"you may not {right} (403 Forbidden" in gangs[2]
+    assert 'User "dev" cannot get resource' in gangs[2]
+    assert "kubectl auth can-i get configmaps/railwright-policy -n railwright-system" in gangs[2]
+    assert re.search(r"you may not list (nodes|pods in all namespaces) ", nodes[2]), nodes
+    assert f"you may not get secrets railwright-ca in namespace {namespace}" in secrets[2], secrets
+    assert "you may not get services/proxy" in explained[2], explained
+    assert "(401 Unauthorized); the credentials have expired" in unauthorized[2]
+
+
+async def test_kubectl_itself_agrees_with_the_question_that_a_refusal_names(plane, kubectl):
+    code, _, err = await kubectl("railwright", "gangs", "--as", "dev")
+    question = re.search(r"\(kubectl (auth can-i [^)]+)\)", err)[1]
+    assert code == 2
+    answer = await kubectl(*question.split(), "--as", "dev")
+    assert (answer[0], answer[1].strip()) == (1, "no"), answer
+    assert (await kubectl(*question.split()))[1].strip() == "yes"

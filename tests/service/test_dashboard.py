@@ -252,7 +252,7 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
         session.get(f"{url}api/stream") as response,
     ):
         seen = await settled(response, lambda seen: seen.get("site", {}).get("away"))
-    assert "(403 Forbidden): may not list nodes; ask an administrator" in seen["site"]["away"]
+    assert "you may not list nodes (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
     assert seen["site"]["problems"] == [seen["site"]["away"]]
     assert seen["site"]["is_refused"]
     assert seen["fabric/roce"]["nodes"] == 0

@@ -81,8 +81,8 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(ser
 @pytest.mark.parametrize(
     ("path", "given", "told"),
     [
-        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes in all namespaces"),
-        ("/api/v1/pods", (403, "Forbidden"), "ask for a ClusterRole with list on pods"),
+        ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes (403 Forbidden: no); ask an administrator"),
+        ("/api/v1/pods", (403, "Forbidden"), "for a ClusterRole with list on pods (kubectl auth can-i list pods -A)"),
         ("/api/v1/nodes", (500, "InternalError"), "answers 500 Internal Server Error"),
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -37,4 +38,9 @@ def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int
             break
         parts.append(part)
     os.close(ours)
-    return started.wait(), b"".join(parts).decode().replace("\r\n", "\n")
+    return started.wait(), settle(b"".join(parts).decode().replace("\r\n", "\n"))
+
+
+def settle(shown: str) -> str:
+    """What stays on the screen: without lines that were erased again."""
+    return re.sub(r"\r\x1b\[K(?:[^\r\n]*(?=\r\x1b\[K))?", "", shown)

@@ -17,6 +17,7 @@ SCHEDULE_OPTIONS = {
     "settle": ("--settle", "Time from a change of a caBundle until every API server has read it"),
     "propagation": ("--propagation", "Time from a change of a Secret until every server presents it"),
 }
+_MISSING = "a webhook configuration does not exist"
 _DAYS_CA = 3650  # ten years: `certs issue` never replaces a CA automatically
 _DAYS_SERVING = 365
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -31,6 +32,7 @@ def configure(parser: parsers.Parser) -> None:
             "issue",
             "Issue missing and expiring certificates; keep valid ones.",
             run="railwright.cli.certificates.command:issue",
+            finding=_MISSING,
             examples=("railwright certs issue --out certs", "railwright certs issue --secrets"),
         )
     )
@@ -39,6 +41,7 @@ def configure(parser: parsers.Parser) -> None:
             "rotate",
             "Renew the CA and the certificates in the cluster.",
             run="railwright.cli.certificates.command:rotate",
+            finding=_MISSING,
             examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
         )
     )

@@ -12,6 +12,7 @@ from railwright.cli import options, output, parsers
 
 HELP = "Show how admission would change a manifest, with a reason for each change, or why a pod is on its node."
 EXAMPLES = ("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod")
+FINDING = "a pod would be rejected, cannot be placed, or was placed worse than was possible"
 RUN = "railwright.cli.commands.explain:run"
 _USAGE = """%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]"""

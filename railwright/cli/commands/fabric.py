@@ -4,7 +4,8 @@ from railwright.cli import options, parsers
 
 HELP = "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails."
 EXAMPLES = ("railwright fabric", "railwright fabric --dead -o wide")
-RUN = "railwright.cli.overview_tables:show_fabrics"
+FINDING = "a rail is dead or degraded"
+RUN = "railwright.cli.fabric_tables:show_fabrics"
 
 
 def configure(parser: parsers.Parser) -> None:

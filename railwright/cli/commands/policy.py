@@ -12,6 +12,7 @@ def configure(parser: parsers.Parser) -> None:
         "validate",
         "Print all errors of a policy or its ConfigMap, with line numbers.",
         run="railwright.cli.policies:validate",
+        finding="a policy is invalid",
         examples=("railwright policy validate policy.yaml", "railwright policy validate -o json -f policy.yaml"),
     )
     options.add_files(validate, "Policy, or the ConfigMap that contains it.")

@@ -28,6 +28,7 @@ def configure(parser: parsers.Parser) -> None:
             "log",
             "Report in one line what a log of NCCL shows.",
             run="railwright.cli.verification:report_log",
+            finding="the log shows TCP, too few rails or a failure",
             examples=(
                 "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -",
                 "railwright verify log nccl.log -o wide",

@@ -137,7 +137,7 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
             f"{where} responds, but not as railwright's extender does (status {status}); check the URL of --extender"
         )
     elif not ours:
-        error = errors.ApiError(status, "", reason, _SERVICE, where=where, foreign=not reason)
+        error = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason)
         raise output.UnreadableError(f"{error.sentence}{instead}")
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 

@@ -28,7 +28,7 @@ def test_the_first_word_is_a_command():
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("gangs", "--wa"), ["--waiting"]),
+        (("gangs", "--wai"), ["--waiting"]),
         (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
         (("gangs", "-n", "prod", "--output=js"), ["json", "jsonpath="]),
         (("gangs", "--output", "=", "y"), ["yaml"]),

@@ -43,6 +43,29 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
     assert result["fabrics"], "the fabrics that the text names"
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", "this is a Job (batch.volcano.sh/v1alpha1)"),
+        ("apiVersion: v1\nkind: Endpoints", "this is an Endpoints (v1)"),
+    ],
+)
+def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_path, capsys, head, said):
+    file = tmp_path / "job.yaml"
+    file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
+    assert command_line.main(["policy", "validate", str(file)]) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == f"{file}:2: {said}, not a FabricPolicy; give the file of the policy or its ConfigMap"
+    assert last == "1 error: this policy would be rejected"
+
+
+def test_a_misspelt_kind_of_our_own_is_still_named(tmp_path, capsys):
+    file = tmp_path / "policy.yaml"
+    file.write_text("apiVersion: railwright.io/v1alpha1\nkind: FabricPolcy\nfabrics: {}\n")
+    assert command_line.main(["policy", "validate", str(file)]) == 1
+    assert "FabricPolicy" in capsys.readouterr().out
+
+
 def test_the_schema_is_printed_as_json(capsys):
     assert command_line.main(["policy", "schema"]) == 0
     assert "FabricPolicy" in json.loads(capsys.readouterr().out)["$defs"]

@@ -1,5 +1,7 @@
 """Tables in any width: what is dropped, what is cut, and that names never are."""
 
+import datetime as dt
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +60,27 @@ def test_no_width_cuts_a_name_and_only_names_and_what_always_stays_may_be_too_wi
         assert row[1] in line
     least = 2 + sum(max([len(title), *(len(row[at]) for row in rows)]) for at, title in ((1, "GANG"), (2, "PLACED")))
     assert all(len(line) <= max(limit, least) for line in lines)
+
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (119, "119s"), (120, "2m"), (330, "5m30s"), (600, "10m"), (7200 + 60, "121m"), (3 * 3600, "3h"),
+        (3 * 3600 + 1200, "3h20m"), (8 * 3600 + 60, "8h"), (49 * 3600, "2d1h"), (8 * 86400, "8d"),
+        (800 * 86400, "2y70d"), (3000 * 86400, "8y"), (-5, "0s"),
+    ],
+)  # fmt: skip
+def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
+    assert formats.format_age((NOW - dt.timedelta(seconds=seconds)).isoformat(), NOW) == text
+
+
+@pytest.mark.parametrize("at", ["", "yesterday", "2026-01-01T00:00:00"])
+def test_an_unknown_time_has_no_age(at):
+    assert formats.format_age(at, NOW) == "-"
+
+
+def test_the_times_of_the_api_server_are_read():
+    assert formats.format_age("2025-12-31T23:00:00Z", NOW) == "60m"

@@ -42,7 +42,7 @@ def test_each_gang_has_its_size_its_place_its_worth_and_its_reason(view):
     code, out, _ = view("gangs")
     head, placed, waiting = out.splitlines()
     assert code == 1, "one of them cannot be placed"
-    assert head.split() == ["NAMESPACE", "GANG", "STATE", "PLACED", "LEAVES", "BANDWIDTH", "FABRIC", "WHY"]
+    assert head.split() == ["NAMESPACE", "GANG", "STATE", "PLACED", "LEAVES", "BANDWIDTH", "AGE", "FABRIC", "WHY"]
     assert placed.split()[:3] == ["prod", "llama", "placed"]
     assert "8/8" in placed
     assert waiting.split()[:4] == ["research", "a-gang-whose-name-is-long-enough-to-hurt", "unplaceable", "0/12"]
@@ -67,6 +67,63 @@ def test_json_and_yaml_are_the_same_and_have_every_rank(view):
         ("research/a-gang-whose-name-is-long-enough-to-hurt", 12),
     ]
     assert yaml.safe_load(view("gangs", "-o", "yaml")[1]) == found
+
+
+def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
+    code, out, _ = view("gangs", "llama", "-n", "prod")
+    facts = dict(re.findall(r"^(\w[\w ]*):\s+(.+)$", out, re.MULTILINE))
+    assert code == 0
+    assert (facts["Name"], facts["Namespace"], facts["Fabric"], facts["State"]) == (
+        "llama",
+        "prod",
+        "roce",
+        "placed, spread",
+    )
+    assert facts["Placed"] == "8 of 8 pods"
+    assert facts["Bandwidth"].endswith("(modelled)")
+    rows = out.split("RANK")[1].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == [str(rank) for rank in range(8)]
+    assert all(re.fullmatch(r" *\d+  llama-worker-\d  gpu-\S+  leaf-\d+ in spine-\d", row) for row in rows)
+    code, out, _ = view("gangs", "gang/a-gang-whose-name-is-long-enough-to-hurt")
+    assert code == 1
+    assert "  12 pods remain" in out
+    assert out.count(" -  ") >= 11, "no pod has a node"
+    assert view("gangs", "prod/llama", "-o", "jsonpath={.key} {.state}")[1] == "prod/llama placed"
+    assert view("gangs", "llama", "-o", "name")[1] == "gang/llama\n"
+
+
+def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
+    code, out, err = view("gangs", "lama")
+    assert (code, out) == (2, "")
+    assert err == (
+        "railwright: gang lama: no opted-in pod belongs to such a gang; "
+        "there are llama, a-gang-whose-name-is-long-enough-to-hurt\n"
+    )
+    _, _, err = view("gangs", "llama", "-n", "research")
+    assert "in namespace research; there is one in prod, which the other options leave out" in err
+
+
+def test_names_headers_and_templates_are_for_scripts(view):
+    assert view("gangs", "-o", "name", "-n", "prod")[1] == "gang/llama\n"
+    assert view("fabric", "-o", "name")[1] == "fabric/roce\n"
+    assert view("gangs", "--no-headers", "-n", "prod")[1].startswith("prod ")
+    assert not any("DOMAIN" in line for line in view("fabric", "--no-headers")[1].splitlines())
+    assert view("gangs", "-o", 'jsonpath={range [*]}{.name} {.size}{"\\n"}{end}')[1].splitlines()[0] == "llama 8"
+
+
+def test_a_selector_selects_gangs_by_the_labels_of_their_pods(view, cluster):
+    pod = next(item for item in json.loads((cluster / "snapshot.json").read_text())["items"] if item["kind"] == "Pod")
+    key, value = next(iter(pod["metadata"]["labels"].items()))
+    assert view("gangs", "-l", f"{key}={value}", "-o", "name")[1]
+    code, out, _ = view("gangs", "-l", "no-such-label")
+    assert (code, out) == (0, "no gangs of opted-in pods with these labels\n")
+    code, _, err = view("gangs", "-l", "a b")
+    assert code == 2
+    assert "argument -l/--selector: label selector 'a b' cannot be read at 'b'" in err or "cannot be read" in err
+
+
+def test_files_do_not_change_so_they_cannot_be_watched(view):
+    assert "--watch and --snapshot exclude each other" in view("gangs", "-w")[2]
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])

@@ -1,4 +1,4 @@
-"""Runs `railwright gangs` and `railwright fabric`: prints gangs, or fabrics as trees, as tables or documents."""
+"""Runs `railwright fabric`: prints fabrics as trees of spines, leaves and nodes, or as documents."""
 
 import argparse
 import sys
@@ -8,104 +8,6 @@ from collections.abc import Iterable, Iterator
 from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric.overview import overview_types
 
-_STYLES = {"placed": "", "starting": "yellow", "waiting": "yellow", "unplaceable": "bold red"}
-
-
-def show_gangs(arguments: argparse.Namespace) -> int:
-    """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file or such a fabric."""
-    if arguments.namespace and arguments.all_namespaces:
-        raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
-    overview = cluster_overview.read(cluster_overview.get_sources(arguments))
-    for problem in overview.site.problems:
-        print(f"railwright: {output.visible(problem)}", file=sys.stderr)
-    _require_fabric(arguments.fabric, overview)
-    gangs = [gang for gang in overview.gangs if _matches(gang, arguments)]
-    if formats.is_document(arguments.output):
-        formats.print_document(gangs, arguments.output, names=[f"gang/{gang.name}" for gang in gangs])
-    else:
-        _print_gangs(gangs, overview, arguments, wide=arguments.output == options.WIDE)
-    return output.FINDINGS if any(gang.state == "unplaceable" for gang in gangs) else output.OK
-
-
-def _require_fabric(name: str, overview: overview_types.Overview) -> None:
-    """Raise UnreadableError for an undefined fabric; an empty table would look like success."""
-    fabrics = dict.fromkeys([*overview.site.fabrics, *(gang.fabric for gang in overview.gangs if gang.fabric)])
-    if name and name not in fabrics:
-        defined = ", ".join(fabrics) or "none with rails"
-        raise output.UnreadableError(f"--fabric {name}: not defined in the policy (defined: {defined})")
-
-
-def _describe_filters(arguments: argparse.Namespace, overview: overview_types.Overview) -> str:
-    """Return the message for an empty table: the filters, and the namespaces that have gangs."""
-    filters = "".join(
-        [
-            " that wait" if arguments.waiting else "",
-            f" on fabric {arguments.fabric}" if arguments.fabric else "",
-            f" in namespace {arguments.namespace}" if arguments.namespace else "",
-        ]
-    )
-    namespaces = sorted({gang.namespace for gang in overview.gangs})
-    hint = f"; there are some in {', '.join(namespaces)}" if arguments.namespace and namespaces else ""
-    return f"no gangs of opted-in pods{filters}{hint}"
-
-
-def _matches(gang: overview_types.Gang, arguments: argparse.Namespace) -> bool:
-    return (
-        arguments.namespace in ("", gang.namespace)
-        and arguments.fabric in ("", gang.fabric)
-        and not (arguments.waiting and gang.placed >= gang.size)
-    )
-
-
-def _print_gangs(
-    gangs: list[overview_types.Gang], overview: overview_types.Overview, arguments: argparse.Namespace, *, wide: bool
-) -> None:
-    if not gangs:
-        print(output.visible(_describe_filters(arguments, overview)))
-        return
-    columns = (
-        formats.Column("NAMESPACE", drop=5),
-        formats.Column("GANG"),
-        formats.Column("STATE"),
-        formats.Column("PLACED", right=True),
-        formats.Column("LEAVES", drop=2, right=True),
-        formats.Column("BANDWIDTH", drop=1, right=True),
-        formats.Column("FABRIC", drop=4),
-        formats.Column("WHY", drop=3, cut=True),
-    )
-    if len({gang.namespace for gang in overview.gangs}) > 1:  # otherwise names are unique
-        columns = (columns[0]._replace(drop=0), *columns[1:])
-    formats.print_table(
-        columns,
-        [_format_gang(gang, wide=wide) for gang in gangs],
-        styles=[_STYLES[gang.state] for gang in gangs],
-        wide=wide,
-        headers=not arguments.no_headers,
-    )
-
-
-def _format_gang(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
-    return (
-        gang.namespace,
-        gang.name,
-        gang.state,
-        f"{gang.placed}/{gang.size}",
-        _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
-        _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
-        gang.fabric or "-",
-        "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
-    )
-
-
-def _format_share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _format_ratio(actual: str, best: str) -> str:
-    """Return the actual value and the best possible one, as `1/2`."""
-    return actual if best == "-" else f"{actual}/{best}"
-
-
 _LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
 _MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
 
@@ -114,7 +16,7 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
     """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric."""
     if arguments.nodes and arguments.leaves:
         raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
-    overview = cluster_overview.read(cluster_overview.get_sources(arguments))
+    overview = cluster_overview.read(cluster_overview.get_sources(arguments)).overview
     for problem in overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
     fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]

@@ -1,0 +1,272 @@
+"""Runs `railwright gangs`: lists gangs, describes one, or prints rows as they change."""
+
+import argparse
+import asyncio
+import datetime as dt
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from railwright.cli import cluster_overview, formats, options, output
+from railwright.fabric import label_selectors
+from railwright.fabric.overview import overview_types
+
+_STYLES = {
+    overview_types.STARTING: "yellow",
+    overview_types.WAITING: "yellow",
+    overview_types.SPREAD: "yellow",
+    overview_types.DEGRADED_GANG: "yellow",
+    overview_types.UNPLACEABLE: "bold red",
+}
+_WORSE = (overview_types.SPREAD, overview_types.DEGRADED_GANG)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Return 0 if all shown gangs are or can be placed, 1 if one cannot, 2 without a cluster, file, gang or fabric."""
+    if arguments.namespace and arguments.all_namespaces:
+        raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
+    sources = cluster_overview.get_sources(arguments)
+    if arguments.watch and sources.snapshot:
+        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
+    cluster = cluster_overview.read(sources)
+    for problem in cluster.overview.site.problems:
+        print(f"railwright: {output.visible(problem)}", file=sys.stderr)
+    _require_fabric(arguments.fabric, cluster.overview)
+    if arguments.watch:
+        asyncio.run(_watch(sources, cluster, arguments))
+    gangs = _select(cluster, arguments)
+    if arguments.gang:
+        gang = _find_gang(gangs, cluster.overview, arguments)
+        _print_gang(gang, arguments)
+        return output.FINDINGS if gang.state == overview_types.UNPLACEABLE else output.OK
+    if formats.is_document(arguments.output):
+        formats.print_document(gangs, arguments.output, names=map(_format_name, gangs))
+    elif gangs:
+        _print_table(gangs, cluster.overview, arguments, headers=not arguments.no_headers)
+    else:
+        print(output.visible(_describe_filters(arguments, cluster.overview)))
+    return output.FINDINGS if any(gang.state == overview_types.UNPLACEABLE for gang in gangs) else output.OK
+
+
+def _select(cluster: cluster_overview.ClusterView, arguments: argparse.Namespace) -> list[overview_types.Gang]:
+    """Return the gangs that the options select."""
+    return [
+        gang
+        for gang in cluster.overview.gangs
+        if arguments.namespace in ("", gang.namespace)
+        and arguments.fabric in ("", gang.fabric)
+        and not (arguments.waiting and gang.placed >= gang.size)
+        and _has_labels(cluster, gang, arguments)
+    ]
+
+
+def _has_labels(
+    cluster: cluster_overview.ClusterView, gang: overview_types.Gang, arguments: argparse.Namespace
+) -> bool:
+    """True without a selector, or if a pod of the gang matches it."""
+    pods = cluster.list_labels(gang.key)
+    return not arguments.selector or any(label_selectors.matches({}, arguments.selector, labels) for labels in pods)
+
+
+def _require_fabric(name: str, overview: overview_types.Overview) -> None:
+    """Raise UnreadableError for an undefined fabric; an empty table would look like success."""
+    fabrics = dict.fromkeys([*overview.site.fabrics, *(gang.fabric for gang in overview.gangs if gang.fabric)])
+    if name and name not in fabrics:
+        defined = ", ".join(fabrics) or "none with rails"
+        raise output.UnreadableError(f"--fabric {name}: not defined in the policy (defined: {defined})")
+
+
+def _describe_filters(arguments: argparse.Namespace, overview: overview_types.Overview) -> str:
+    """Return the message for an empty table: the filters, and the namespaces that have gangs."""
+    filters = "".join(
+        [
+            " that wait" if arguments.waiting else "",
+            f" on fabric {arguments.fabric}" if arguments.fabric else "",
+            f" in namespace {arguments.namespace}" if arguments.namespace else "",
+            " with these labels" if arguments.selector else "",
+        ]
+    )
+    namespaces = sorted({gang.namespace for gang in overview.gangs})
+    hint = f"; there are some in {', '.join(namespaces)}" if arguments.namespace and namespaces else ""
+    return f"no gangs of opted-in pods{filters}{hint}"
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+
+def _print_table(
+    gangs: Sequence[overview_types.Gang],
+    overview: overview_types.Overview,
+    arguments: argparse.Namespace,
+    *,
+    headers: bool,
+) -> None:
+    columns = (
+        formats.Column("NAMESPACE", drop=6),
+        formats.Column("GANG"),
+        formats.Column("STATE"),
+        formats.Column("PLACED", right=True),
+        formats.Column("LEAVES", drop=2, right=True),
+        formats.Column("BANDWIDTH", drop=1, right=True),
+        formats.Column("AGE", drop=5),
+        formats.Column("FABRIC", drop=4),
+        formats.Column("WHY", drop=3, cut=True),
+    )
+    if len({gang.namespace for gang in overview.gangs}) > 1:  # otherwise names are unique
+        columns = (columns[0]._replace(drop=0), *columns[1:])
+    is_wide = arguments.output == options.WIDE
+    formats.print_table(
+        columns,
+        [_format_row(gang, wide=is_wide) for gang in gangs],
+        styles=[_get_style(gang) for gang in gangs],
+        wide=is_wide,
+        headers=headers,
+    )
+
+
+def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
+    return (
+        gang.namespace,
+        gang.name,
+        gang.state,
+        f"{gang.placed}/{gang.size}",
+        _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
+        _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
+        formats.format_age(gang.created_at, _now()),
+        gang.fabric or "-",
+        "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
+    )
+
+
+def _get_style(gang: overview_types.Gang) -> str:
+    return _STYLES.get(gang.outcome if gang.outcome in _WORSE else gang.state, "")
+
+
+def _format_share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _format_ratio(actual: str, best: str) -> str:
+    """Return the actual value and the best possible one, as `1/2`."""
+    return actual if best == "-" else f"{actual}/{best}"
+
+
+def _format_name(gang: overview_types.Gang) -> str:
+    return f"gang/{gang.name}"
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+# --- one gang ---------------------------------------------------------------------------------------------
+
+
+def _find_gang(
+    gangs: Sequence[overview_types.Gang], overview: overview_types.Overview, arguments: argparse.Namespace
+) -> overview_types.Gang:
+    """Return the gang that the user named as NAME, gang/NAME or NAMESPACE/NAME. Raise UnreadableError."""
+    name = arguments.gang.removeprefix("gang/")
+    matches = [gang for gang in gangs if name in (gang.name, gang.key)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        namespaces = ", ".join(gang.namespace for gang in matches)
+        raise output.UnreadableError(f"gang {name}: is in several namespaces ({namespaces}); choose one with -n")
+    elsewhere = [gang.namespace for gang in overview.gangs if name in (gang.name, gang.key)]
+    if elsewhere:
+        hint = f"there is one in {', '.join(elsewhere)}, which the other options leave out"
+    else:
+        hint = _describe_known([gang.name for gang in gangs])
+    where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
+    raise output.UnreadableError(f"gang {name}: no opted-in pod belongs to such a gang{where}; {hint}")
+
+
+_MAX_NAMES = 10
+
+
+def _describe_known(names: Sequence[str]) -> str:
+    if not names:
+        return "there are no gangs"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
+
+
+def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> None:
+    """Print what is known of one gang, as kubectl describe does, or its document."""
+    if formats.is_document(arguments.output):
+        formats.print_document(gang, arguments.output, names=[_format_name(gang)])
+        return
+    for title, text in _list_facts(gang):
+        output.print_styled((f"{title + ':':<14}", "bold"), (text, _get_style(gang) if title == "State" else ""))
+    if gang.why:
+        output.print_styled(("Why:", "bold"))
+        for why in gang.why:
+            output.print_styled((f"  {why.message}", _get_style(gang)))
+    print()
+    columns = (
+        formats.Column("RANK", right=True),
+        formats.Column("POD"),
+        formats.Column("NODE"),
+        formats.Column("LEAF", drop=1),
+    )
+    rows = [(str(rank.rank), rank.pod, _format_node(rank), rank.leaf or "-") for rank in gang.ranks]
+    formats.print_table(columns, rows, wide=arguments.output == options.WIDE, headers=not arguments.no_headers)
+    if hidden := gang.placed - sum(1 for rank in gang.ranks if rank.node):
+        output.print_styled((f"and {hidden} more placed pods", "dim"))
+
+
+def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
+    """Yield the lines before the pods as (title, text)."""
+    yield "Name", gang.name
+    yield "Namespace", gang.namespace
+    yield "Fabric", gang.fabric or "-"
+    yield "State", f"{gang.state}, {gang.outcome}" if gang.outcome in _WORSE else gang.state
+    yield "Placed", f"{gang.placed} of {gang.size} pods"
+    if gang.leaves:
+        least = f", at least {gang.min_leaves}" if gang.min_leaves else ""
+        yield "Leaves", f"{gang.leaves}{least}"
+    if gang.bandwidth is not None or gang.best is not None:
+        best = f", best possible {_format_share(gang.best)}" if gang.best is not None else ""
+        yield "Bandwidth", f"{_format_share(gang.bandwidth)}{best} (modelled)"
+    yield "Age", formats.format_age(gang.created_at, _now())
+    if gang.placed_at:
+        yield "Placed for", formats.format_age(gang.placed_at, _now())
+
+
+def _format_node(rank: overview_types.Rank) -> str:
+    return f"{rank.node or '-'}{' (assumed)' if rank.assumed else ''}"
+
+
+# --- changes ----------------------------------------------------------------------------------------------
+
+
+async def _watch(
+    sources: cluster_overview.Sources, cluster: cluster_overview.ClusterView, arguments: argparse.Namespace
+) -> None:
+    """Print the present gangs, then each that appears or changes, until Ctrl-C."""
+    printed: Mapping[str, overview_types.Gang] = {}
+    is_first = True
+
+    def show_changes(view: cluster_overview.ClusterView) -> None:
+        nonlocal printed, is_first
+        gangs = {gang.key: gang for gang in _select(view, arguments) if _is_named(gang, arguments.gang)}
+        changed = [gang for key, gang in gangs.items() if printed.get(key) != gang]
+        printed = gangs
+        if formats.is_document(arguments.output):
+            for gang in changed:
+                if arguments.output == options.YAML:
+                    print("---")
+                formats.print_document(gang, arguments.output, names=[_format_name(gang)])
+        elif changed:
+            _print_table(changed, view.overview, arguments, headers=is_first and not arguments.no_headers)
+            is_first = False
+        sys.stdout.flush()
+
+    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
+    show_changes(cluster)
+    await cluster_overview.watch(sources, show_changes)
+
+
+def _is_named(gang: overview_types.Gang, name: str) -> bool:
+    return name.removeprefix("gang/") in ("", gang.name, gang.key)

@@ -1,0 +1,68 @@
+"""`--as`, `--as-group` and `--request-timeout`: what a real server gets, and when a command stops waiting."""
+
+import asyncio
+
+import api_stub
+import pytest
+from aiohttp import web
+
+from railwright.cli.__main__ import main
+
+COMMANDS = (
+    ("check",),
+    ("gangs",),
+    ("fabric",),
+    ("version",),
+    ("verify", "manifest"),
+    ("certs", "issue", "--secrets"),
+    ("certs", "rotate"),
+    ("explain", "pod/llama-0", "--token", "t"),
+)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    """(kubeconfig, the requests it got); refuses everything, or is silent where a test asks it to be."""
+    requests, silence = [], asyncio.Event()
+
+    async def answer(request):
+        requests.append(request)
+        if silence.is_set():
+            await asyncio.sleep(30)
+        body = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
+        return web.json_response(body, status=403)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), requests, silence
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+async def test_every_request_of_every_command_impersonates_the_user_and_all_groups(server, capsys, command):
+    kubeconfig, requests, _ = server
+    given = ("--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml", "--as-group", "hpc")
+    assert await asyncio.to_thread(main, [*command, *given]) == 2
+    assert requests
+    for request in requests:
+        assert request.headers["Impersonate-User"] == "dev"
+        assert request.headers.getall("Impersonate-Group") == ["ml", "hpc"]
+    capsys.readouterr()
+    requests.clear()
+    await asyncio.to_thread(main, [*command, "--kubeconfig", kubeconfig])
+    assert requests
+    assert not any("Impersonate-User" in request.headers for request in requests)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+async def test_no_command_waits_longer_than_it_was_told_to(server, capsys, command):
+    kubeconfig, _, silence = server
+    silence.set()
+    async with asyncio.timeout(15):
+        given = ("--kubeconfig", kubeconfig, "--request-timeout", "200ms")
+        assert await asyncio.to_thread(main, [*command, *given]) == 2
+    shown = capsys.readouterr()
+    assert "does not answer in time" in shown.out + shown.err

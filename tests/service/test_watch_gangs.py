@@ -1,0 +1,111 @@
+"""`railwright gangs -w`: rows as they change, from watches on a real socket, and what is said while nobody answers."""
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import api_stub
+import vistas
+
+from railwright.fabric import names
+
+NODES, PODS, GROUPS = "/api/v1/nodes", "/api/v1/pods", "/apis/scheduling.volcano.sh/v1beta1/podgroups"
+POLICIES = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps"
+SECONDS = 60.0
+
+
+class World(api_stub.World):
+    """A world that also answers for a single ConfigMap."""
+
+    async def _answer(self, request):
+        head, _, name = request.path.rpartition("/")
+        if head == POLICIES and name == names.POLICY_CONFIGMAP:
+            (body,) = self.objects[POLICIES].values()
+            return api_stub.web.Response(body=body, content_type="application/json")
+        return await super()._answer(request)
+
+
+def fill(world, vista):
+    world.put(POLICIES, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: vistas.POLICY}})
+    for path, objects in ((NODES, vista.nodes), (PODS, vista.pods), (GROUPS, vista.groups)):
+        for item in objects:
+            world.put(path, item)
+
+
+@contextlib.asynccontextmanager
+async def watching(kubeconfig, *options):
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-m", "railwright.cli", "gangs", "-w", "--kubeconfig", kubeconfig, *options]
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
+
+
+async def watched(world):
+    """Until the pods are watched: this server has no events of the time before."""
+    for _ in range(3000):
+        if world.watched(PODS):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the pods are not watched")
+
+
+async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
+    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista.add_gang(2, name="llama", namespace="prod", placed=2)
+    vista.add_gang(2, name="moe", namespace="prod", placed=0)
+    async with World() as world:
+        fill(world, vista)
+        async with watching(api_stub.kubeconfig(tmp_path, world.port)) as process:
+            first = [(await process.stdout.readline()).decode().split() for _ in range(3)]
+            assert first[0][:4] == ["NAMESPACE", "GANG", "STATE", "PLACED"]
+            assert [row[1:4] for row in first[1:]] == [["llama", "placed", "2/2"], ["moe", "waiting", "0/2"]]
+            await watched(world)
+            node = vista._take(1)[0]
+            world.put(PODS, vistas.pod("moe", "prod", 0, node, 2))
+            row = (await process.stdout.readline()).decode().split()
+            assert row[1:4] == ["moe", "starting", "1/2"]
+            process.send_signal(2)
+            await process.wait()
+            assert process.returncode == 130
+
+
+async def test_documents_of_one_gang_follow_each_other(tmp_path):
+    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista.add_gang(2, name="moe", namespace="prod", placed=0)
+    async with World() as world:
+        fill(world, vista)
+        options = ("moe", "-o", 'jsonpath={.placed}/{.size}{"\n"}')
+        async with watching(api_stub.kubeconfig(tmp_path, world.port), *options) as process:
+            assert await process.stdout.readline() == b"0/2\n"
+            await watched(world)
+            for rank, expected in ((0, b"1/2\n"), (1, b"2/2\n")):
+                world.put(PODS, vistas.pod("moe", "prod", rank, vista._take(1)[0], 1))
+                assert await process.stdout.readline() == expected
+
+
+async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
+    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista.add_gang(2, name="moe", namespace="prod", placed=0)
+    world = World()
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(world)
+        fill(world, vista)
+        process = await stack.enter_async_context(watching(api_stub.kubeconfig(tmp_path, world.port), "-o", "json"))
+        decoder, text = json.JSONDecoder(), ""
+        while True:
+            text += (await process.stdout.readline()).decode()
+            with contextlib.suppress(ValueError):
+                assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
+                break
+        await watched(world)
+        world.end_watches()
+        await world._runner.cleanup()
+        assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
+        process.terminate()

@@ -1,0 +1,179 @@
+"""The options that commands share: the same in all, as for kubectl, with what was probably meant."""
+
+import re
+
+import pytest
+
+from railwright.cli import dispatch, options, output, programs
+from railwright.cli.__main__ import main
+
+PARSER = dispatch.build_parser(dispatch.find_modules())
+LEAVES = {leaf.name.removeprefix("railwright "): leaf for leaf in PARSER.get_leaves() if leaf.run}
+CLUSTER = ("--kubeconfig", "--context", "--as", "--as-group", "--request-timeout")
+SHORT = {
+    "-n": "--namespace",
+    "-A": "--all-namespaces",
+    "-f": "--filename",
+    "-R": "--recursive",
+    "-l": "--selector",
+    "-o": "--output",
+    "-w": "--watch",
+    "-v": "--verbose",
+    "-h": "--help",
+}
+ALIKE = ("--policy", "--snapshot", "--no-headers", "-f", "-R", *CLUSTER)
+CONF = "NCCL_DEBUG=WARN\n"
+
+
+def list_options(name):
+    return {option for argument in LEAVES[name].arguments for option in argument.option_strings}
+
+
+def find(name, option):
+    return next(argument for argument in LEAVES[name].arguments if option in argument.option_strings)
+
+
+def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
+    with_some = {name for name in LEAVES if list_options(name) & set(CLUSTER)}
+    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify log", "certs rotate"} <= with_some
+    for name in with_some:
+        assert set(CLUSTER) <= list_options(name), name
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_short_option_means_the_same_everywhere(name):
+    for short in SHORT.keys() & list_options(name):
+        assert find(name, short).option_strings == [short, SHORT[short]]
+    assert not {option for option in list_options(name) if len(option) == 2} - SHORT.keys()
+
+
+@pytest.mark.parametrize("option", ALIKE)
+def test_an_option_has_one_help_text_and_one_metavar(option):
+    holders = [find(name, option) for name in LEAVES if option in list_options(name)]
+    assert len(holders) > 1
+    assert len({(argument.metavar, argument.dest) for argument in holders}) == 1
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_help_is_in_sentences(name):
+    for argument in LEAVES[name].arguments:
+        assert argument.help
+        assert re.match(r"[A-Z]", argument.help), argument.help
+        assert argument.help.endswith("."), argument.help
+
+
+def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_run():
+    names = [name for group in dispatch.GROUPS.values() for name in group]
+    assert sorted(names) == dispatch.find_names()
+    assert set(dispatch.GROUPS["Programs that run in the cluster"]) == set(programs.PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gang"], "unknown command gang; did you mean gangs?"),
+        (["lnt", "job.yaml"], "unknown command lnt; did you mean lint?"),
+        (["zzzzzz"], "unknown command zzzzzz; railwright --help lists all"),
+        (["verify", "lgo"], "unknown command lgo; did you mean log?"),
+        (["gangs", "--namspace", "x"], "unknown option --namspace; did you mean --namespace?"),
+        (["gangs", "--fabrik=x"], "unknown option --fabrik; did you mean --fabric?"),
+        (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
+        (["fabric", "a", "b"], "unexpected argument b"),
+        (["gangs", "--names", "x"], "unknown option --names"),
+        (["--waiting", "gangs"], "give options after the command: railwright COMMAND --waiting"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant_and_the_usage_of_that_command(words, said, capsys):
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate")]
+    path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
+    assert shown.startswith(f"usage: {path}")
+    assert shown.splitlines()[-1].startswith(f"{path}: error: ")
+
+
+def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):
+    for words in (["--kubeconfig", f"{tmp_path}/no", "gangs"], [f"--kubeconfig={tmp_path}/no", "-n", "x", "gangs"]):
+        assert main(words) == 2
+        assert f"kubeconfig {tmp_path}/no: does not exist" in capsys.readouterr().err
+    assert main(["--context", "prod"]) == 2
+    assert "unknown command --context" not in capsys.readouterr().err
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.yaml", "a.yml", "c.json", "nccl.conf", "notes.txt", "deep/d.yaml"):
+        path = tmp_path / "m" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CONF)
+    (tmp_path / "empty" / "deep").mkdir(parents=True)
+    return tmp_path
+
+
+def parse(*words):
+    return PARSER.parse(["policy", "validate", *words])[1]
+
+
+def find_names(folder, *words):
+    return [path.removeprefix(f"{folder}/") for path in options.find_files(parse(*words))]
+
+
+def test_files_folders_and_f_are_one_list_in_order_without_repetition(folder):
+    m = f"{folder}/m"
+    assert find_names(folder, m) == ["m/a.yml", "m/b.yaml", "m/c.json"]
+    assert find_names(folder, m, "-R") == ["m/a.yml", "m/b.yaml", "m/c.json", "m/deep/d.yaml"]
+    assert find_names(folder, f"{m}/notes.txt", "-f", m, "-f", f"{m}/a.yml") == [
+        "m/notes.txt", "m/a.yml", "m/b.yaml", "m/c.json",
+    ]  # fmt: skip
+    assert options.find_files(parse("-f", "-")) == ["-"]
+
+
+def test_an_empty_folder_and_standard_input_twice_are_errors(folder):
+    with pytest.raises(output.UnreadableError, match=r"contains no file named .* or \*\.json; -R searches"):
+        options.find_files(parse(f"{folder}/empty"))
+    with pytest.raises(output.UnreadableError, match=r"contains no file named .* or \*\.json$"):
+        options.find_files(parse(f"{folder}/empty", "-R"))
+    with pytest.raises(output.UnreadableError, match="standard input"):
+        options.find_files(parse("-", "-f", "-"))
+
+
+def test_lint_of_a_folder_checks_manifests_and_nccl_conf(folder, capsys):
+    (folder / "lint").mkdir()
+    (folder / "lint" / "nccl.conf").write_text("NCCL_IB_TIMEOUTS=1\n")
+    (folder / "lint" / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+        "spec: {containers: [{name: a, env: [{name: NCCL_IB_TIMEOUTZ, value: '1'}]}]}\n"
+    )
+    assert main(["lint", "-f", str(folder / "lint"), "-o", "jsonpath={[*].file}"]) == 1
+    assert capsys.readouterr().out == f"{folder}/lint/nccl.conf {folder}/lint/pod.yaml"
+
+
+def test_the_findings_of_lint_have_one_order_in_every_format(tmp_path, capsys):
+    path = tmp_path / "nccl.conf"
+    path.write_text("NCCL_DEBUG=TRACE\nNCCL_IB_TIMEOUTS=1\nNCCL_P2P_DISABLE=1\nNCCL_IB_HCAA=x\n")
+    main(["lint", str(path)])
+    text = [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if line.startswith(str(path))]
+    main(["lint", str(path), "-o", "jsonpath={range [*]}{.line} {end}"])
+    assert capsys.readouterr().out.split() == text == sorted(text, key=int)
+    assert len(text) > 2
+
+
+# --- times ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("500ms", 0.5), ("0", 0.0), ("7", 7.0)]
+)
+def test_a_timeout_is_written_as_for_kubectl(text, seconds):
+    arguments = PARSER.parse(["gangs", "--request-timeout", text])[1]
+    assert options.get_cluster(arguments).timeout == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.5s", "25h", "99999999s", "5 s", "٣s"])
+def test_what_is_no_time_is_wrong_usage(text, capsys):
+    assert main(["gangs", f"--request-timeout={text}"]) == 2
+    assert "argument --request-timeout: " in capsys.readouterr().err
