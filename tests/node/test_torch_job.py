@@ -16,6 +16,7 @@ from realnode import layout, network, rails, ranks, torch_image
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "data" / "node-allreduce.py"
 MASTER = "rdma-test-master-0"
 MEGABYTE = 1 << 20
+pytestmark = pytest.mark.timeout(600)  # the image has 700 MB
 INTERFACES = ",".join(f"net{rail + 1}" for rail in range(layout.RAILS))
 
 
