@@ -1,7 +1,6 @@
 """Ranks that mpirun starts by ssh in the pods of a Volcano job: what reaches them, and where their bytes go."""
 
 import asyncio
-import json
 import pathlib
 
 import debian
@@ -99,18 +98,10 @@ async def test_a_rank_that_ssh_starts_has_nccls_variables_in_its_file(mpirun):
 
 
 async def test_bytes_of_a_message_go_over_all_rails_and_not_over_the_pod_network(real_site, mpirun):
-    before = count_bytes(real_site.network)
+    before = network.count_bytes(real_site.network)
     size = int((await mpirun("python3", "/ring/ring.py")).split()[-1])
-    sent = {name: count - before[name] for name, count in count_bytes(real_site.network).items()}
+    sent = {name: count - before[name] for name, count in network.count_bytes(real_site.network).items()}
     for rail in range(layout.RAILS):
         assert sent[network.name_bridge(rail)] > size / 8, "a fair part of the message and its return"
     assert sum(sent[network.name_bridge(rail)] for rail in range(layout.RAILS)) > 2 * size
     assert sent[layout.BRIDGE] < 16 * MEGABYTE, "mpirun's own messages, and the cluster's"
-
-
-def count_bytes(cables: network.Network) -> dict[str, int]:
-    """Return the bytes that the first node has sent and received on each bridge."""
-    links = json.loads(cables.run_ip("-json", "-statistics", "link"))
-    counters = {link["ifname"]: link["stats64"]["rx"]["bytes"] + link["stats64"]["tx"]["bytes"] for link in links}
-    bridges = [layout.BRIDGE, *(network.name_bridge(rail) for rail in range(layout.RAILS))]
-    return {bridge: counters[f"{bridge}-1"] for bridge in bridges}

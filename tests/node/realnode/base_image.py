@@ -86,9 +86,14 @@ def copy_program(root: pathlib.Path, program: pathlib.Path, path: str, libraries
     target = root / path.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, target)
+    copy_libraries(root, [program], libraries)
+
+
+def copy_libraries(root: pathlib.Path, files: Sequence[pathlib.Path], libraries: Sequence[str]) -> None:
+    """Copy the libraries that the files need to where the loader looks; `libraries` are their folders."""
     environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ":".join(libraries)}
-    output = subprocess.run(["ldd", program], env=environment, capture_output=True, text=True, check=True).stdout
-    for library in re.findall(r"(/\S+) \(0x", output):
+    output = subprocess.run(["ldd", *files], env=environment, capture_output=True, text=True, check=False).stdout
+    for library in sorted(set(re.findall(r"(/\S+) \(0x", output))):
         place = root / "usr/lib" / pathlib.Path(library).name
         if not place.exists() and not (root / library.lstrip("/")).exists():
             shutil.copy(library, place)
