@@ -200,3 +200,17 @@ def test_there_is_no_dashboard_unless_it_is_asked_for():
     assert settings.parse("extender", PLAIN, {}).dashboard_listen is None
     found = settings.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
     assert found.dashboard_listen == settings.Address("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("server", "own", "other"),
+    [("webhook", "--excluded-namespaces", "--leader-elect"), ("extender", "--leader-elect", "--excluded-namespaces")],
+)
+def test_the_help_of_a_server_lists_its_own_options_only(server, own, other, capsys):
+    with pytest.raises(SystemExit):
+        settings.parse(server, ["--help"], {})
+    shown = capsys.readouterr().out
+    assert own in shown
+    assert other not in shown
+    assert "extender: " not in shown
+    assert "webhook: " not in shown
