@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from railwright.documentation import policy_examples
 from railwright.fabric.policy import schema
 
 Tree = Mapping[str, Any]
@@ -21,17 +22,20 @@ def reference() -> str:
     definitions = schema.build()["$defs"]
     sections = {name: each for name, each in definitions.items() if each.get("type") == "object"}
     words = {name: each["enum"] for name, each in definitions.items() if "enum" in each}
-    return "\n\n".join(_format_section(name, section, words) for name, section in sections.items())
+    examples = policy_examples.find_examples()
+    return "\n\n".join(_format_section(name, section, words, examples) for name, section in sections.items())
 
 
-def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) -> str:
+def _format_section(
+    name: str, section: Tree, words: Mapping[str, list[str]], examples: Mapping[tuple[str, str], Any]
+) -> str:
     required = section.get("required", ())
     rows = [
         f"| `{key}` | {_format_type(value, words)} | {_format_default(value, is_required=key in required)} "
-        f"| {_format_meaning(value)} |"
+        f"| {_format_meaning(value)} | {policy_examples.format_example(examples.get((name, key), {}))} |"
         for key, value in section["properties"].items()
     ]
-    head = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    head = ["| key | value | default | meaning | example |", "|---|---|---|---|---|"]
     return "\n".join([f"## {name}", "", section["description"], "", *head, *rows])
 
 

@@ -15,7 +15,7 @@ from railwright.cli.__main__ import main
 from railwright.cluster import client as clients
 
 INTERNAL = re.compile(r"\b[A-Z]\w+(Error|Exception)\b|0x[0-9a-f]+|/api/|/apis/|Traceback|<html|object at")
-POLICY, LOG, OUT = "{policy}", "{log}", "{out}"
+POLICY, LOG, OUT, JOB = "{policy}", "{log}", "{out}", "{job}"
 COMMANDS = (
     ("check",),
     ("check", "-o", "json"),
@@ -26,6 +26,7 @@ COMMANDS = (
     ("verify", "manifest"),
     ("verify", "log", LOG, "--fabric", "roce"),
     ("explain", "pod", "prod/llama-0"),
+    ("explain", JOB),
     ("certs", "rotate"),
     ("certs", "issue", "--secrets"),
     ("certs", "admission-config", "--out", OUT),
@@ -48,7 +49,14 @@ def run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
     (tmp_path / "policy.yaml").write_text(vistas.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
-    names = {"policy": tmp_path / "policy.yaml", "log": tmp_path / "nccl.log", "out": tmp_path / "out"}
+    job = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    names = {
+        "policy": tmp_path / "policy.yaml",
+        "log": tmp_path / "nccl.log",
+        "out": tmp_path / "out",
+        "job": tmp_path / "job.yaml",
+    }
 
     def once(command, kubeconfig):
         code = main([*(each.format(**names) for each in command), "--kubeconfig", kubeconfig])

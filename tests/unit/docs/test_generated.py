@@ -3,11 +3,22 @@
 import re
 import xml.etree.ElementTree as ET
 
+import jsonschema
 import pages
 import pytest
 
 from railwright.cli.explanation import previews
-from railwright.documentation import blocks, content, drawings, examples, placement, policy, refusals, rules
+from railwright.documentation import (
+    blocks,
+    content,
+    drawings,
+    examples,
+    placement,
+    policy,
+    policy_examples,
+    refusals,
+    rules,
+)
 from railwright.fabric import names
 from railwright.fabric.lint import engine
 from railwright.fabric.policy import descriptions, schema
@@ -119,3 +130,12 @@ def test_a_comparison_shows_both_placements_beside_each_other():
         assert texts.count(title) == texts.count("7") == 1
         boxes = [each.attrib for each in half.iter("{http://www.w3.org/2000/svg}rect")]
         assert all(float(box["x"]) + float(box["width"]) <= shift for box in boxes)
+
+
+def test_every_key_of_the_policy_has_an_example_that_its_schema_accepts():
+    definitions = schema.build()["$defs"]
+    examples_by_key = policy_examples.find_examples()
+    for name, section in definitions.items():
+        for key, shape in section.get("properties", {}).items():
+            value = examples_by_key[name, key]
+            jsonschema.validate(value, {**shape, "$defs": definitions})

@@ -1,0 +1,106 @@
+"""The roles of manifests/base/user-rbac.yaml on the real API server: what docs/roles.md says that each gives."""
+
+import asyncio
+import os
+import pathlib
+import sys
+import uuid
+
+import pytest_asyncio
+import yaml
+from plane import site as sites
+from plane import waiting
+
+ROOT = pathlib.Path(__file__).parents[2]
+ROLES = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "user-rbac.yaml").read_text()))
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+defaultFabric: ib
+fabrics:
+  ib:
+    transport: infiniband
+    gpusPerNode: 8
+    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def person(plane, namespace, site, tmp_path):
+    """Somebody without any right, the shipped roles, and the policy. `await person("railwright"...)` runs a command."""
+    await site.policy(POLICY)
+    for role in ROLES:
+        kind = f"{role['apiVersion']}/{role['kind']}"
+        if await plane.api.get_or_none(kind, role["metadata"]["name"], role["metadata"].get("namespace")) is None:
+            await plane.api.create(role)
+    user = f"person-{uuid.uuid4().hex[:8]}"
+    kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "railwright.cli", *words, cwd=tmp_path, env=environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        return process.returncode, out.decode(), err.decode()
+
+    async def may(verb: str, resource: str, *options: str) -> bool:
+        answer = await plane.kubectl("auth", "can-i", verb, resource, f"--as={user}", *options, check=False)
+        return answer.strip() == "yes"
+
+    run.user, run.may = user, may
+    yield run
+    await plane.kubectl("delete", "clusterrolebinding", user, "--ignore-not-found")
+    await plane.kubectl("delete", "rolebinding", user, "-n", sites.NAMESPACE, "--ignore-not-found")
+
+
+async def granted(person, verb: str, resource: str, *options: str) -> None:
+    async def permitted():
+        return await person.may(verb, resource, *options)
+
+    await waiting.wait(permitted, describe=f"the right to {verb} {resource}")
+
+
+async def test_view_of_a_namespace_has_its_pod_groups_and_edit_has_them_too(plane, namespace, person):
+    for role in ("view", "edit"):
+        binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={person.user}", "-n", namespace)
+        await plane.kubectl(*binding)
+        await granted(person, "list", "podgroups.scheduling.volcano.sh", "-n", namespace)
+        assert not await person.may("list", "podgroups.scheduling.volcano.sh", "-n", "default")
+        assert not await person.may("create", "podgroups.scheduling.volcano.sh", "-n", namespace)
+        await plane.kubectl("delete", "rolebinding", role, "-n", namespace)
+
+
+async def test_the_view_of_the_cluster_is_all_that_gangs_and_fabric_need(plane, namespace, nodes, person):
+    await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1})
+    code, _, err = await person("gangs", "-n", namespace)
+    assert code == 2, err
+    binding = ("create", "clusterrolebinding", person.user, "--clusterrole=railwright-cluster-view")
+    await plane.kubectl(*binding, f"--user={person.user}")
+    await granted(person, "list", "nodes")
+    gangs, fabric = await asyncio.gather(person("gangs", "-n", namespace), person("fabric", "ib"))
+    assert (gangs[0], gangs[2]) == (0, ""), gangs
+    assert (fabric[0], fabric[2]) == (0, ""), fabric
+    assert "gpu-0" in fabric[1]
+    for verb, resource in (("create", "pods"), ("get", "secrets"), ("list", "configmaps"), ("patch", "nodes")):
+        assert not await person.may(verb, resource), (verb, resource)
+
+
+async def test_the_role_for_users_reads_the_policy_and_only_gets_explanations(plane, person):
+    code, _, err = await person("verify", "manifest", "--fabric", "ib")
+    assert code == 2, err
+    place = ("-n", sites.NAMESPACE)
+    await plane.kubectl("create", "rolebinding", person.user, "--role=railwright-user", f"--user={person.user}", *place)
+    await granted(person, "get", "configmaps/railwright-policy", *place)
+    code, out, _ = await person("verify", "manifest", "--fabric", "ib")
+    assert code == 0
+    assert "railwright.io/fabric: ib" in out
+    proxied = "services/https:railwright-extender:8713"
+    assert await person.may("get", proxied, "--subresource=proxy", *place)
+    for verb in ("create", "update", "patch", "delete"):
+        assert not await person.may(verb, proxied, "--subresource=proxy", *place), verb
+    for resource in ("services/https:railwright-webhook:443", "services/railwright-extender"):
+        assert not await person.may("get", resource, "--subresource=proxy", *place), resource
+    for resource in ("secrets", "pods", "configmaps"):
+        assert not await person.may("get", resource, *place), resource
