@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import cluster_access, dry_runs, lint_findings, options, output, policy_sources
+from railwright.cli import cluster_access, context_namespace, dry_runs, lint_findings, options, output, policy_sources
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, nodes
@@ -43,10 +43,11 @@ class _Pod(msgspec.Struct, frozen=True):
 
 def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
     """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
+    chosen = context_namespace.choose(namespace, cluster)
 
     async def connect_and_ask() -> Consultation:
         async with cluster_access.connect(cluster, call_seconds=_SECONDS) as client:
-            return await _consult(client, texts, namespace)
+            return await _consult(client, texts, chosen)
 
     try:
         return asyncio.run(connect_and_ask())

@@ -28,7 +28,7 @@ def configure(parser: parsers.Parser) -> None:
     )
     options.add_filenames(parser)
     parser.requirements.append(_find_problem)
-    options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: default).")
+    options.add_namespace(parser, "Namespace of the pod, and of objects without one (default: that of the context).")
     options.add_output(parser)
     manifest = parser.add_group("options for a manifest")
     manifest.add_argument(

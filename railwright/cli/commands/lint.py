@@ -17,7 +17,7 @@ def configure(parser: parsers.Parser) -> None:
         help="Policy or its ConfigMap, for the rules that need the fabric (default: ask the cluster by a dry run).",
     )
     parser.add_argument("--local", action="store_true", help="Ask no cluster; check the other rules only.")
-    options.add_namespace(parser, "Namespace of objects without one.", default="default")
+    options.add_namespace(parser, "Namespace of objects without one (default: that of the context).")
     parser.add_argument("--nccl-version", metavar="VERSION", help="NCCL version in the images, such as 2.21.5.")
     parser.add_argument("--rules", action="store_true", help="List the rules.")
     options.add_output(parser, SARIF)

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, object_files, options, output, policies
+from railwright.cli import context_namespace, formats, object_files, options, output, policies
 from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from webhook import answer
@@ -30,10 +30,15 @@ _PIPED_WIDTH, _PICTURE_WIDTH = 160, 120  # columns without a terminal, and of th
 def explain(arguments: argparse.Namespace) -> int:
     """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects one."""
     preview_all = _choose_source(arguments)
+    namespace = (
+        context_namespace.choose(arguments.namespace, options.get_cluster(arguments))
+        if arguments.policy is None
+        else arguments.namespace or templates.DEFAULT_NAMESPACE
+    )
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
     for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
-        tree_templates = templates.expand(tree, arguments.namespace or templates.DEFAULT_NAMESPACE)
+        tree_templates = templates.expand(tree, namespace)
         if tree_templates is None:
             print(
                 f"railwright: {output.visible(object_files.format_title(tree))} creates no pods, skipped",

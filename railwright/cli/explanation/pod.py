@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, context_namespace, formats, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cluster import errors
 from railwright.fabric import names
@@ -184,6 +184,7 @@ _FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
     namespace, name = _parse_pod(arguments.pod, arguments.namespace)
+    namespace = namespace or context_namespace.choose("", options.get_cluster(arguments))
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
@@ -230,10 +231,10 @@ def _print(document: object, text: Group, form: str) -> None:
 
 
 def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:
-    """Return (namespace, name). Raise UnreadableError."""
+    """Return (namespace, name), the namespace "" if none is given. Raise UnreadableError."""
     first, slash, rest = pod.partition("/")
     if not pod or (slash and (not first or not rest or "/" in rest)):
         raise output.UnreadableError(f"explain pod {pod or '(no pod)'}: give pod/NAME -n NAMESPACE (for a file: ./pod)")
     if slash and namespace not in ("", first):
         raise output.UnreadableError(f"explain pod {pod}: -n {namespace} is another namespace; give one of them")
-    return (first, rest) if slash else (namespace or "default", pod)
+    return (first, rest) if slash else (namespace, pod)
