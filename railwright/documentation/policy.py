@@ -30,11 +30,12 @@ def _format_section(
     name: str, section: Tree, words: Mapping[str, list[str]], examples: Mapping[tuple[str, str], Any]
 ) -> str:
     required = section.get("required", ())
-    rows = [
-        f"| `{key}` | {_format_type(value, words)} | {_format_default(value, is_required=key in required)} "
-        f"| {_format_meaning(value)} | {policy_examples.format_example(examples.get((name, key), {}))} |"
-        for key, value in section["properties"].items()
-    ]
+    rows = []
+    for key, value in section["properties"].items():
+        kind = _format_type(value, words)
+        default = _format_default(value, is_required=key in required)
+        example = "" if kind.startswith("[") else policy_examples.format_example(examples.get((name, key), {}))
+        rows.append(f"| `{key}` | {kind} | {default} | {_format_meaning(value)} | {example} |")
     head = ["| key | value | default | meaning | example |", "|---|---|---|---|---|"]
     return "\n".join([f"## {name}", "", section["description"], "", *head, *rows])
 
