@@ -60,7 +60,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
 ) -> answer.Answer:
     if node is None:
         return _allow(request, (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
-    annotations = binding.annotations_for(pending.pod, policy, cluster_facts, node)
+    annotations = binding.build_annotations(pending.pod, policy, cluster_facts, node)
     if annotations is None:
         return _allow(request, ())
     if not annotations:

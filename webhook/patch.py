@@ -13,7 +13,7 @@ from railwright.fabric.injection import pod_changes
 Operation = dict[str, Any]
 
 
-def operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
+def build_operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
     """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
     builder = _Builder(pod, base)
     for change in changes:
@@ -21,7 +21,7 @@ def operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: s
     return builder.operations
 
 
-def by_change(
+def group_by_change(
     pod: views.Pod, changes: Sequence[pod_changes.AnyChange]
 ) -> list[tuple[pod_changes.AnyChange, list[Operation]]]:
     """Return each change with its operations. Concatenated, the operations are the patch."""

@@ -154,7 +154,7 @@ def address(text: str) -> Address:
 
 def _parse_bytes(text: str) -> int:
     try:
-        size = quantity.whole(text)
+        size = quantity.parse_units(text)
     except quantity.InvalidQuantityError:
         size = 0
     if size < 1:

@@ -81,7 +81,7 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """The pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
-    operations = patch.operations(view(tree), outcome.changes)
+    operations = patch.build_operations(view(tree), outcome.changes)
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
 
 

@@ -8,7 +8,7 @@ from railwright.fabric import hypernodes, topology, views
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model, presets
 
-DOMAINS = presets.domains(model.Placement(preset="volcano"))
+DOMAINS = presets.list_domain_keys(model.Placement(preset="volcano"))
 
 
 def hyper(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:

@@ -72,7 +72,7 @@ class _Files(hosts.Host):
 
     def names(self, path: str) -> list[str]:
         below = [each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")]
-        return sorted({each.partition("/")[0] for each in below}, key=hosts.natural_key)
+        return sorted({each.partition("/")[0] for each in below}, key=hosts.build_sort_key)
 
     def exists(self, path: str) -> bool:
         return any(each == path or each.startswith(f"{path}/") for each in self._files)

@@ -105,7 +105,7 @@ def _parse(words: list[str]) -> None:
     if words[0] in SERVERS:
         settings._build_parser(words[0]).parse_args(words[1:])
     elif words[0] == "preflight":
-        parser = preflight._parser()
+        parser = preflight._build_parser()
         for action in parser._actions:
             action.required = False  # a page may speak of one option
         parser.parse_args(words[1:])

@@ -40,7 +40,7 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
     found = planned(pod(), fabric())
     assert isinstance(found, pod_changes.Injection)
     assert found.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
-    operations = json.loads(msgspec.json.encode(patch.operations(view(pod()), found.changes)))
+    operations = json.loads(msgspec.json.encode(patch.build_operations(view(pod()), found.changes)))
     assert [each["value"] for each in operations if each["path"].endswith("nic-count")] == [
         found.pod.metadata.annotations[SITE]
     ]

@@ -24,7 +24,7 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
         metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}),
         status=views.NodeStatus(allocatable_or_none=allocatable),
     )
-    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
 
 
 @pytest.mark.parametrize(

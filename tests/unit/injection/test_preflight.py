@@ -27,7 +27,7 @@ def told(tree: dict):
     """The arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
-    return program._parser().parse_args(command[2:])
+    return program._build_parser().parse_args(command[2:])
 
 
 def test_it_comes_last_with_what_the_policy_expects():

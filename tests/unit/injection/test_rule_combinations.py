@@ -39,7 +39,7 @@ def paths(tree: dict, container: int = 0) -> list[str]:
 
 def bound(tree: dict, by, labels: dict) -> dict:
     node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
-    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
 
 
 # --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------

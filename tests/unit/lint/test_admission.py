@@ -198,7 +198,7 @@ def test_every_change_of_a_plan_has_its_place_in_the_view():
 @pytest.mark.parametrize("by", POLICIES)
 def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
     found = admitting.planned(tree, by)
-    operations = patch.operations(admitting.view(tree), found.changes)
+    operations = patch.build_operations(admitting.view(tree), found.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), msgspec.json.decode(msgspec.json.encode(operations)))
     theirs = msgspec.convert(patched, views.Pod)
     ours = applied_pod.apply(applied_pod.read(admitting.view(tree), "prod"), found.changes)

@@ -21,7 +21,7 @@ def speaks(code, ranks):
 
 
 def ranks(site=None, *, origin=rule_types.Origin.ENV, more=None, **values):
-    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
+    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.build_env(**values))
     return rule_types.RankContext("a rank", found, site or rule_types.FabricContext(), **(more or {}))
 
 

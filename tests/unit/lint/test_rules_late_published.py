@@ -20,7 +20,7 @@ def build(template):
 
 def worker(origin=rule_types.Origin.ENV, /, *, more=None, **values):
     """Eight GPUs, room in /dev/shm and memory that may be locked, but for what is said."""
-    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
+    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.build_env(**values))
     return rule_types.RankContext("worker", found, **{**POD, **(more or {})})
 
 

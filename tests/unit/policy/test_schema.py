@@ -142,17 +142,17 @@ def test_the_first_shape_whose_labels_are_all_there_wins():
             for name, match in {"both": {"a": "1", "b": "1"}, "one": {"a": "1"}, "other": {"a": "1"}}.items()
         ),
     )
-    assert [getattr(selectors.shape_of(document, labels), "name", None) for labels in (
+    assert [getattr(selectors.find_shape(document, labels), "name", None) for labels in (
         {"a": "1", "b": "1"}, {"a": "1"}, {"b": "1"}, {},
     )] == ["both", "one", None, None]  # fmt: skip
 
 
 def test_a_preset_fills_the_domains_and_explicit_domains_win():
-    assert presets.domains(Placement()) == ()
-    assert presets.domains(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
-    assert presets.domains(Placement(preset="aws", domains=("rack",))) == ("rack",)
-    assert presets.domains(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
-    assert presets.domains(Placement(preset="volcano", domains=("rack",))) == ("rack",)
+    assert presets.list_domain_keys(Placement()) == ()
+    assert presets.list_domain_keys(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
+    assert presets.list_domain_keys(Placement(preset="aws", domains=("rack",))) == ("rack",)
+    assert presets.list_domain_keys(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
+    assert presets.list_domain_keys(Placement(preset="volcano", domains=("rack",))) == ("rack",)
     assert set(presets.DOMAINS) == set(
         schema.build()["$defs"]["Placement"]["properties"]["preset"]["enum"]
     ) - {None}  # fmt: skip
