@@ -269,7 +269,7 @@ async def _get_or_none(client: clients.Client, path: str) -> Document | None:
             return None
         raise
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from error
+        raise failures.build_foreign(client.host, path, str(error)) from error
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-        raise failures.foreign(client.host, path)
+        raise failures.build_foreign(client.host, path)
     return document

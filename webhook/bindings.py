@@ -67,7 +67,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
         return _allow(request, (reason.make(AdmissionCode.PLACEMENT_TOO_LARGE),))
     operations = [
         *_remove_outdated(bound, pending, annotations),
-        *patch.annotate(bound.metadata.annotations_or_none, annotations),
+        *patch.build_annotations(bound.metadata.annotations_or_none, annotations),
     ]
     body = wire.write(request.uid, wire.Response(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))

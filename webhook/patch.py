@@ -34,7 +34,7 @@ def group_by_change(
     return grouped
 
 
-def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
+def build_annotations(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
     """Return the operations that add annotations. `annotations` are those of the object, None if it has no map."""
     parent = [_add("/metadata/annotations", {})] if annotations is None and added else []
     return parent + [_add(f"/metadata/annotations/{escape(key)}", value) for key, value in added.items()]

@@ -96,7 +96,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
         spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
-        cause = failures.quotable(str(error))
+        cause = failures.quote_message(str(error))
         raise output.UnreadableError(
             f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None
@@ -108,7 +108,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
             raise
         plural = spec.kind.path.rpartition("/")[2]
         if spec.kind in _REQUIRED:
-            cause = failures.quotable(error.message)
+            cause = failures.quote_message(error.message)
             raise output.UnreadableError(
                 f"you may not list {plural} in all namespaces{cause and f' ({cause})'}, which this command needs; "
                 f"ask for a ClusterRole with list on {plural}, or read files: --snapshot FILE --policy FILE"

@@ -48,7 +48,7 @@ class Document:
     def _find(self, path: Path) -> tuple[int, nodes.Node | None]:
         node, line = self.root, self.root.line
         for step in path:
-            below = child(node, step)
+            below = find_child(node, step)
             if below is None:
                 return line, None
             line, node = below
@@ -59,22 +59,22 @@ def read(text: str) -> Document:
     """Parse the single document of a text. Raises DocumentError if there is none, several, or a syntax error."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, the limit of a ConfigMap")
-    roots = list(nodes.compose(text))
+    roots = list(nodes.parse(text))
     if not roots or (len(roots) == 1 and roots[0].tag == "null"):
         raise nodes.DocumentError("is empty; expected one YAML document", 1)
     if len(roots) > 1:
         raise nodes.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", roots[1].line)
-    return document(roots[0])
+    return build_document(roots[0])
 
 
-def document(root: nodes.Node) -> Document:
+def build_document(root: nodes.Node) -> Document:
     """Return the document of a node, limited in depth and size."""
     walk = _Walk(MAX_VALUES)
     tree = walk.value(root, ())
     return Document(tree, tuple(walk.problems), root)
 
 
-def tree(root: nodes.Node) -> Any:
+def build_tree(root: nodes.Node) -> Any:
     """Return the plain tree of a node of any size. Raises DocumentError for any problem."""
     walk = _Walk(None)
     plain = walk.value(root, ())
@@ -83,12 +83,12 @@ def tree(root: nodes.Node) -> Any:
     return plain
 
 
-def without_nulls(plain: Any) -> Any:
+def remove_nulls(plain: Any) -> Any:
     """Return the tree without keys whose value is null: the API server treats null as absent."""
     if isinstance(plain, dict):
-        return {key: without_nulls(value) for key, value in plain.items() if value is not None}
+        return {key: remove_nulls(value) for key, value in plain.items() if value is not None}
     if isinstance(plain, list):
-        return [without_nulls(item) for item in plain]
+        return [remove_nulls(item) for item in plain]
     return plain
 
 
@@ -149,7 +149,7 @@ class _Walk:
             self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
             return node.text
         try:
-            value = _construct(node)
+            value = _construct_scalar(node)
         except (ValueError, KeyError, IndexError):
             self._wrong(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
             return node.text
@@ -162,7 +162,7 @@ class _Walk:
         self.problems.append(Problem(path, node.line, message))
 
 
-def _construct(node: nodes.Node) -> Any:
+def _construct_scalar(node: nodes.Node) -> Any:
     if len(node.text) > nodes.MAX_NUMBER:
         raise ValueError(node.tag)
     scalar = yaml.ScalarNode(f"{nodes.CORE}{node.tag}", node.text)
@@ -170,7 +170,7 @@ def _construct(node: nodes.Node) -> Any:
     return construct(scalar)
 
 
-def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
+def find_child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
     """Return line and node of a child, or None. Keys merged by `<<` are looked up in their source mapping."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
@@ -181,4 +181,4 @@ def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
             merged += value.items if value.kind == "sequence" else [value]
         elif key.kind == "scalar" and key.text == step:
             return key.line, value
-    return next((match for source in merged if (match := child(source, step))), None)
+    return next((match for source in merged if (match := find_child(source, step))), None)

@@ -35,12 +35,12 @@ class _Lease(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Lease).decode
 
 
-def identity(pod: str) -> str:
+def create_identity(pod: str) -> str:
     """Return a name unique to this process, also after a restart: `pod` and eight random characters."""
     return f"{pod}_{secrets.token_hex(4)}"
 
 
-def uptime() -> float:
+def read_uptime() -> float:
     """Return seconds of a monotonic clock that includes the time in which the machine was suspended."""
     suspended = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if suspended is None else time.clock_gettime(suspended)
@@ -59,7 +59,7 @@ class Election:
         timings: Timings | None = None,
         changed: Callable[[bool], None] = lambda _leading: None,
         eligible: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = uptime,
+        clock: Callable[[], float] = read_uptime,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         jitter: random.Random | None = None,
     ) -> None:
@@ -209,7 +209,7 @@ class Election:
         text = str(error) or f"{self._path}: no answer in time"
         if text != self._last_error:
             self._last_error = text
-            fields = {"lease": self._name, "error": text, "fix": _fix(error, self._path)}
+            fields = {"lease": self._name, "error": text, "fix": _suggest_fix(error, self._path)}
             _log.warning("lease not renewed" if self.leading else "lease not read", extra={"fields": fields})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
             try:
@@ -243,7 +243,7 @@ class Election:
         return self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _fix(error: Exception, path: str) -> str:
+def _suggest_fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
         return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
     return "retried automatically; the leader stops when its lease ends, and nobody leads until the API server answers"

@@ -46,7 +46,7 @@ class Violation:
     guess: Path | None = None  # for an unknown key: the path that was probably intended
 
 
-def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
+def list_violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
     """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
     if schema_check.is_valid(schema, tree, schema["$defs"]):
         return
@@ -69,7 +69,7 @@ def format_value(value: Any) -> str:
     return texts.abbreviate(text, _MAX_SHOWN)
 
 
-def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
+def find_nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
     """Return the allowed word that was probably intended, ignoring case; None if none is similar."""
     folded = {choice.casefold(): choice for choice in allowed}
     close = difflib.get_close_matches(word[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
@@ -115,9 +115,9 @@ class _Formatter:
         for key in error.instance:
             if key in known:
                 continue
-            near, elsewhere = nearest(key, known, _CLOSE), self._sections_with(key)
+            near, elsewhere = find_nearest(key, known, _CLOSE), self._sections_with(key)
             if near is None and not elsewhere:
-                near = nearest(key, known)
+                near = find_nearest(key, known)
             guess = None if near is None or near in error.instance else (*path, near)
             if near is not None:
                 advice = f"did you mean {near}?"
@@ -129,7 +129,7 @@ class _Formatter:
 
     def describe_type(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a value of the wrong YAML type."""
-        value, types = error.instance, _types(error.schema)
+        value, types = error.instance, _list_types(error.schema)
         expected = self._describe_expected(error.schema)
         text = self._written(path)
         if value is None:
@@ -137,10 +137,10 @@ class _Formatter:
         elif "string" in types and isinstance(value, bool | int | float) and text is not None:
             noun = "true or false" if isinstance(value, bool) else "a number"
             message = f"YAML reads {text} as {noun}, but text is expected; quote it: {json.dumps(text)}"
-        elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
+        elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _is_readable_as(types, value):
             message = f"{format_value(value)} is text; it must be {expected}: remove the quotes"
         elif "array" in types and not isinstance(value, dict):
-            message = f"{format_value(value)} is not a list; write [{_bare(format_value(value))}]"
+            message = f"{format_value(value)} is not a list; write [{_strip_quotes(format_value(value))}]"
         else:
             message = f"{format_value(value)} is not {expected}"
         return Violation(path, message, "replace", error.schema)
@@ -155,7 +155,7 @@ class _Formatter:
             message = f"YAML reads {text} as true or false; it must be {expected}"
         else:
             words = [word for word in error.validator_value if word is not None]
-            near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
+            near = find_nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
             advice = "" if near is None else f"; did you mean {near}?"
             message = f"{format_value(value)} is not allowed; it must be {expected}{advice}"
         return Violation(path, message, "replace", error.schema)
@@ -182,7 +182,7 @@ class _Formatter:
             return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"
         if "patternErrorMessage" in real:
             return str(real["patternErrorMessage"])
-        kinds = " or ".join(_KINDS[kind] for kind in _KINDS if kind in _types(real))
+        kinds = " or ".join(_KINDS[kind] for kind in _KINDS if kind in _list_types(real))
         above = f" above {real['exclusiveMinimum']}" if "exclusiveMinimum" in real else ""
         least = f" from {real['minimum']}" if "minimum" in real else ""
         most = f" to {real['maximum']}" if least else f" and at most {real['maximum']}" if above else ""
@@ -209,18 +209,18 @@ class _Formatter:
         return "at the top level"
 
 
-def _types(schema: Schema) -> set[str]:
+def _list_types(schema: Schema) -> set[str]:
     kinds = schema.get("type", "string")
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
-def _reads_as(types: set[str], text: str) -> bool:
+def _is_readable_as(types: set[str], text: str) -> bool:
     if "boolean" in types:
         return text.lower() in ("true", "false", "yes", "no", "on", "off")
     return re.fullmatch(r"[+-]?\d+(\.\d+)?" if "number" in types else r"[+-]?\d+", text) is not None
 
 
-def _bare(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return text.strip('"')
 
 

@@ -57,7 +57,7 @@ def test_the_arguments_of_the_deployment_are_ours():
     assert parsed.command == "certs"
     assert parsed.watch
     (port,) = container["ports"]
-    assert settings.address(parsed.ops_listen).port == port["containerPort"]
+    assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
     assert parsed.lease == one("Lease")["metadata"]["name"]
 
 

@@ -97,7 +97,7 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> rota
         arguments.namespace,
         inventory.list_specs(arguments.namespace, more=arguments.host, clients=arguments.clients),
         schedule=build_schedule(arguments),
-        clock=lease.uptime,
+        clock=lease.read_uptime,
     )
 
 

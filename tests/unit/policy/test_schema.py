@@ -46,13 +46,13 @@ def test_every_form_carries_the_phrase_that_explains_it(target):
 def test_our_validator_and_a_stock_one_agree_on_what_is_wrong_with_whole_numbers():
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"]["nccl"]["timeout"] = 20.0
-    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
+    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
 
 
 def test_a_form_is_not_fooled_by_a_last_newline():
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"]["rails"][0]["device"] = "mlx5_0\n"
-    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["device"]
+    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["device"]
 
 
 def replace_each(tree, values):
@@ -175,4 +175,4 @@ def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
 
 
 def test_nulls_are_dropped_from_mappings_only():
-    assert documents.without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
+    assert documents.remove_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}

@@ -132,7 +132,7 @@ def test_schedulers_see_the_component_and_events_the_code():
     [(1, "leaf", "1 leaf"), (2, "leaf", "2 leaves"), (0, "pod", "0 pods"), (1, "pod", "1 pod")],
 )
 def test_nouns_follow_their_count(count, noun, expected):
-    assert text.plural(count, noun) == expected
+    assert text.format_count(count, noun) == expected
 
 
 def test_lists_and_long_texts_are_shortened():

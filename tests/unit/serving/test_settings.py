@@ -145,11 +145,11 @@ def test_the_description_is_plain_and_holds_every_setting(files):
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_value_error(text):
     try:
-        found = settings.address(text)
+        found = settings.parse_address(text)
     except ValueError:
         return
     assert 0 <= found.port <= 65535
-    assert settings.address(str(found)) == found
+    assert settings.parse_address(str(found)) == found
 
 
 @pytest.mark.parametrize(

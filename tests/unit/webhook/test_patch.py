@@ -224,10 +224,10 @@ def test_an_amount_already_written_another_way_is_left_as_written():
 
 
 def test_annotate_makes_the_map_only_where_there_is_none():
-    assert patch.annotate(None, {}) == []
-    made = patch.annotate(None, {"a/b": "1"})
+    assert patch.build_annotations(None, {}) == []
+    made = patch.build_annotations(None, {"a/b": "1"})
     assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
-    assert patch.annotate({"a/b": "0"}, {"a/b": "1"}) == made[1:]
+    assert patch.build_annotations({"a/b": "0"}, {"a/b": "1"}) == made[1:]
 
 
 @given(pods(), CHANGES.map(last_of_each))

@@ -20,8 +20,8 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         return
     release = ".".join(map(str, ctx.nccl))
     yield rule_types.Violation(
-        f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids lists them), or "
-        "use NCCL 2.21 or newer",
+        f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids lists them) "
+        "or use NCCL 2.21 or newer",
         _NAME,
         "" if setting is None else setting.where,
     )
