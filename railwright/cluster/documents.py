@@ -70,14 +70,14 @@ def read(text: str) -> Document:
 def build_document(root: nodes.Node) -> Document:
     """Return the document of a node, limited in depth and size."""
     walk = _Walk(MAX_VALUES)
-    tree = walk.value(root, ())
+    tree = walk.expand(root, ())
     return Document(tree, tuple(walk.problems), root)
 
 
 def build_tree(root: nodes.Node) -> Any:
     """Return the plain tree of a node of any size. Raises DocumentError for any problem."""
     walk = _Walk(None)
-    plain = walk.value(root, ())
+    plain = walk.expand(root, ())
     if walk.problems:
         raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
     return plain
@@ -100,25 +100,25 @@ class _Walk:
         self._budget = budget
         self._used = 0
 
-    def value(self, node: nodes.Node, path: Path) -> Any:
+    def expand(self, node: nodes.Node, path: Path) -> Any:
         self._used += 1
         if self._budget is not None and self._used > self._budget:
             raise nodes.DocumentError(f"expands to more than {self._budget} values", node.line)
         if len(path) > _MAX_EXPANDED_DEPTH:
             raise nodes.DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
         if node.kind == "scalar":
-            return self._scalar(node, path)
+            return self._expand_scalar(node, path)
         if node.tag:
-            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
         if node.kind == "sequence":
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
-        return self._mapping(node, path)
+            return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
+        return self._expand_mapping(node, path)
 
-    def _mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
+    def _expand_mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
         plain: dict[str, Any] = {}
         for key, value in node.pairs():
             if key.kind != "scalar":
-                self._wrong(path, key, "a key must be text, not a list or mapping")
+                self._add_problem(path, key, "a key must be text, not a list or mapping")
             elif key.tag == "merge":
                 self._merge(value, path, plain)
         written: dict[str, int] = {}
@@ -127,38 +127,38 @@ class _Walk:
                 continue
             if key.text in written:
                 message = f"the key is already on line {written[key.text]}; keep one of the two"
-                self._wrong((*path, key.text), key, message)
+                self._add_problem((*path, key.text), key, message)
                 continue
             written[key.text] = key.line
-            plain[key.text] = self.value(value, (*path, key.text))
+            plain[key.text] = self.expand(value, (*path, key.text))
         return plain
 
     def _merge(self, source: nodes.Node, path: Path, plain: dict[str, Any]) -> None:
         """Apply YAML 1.1's `<<`: add keys that the mapping does not have itself; earlier sources win."""
         for mapping in source.items if source.kind == "sequence" else [source]:
             if mapping.kind != "mapping":
-                self._wrong(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
+                self._add_problem(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
                 continue
-            for key, value in self.value(mapping, (*path, "<<")).items():
+            for key, value in self.expand(mapping, (*path, "<<")).items():
                 plain.setdefault(key, value)
 
-    def _scalar(self, node: nodes.Node, path: Path) -> Any:
+    def _expand_scalar(self, node: nodes.Node, path: Path) -> Any:
         if node.tag in ("str", "merge"):
             return node.text
         if node.tag not in nodes.TYPED:
-            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
             return node.text
         try:
             value = _construct_scalar(node)
         except (ValueError, KeyError, IndexError):
-            self._wrong(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
+            self._add_problem(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
             return node.text
         if isinstance(value, float) and not math.isfinite(value):
-            self._wrong(path, node, f"{node.text} is not a finite number; write one in digits")
+            self._add_problem(path, node, f"{node.text} is not a finite number; write one in digits")
             return 0
         return value
 
-    def _wrong(self, path: Path, node: nodes.Node, message: str) -> None:
+    def _add_problem(self, path: Path, node: nodes.Node, message: str) -> None:
         self.problems.append(Problem(path, node.line, message))
 
 

@@ -95,27 +95,30 @@ class _Formatter:
             key = str(error.instance)
             yield Violation((*path, key), f"{format_value(key)} is not {self._describe_expected(error.schema)}")
         elif error.validator == "required":
-            yield from self._missing(path, error)
+            yield from self._describe_missing(path, error)
         elif error.validator == "additionalProperties":
-            yield from self._unknown(path, error)
+            yield from self._describe_unknown(path, error)
         else:
             yield _WORDS[str(error.validator)](self, path, error)
 
-    def _missing(self, path: Path, error: Failure) -> Iterator[Violation]:
+    def _describe_missing(self, path: Path, error: Failure) -> Iterator[Violation]:
         for key in error.validator_value:
             if key in error.instance:
                 continue
             schema = error.schema["properties"][key]
             yield Violation(
-                (*path, key), f"is missing; it must be {self._describe_expected(schema)}", "replace", self._real(schema)
+                (*path, key),
+                f"is missing; it must be {self._describe_expected(schema)}",
+                "replace",
+                self._resolve(schema),
             )
 
-    def _unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
+    def _describe_unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
         known = error.schema["properties"]
         for key in error.instance:
             if key in known:
                 continue
-            near, elsewhere = find_nearest(key, known, _CLOSE), self._sections_with(key)
+            near, elsewhere = find_nearest(key, known, _CLOSE), self._list_sections_with(key)
             if near is None and not elsewhere:
                 near = find_nearest(key, known)
             guess = None if near is None or near in error.instance else (*path, near)
@@ -176,7 +179,7 @@ class _Formatter:
 
     def _describe_expected(self, schema: Schema) -> str:
         """Return the expected value, as the end of "it must be ..."."""
-        real = self._real(schema)
+        real = self._resolve(schema)
         if "enum" in real:
             words = [str(word) for word in real["enum"] if word is not None]
             return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"
@@ -188,19 +191,19 @@ class _Formatter:
         most = f" to {real['maximum']}" if least else f" and at most {real['maximum']}" if above else ""
         return f"{kinds}{above}{least}{most}"
 
-    def _real(self, schema: Schema) -> Schema:
+    def _resolve(self, schema: Schema) -> Schema:
         reference = schema.get("$ref") or schema.get("anyOf", [{}])[0].get("$ref")
         return schema if reference is None else self._definitions[reference.rpartition("/")[2]]
 
-    def _sections_with(self, key: str) -> list[str]:
+    def _list_sections_with(self, key: str) -> list[str]:
         """Return the sections in which an unknown key is allowed: "under nccl", "at the top level"."""
         return [
-            self._place(name)
+            self._describe_place(name)
             for name, definition in self._definitions.items()
             if key in definition.get("properties", ())
         ]
 
-    def _place(self, section: str) -> str:
+    def _describe_place(self, section: str) -> str:
         reference = f'"#/$defs/{section}"'
         for definition in self._definitions.values():
             for key, value in definition.get("properties", {}).items():
@@ -250,7 +253,7 @@ def _build_validator_class() -> Any:
             yield make_error("pattern")
 
     def check_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[Failure]:
-        """Yield one error for all missing keys, which `_missing` splits."""
+        """Yield one error for all missing keys, which `_describe_missing` splits."""
         if isinstance(value, dict) and not value.keys() >= set(required):
             yield make_error("required")
 

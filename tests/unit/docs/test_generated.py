@@ -37,14 +37,14 @@ def test_every_mark_on_a_page_is_closed():
 
 
 def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
-    told = policy.format_reference()
+    reference = policy.format_reference()
     for name, section in schema.build()["$defs"].items():
         for key in section.get("properties", {}):
             assert f"{name}.{key}" in descriptions.DESCRIPTIONS
-            assert f"| `{key}` |" in told
-    assert "| `gidIndex` | integer | unset |" in told
-    assert "-1 to 255." in told
-    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in told
+            assert f"| `{key}` |" in reference
+    assert "| `gidIndex` | integer | unset |" in reference
+    assert "-1 to 255." in reference
+    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in reference
 
 
 def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():

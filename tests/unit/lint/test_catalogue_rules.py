@@ -100,16 +100,16 @@ def test_only_the_setting_that_wins_is_looked_at():
 
 
 def test_findings_stand_errors_first_and_once():
-    found = engine.check(
+    findings = engine.check(
         rule_types.RankContext("r", settings.build_env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1"))
     )
-    assert [each.code for each in found] == ["N09", "N01", "N05"]
+    assert [each.code for each in findings] == ["N09", "N01", "N05"]
     assert engine.check(rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))) == engine.check(
         rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))
     )
 
 
 def test_infos_are_not_admission_warnings():
-    found = engine.check(rule_types.RankContext("r", settings.build_env(NCCL_SHARP_DISABLE="1")))
-    assert found
-    assert engine.list_warnings(found) == ()
+    findings = engine.check(rule_types.RankContext("r", settings.build_env(NCCL_SHARP_DISABLE="1")))
+    assert findings
+    assert engine.list_warnings(findings) == ()
