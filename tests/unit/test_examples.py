@@ -190,7 +190,7 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     pod = pod_of(load("vivo-roce", "job"))
     pod["spec"]["hostNetwork"] = True
     after, (warning,) = answered("vivo-roce", pod)
-    assert warning.startswith("spec.hostNetwork is true: fabric roce adds no networks")
+    assert warning.startswith("HostNetwork: spec.hostNetwork is true: fabric roce adds no networks")
     assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
     (container,) = after["spec"]["containers"]
     assert len(container["resources"]["limits"]) == 5, "the devices are the pod's all the same"
