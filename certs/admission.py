@@ -18,12 +18,12 @@ ADMISSION, KUBECONFIG = "admission.yaml", "kubeconfig.yaml"
 _PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 
-def user(namespace: str) -> str:
+def format_user(namespace: str) -> str:
     """Return the user name for the webhook's Service, which is called on port 443."""
     return f"{installed_names.WEBHOOK}.{namespace}.svc"
 
 
-def configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
+def build_configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
     """Return the AdmissionConfiguration for `--admission-control-config-file`. The path in it must be absolute."""
     plugin_configuration = {
         "apiVersion": "apiserver.config.k8s.io/v1",
@@ -38,7 +38,7 @@ def configuration(directory: pathlib.PurePath = DIRECTORY) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def kubeconfig(users: Sequence[str], certificate: pathlib.PurePath, key: pathlib.PurePath) -> str:
+def build_kubeconfig(users: Sequence[str], certificate: pathlib.PurePath, key: pathlib.PurePath) -> str:
     """Return a kubeconfig that gives each of `users` the same client certificate file, which is read again on use."""
     credentials = {"client-certificate": str(certificate), "client-key": str(key)}
     document = {

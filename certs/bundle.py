@@ -92,7 +92,7 @@ def satisfies(pair: issue.Pair, spec: CertificateSpec, *, ca: issue.Pair, now: d
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return False
-    covers_hosts = {issue.general_name(host) for host in spec.hosts} <= _find_names(certificate)
+    covers_hosts = {issue.build_general_name(host) for host in spec.hosts} <= _find_names(certificate)
     return (
         trust.is_signed_by(certificate, ca_certificate)
         and not is_due(certificate, now)

@@ -81,7 +81,7 @@ class ClusterState:
     @property
     def fingerprint(self) -> tuple[object, ...]:
         """A fingerprint that changes whenever a certificate or a caBundle is written, even with the same content."""
-        versions = [_resource_version(item) for name, item in self.secrets.items() if name != inventory.CA]
+        versions = [_get_resource_version(item) for name, item in self.secrets.items() if name != inventory.CA]
         return (*versions, *(item and item["metadata"].get("generation") for item in self.configurations.values()))
 
     def list_own_webhooks(self, kind: str) -> list[tuple[int, Document]]:
@@ -111,8 +111,8 @@ async def read_state(
     client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]
 ) -> ClusterState:
     """Read the Secrets of `names` (from the inventory) and both configurations. Raises ClusterError."""
-    secrets = {name: await _get_or_none(client, _secret_path(namespace, name)) for name in names}
-    configurations = {kind: await _get_or_none(client, _configuration_path(kind)) for kind in KINDS}
+    secrets = {name: await _get_or_none(client, _build_secret_path(namespace, name)) for name in names}
+    configurations = {kind: await _get_or_none(client, _build_configuration_path(kind)) for kind in KINDS}
     return ClusterState(namespace, secrets, configurations, hosts)
 
 
@@ -153,10 +153,10 @@ async def fill_bundles(client: clients.Client, state: ClusterState, pem: bytes) 
         ]
         if document is not None and outdated:
             # by index: the version test fails if the list has changed since it was read
-            version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _resource_version(document)}
+            version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": _get_resource_version(document)}
             paths = [f"/webhooks/{index}/clientConfig/caBundle" for index in outdated]
             changes = [version_test, *({"op": "add", "path": path, "value": encoded} for path in paths)]
-            await client.patch(_configuration_path(kind), msgspec.json.encode(changes), _JSON)
+            await client.patch(_build_configuration_path(kind), msgspec.json.encode(changes), _JSON)
     return state.list_updates(pem)
 
 
@@ -174,9 +174,9 @@ async def _write_secret(
     encoded = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
     metadata: Document = {"annotations": _format_timestamps(keyring)} if keyring is not None else {}
     if old is not None:
-        metadata["resourceVersion"] = _resource_version(old)
+        metadata["resourceVersion"] = _get_resource_version(old)
         body = msgspec.json.encode({"metadata": metadata, "data": encoded})
-        await client.patch(_secret_path(state.namespace, name), body, _MERGE)
+        await client.patch(_build_secret_path(state.namespace, name), body, _MERGE)
         return
     present_data = {key: value for key, value in encoded.items() if value is not None}
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if value is not None}
@@ -188,19 +188,19 @@ async def _write_secret(
         "data": {"tls.crt": "", "tls.key": "", **present_data},  # required by this type
     }
     # by server-side apply, because RBAC can limit it by resource name; a POST cannot be limited so
-    path = f"{_secret_path(state.namespace, name)}?fieldManager={_MANAGER}"
+    path = f"{_build_secret_path(state.namespace, name)}?fieldManager={_MANAGER}"
     await client.patch(path, msgspec.json.encode(new), _APPLY)
 
 
-def _secret_path(namespace: str, name: str) -> str:
+def _build_secret_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/secrets/{inventory.SECRETS[name]}"
 
 
-def _configuration_path(kind: str) -> str:
+def _build_configuration_path(kind: str) -> str:
     return f"{_GROUP}/{KINDS[kind]}/{CONFIGURATION}"
 
 
-def _resource_version(document: Document | None) -> str:
+def _get_resource_version(document: Document | None) -> str:
     return str(document["metadata"]["resourceVersion"]) if document else ""
 
 
@@ -269,7 +269,7 @@ async def _get_or_none(client: clients.Client, path: str) -> Document | None:
             return None
         raise
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from error
+        raise failures.build_foreign(client.host, path, str(error)) from error
     if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-        raise failures.foreign(client.host, path)
+        raise failures.build_foreign(client.host, path)
     return document

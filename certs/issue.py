@@ -91,12 +91,12 @@ def issue_certificate(  # noqa: PLR0913 - a certificate has this many independen
         .add_extension(_build_key_identifier(issuer), critical=False)
     )
     if hosts:
-        names = [general_name(host) for host in dict.fromkeys(hosts)]
+        names = [build_general_name(host) for host in dict.fromkeys(hosts)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return _build_pair(builder.sign(_load_private_key(ca), hashes.SHA256()), key)
 
 
-def general_name(host: str) -> x509.GeneralName:
+def build_general_name(host: str) -> x509.GeneralName:
     """Return `host` as an entry of subjectAltName: an IP address ([::1] too) or a DNS name."""
     bare = host.strip().removeprefix("[").removesuffix("]")
     try:

@@ -59,7 +59,7 @@ class Leadership:
             client,
             address.namespace,
             installed_names.EXTENDER,
-            lease.identity(address.pod),
+            lease.create_identity(address.pod),
             timings=build_timings(seconds),
             changed=self._handle_change,
             eligible=eligible,

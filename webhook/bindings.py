@@ -60,14 +60,14 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
 ) -> answer.Answer:
     if node is None:
         return _allow(request, (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
-    annotations = binding.annotations_for(pending.pod, policy, cluster_facts, node)
+    annotations = binding.build_annotations(pending.pod, policy, cluster_facts, node)
     if annotations is None:
         return _allow(request, ())
     if not annotations:
         return _allow(request, (reason.make(AdmissionCode.PLACEMENT_TOO_LARGE),))
     operations = [
         *_remove_outdated(bound, pending, annotations),
-        *patch.annotate(bound.metadata.annotations_or_none, annotations),
+        *patch.build_annotations(bound.metadata.annotations_or_none, annotations),
     ]
     body = wire.write(request.uid, wire.Response(operations=operations))
     return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))

@@ -13,7 +13,7 @@ from railwright.fabric.injection import pod_changes
 Operation = dict[str, Any]
 
 
-def operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
+def build_operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
     """Return the operations of the changes, in their order. `base` is the JSON pointer of the pod."""
     builder = _Builder(pod, base)
     for change in changes:
@@ -21,7 +21,7 @@ def operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: s
     return builder.operations
 
 
-def by_change(
+def group_by_change(
     pod: views.Pod, changes: Sequence[pod_changes.AnyChange]
 ) -> list[tuple[pod_changes.AnyChange, list[Operation]]]:
     """Return each change with its operations. Concatenated, the operations are the patch."""
@@ -34,7 +34,7 @@ def by_change(
     return grouped
 
 
-def annotate(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
+def build_annotations(annotations: Mapping[str, str] | None, added: Mapping[str, str]) -> list[Operation]:
     """Return the operations that add annotations. `annotations` are those of the object, None if it has no map."""
     parent = [_add("/metadata/annotations", {})] if annotations is None and added else []
     return parent + [_add(f"/metadata/annotations/{escape(key)}", value) for key, value in added.items()]
@@ -73,24 +73,24 @@ class _Builder:
         self._append("/spec/initContainers", self._pod.spec.init_containers, change.init_container)
 
     def add_mount(self, change: pod_changes.AddMount) -> None:
-        existing = self._container(change.container).volume_mounts_or_none
+        existing = self._find_container(change.container).volume_mounts_or_none
         self._append(f"{_container_path(change.container)}/volumeMounts", existing, change.mount)
 
     def add_capability(self, change: pod_changes.AddCapability) -> None:
-        context = self._context(change.container)
+        context = self._find_context(change.container)
         existing = context.capabilities if context else None
         parent = self._ensure_parent(f"{_container_path(change.container)}/securityContext/capabilities", existing, {})
         self._append(f"{parent}/add", existing.add if existing else None, change.capability)
 
     def set_privileged(self, change: pod_changes.SetPrivileged) -> None:
-        self._context(change.container)
+        self._find_context(change.container)
         self._add(f"{_container_path(change.container)}/securityContext/privileged", True)
 
     def set_env(self, change: pod_changes.SetEnv) -> None:
         entry = {"name": change.name, "value": change.value}
         path = f"{_container_path(change.container)}/env"
         if change.index is None:
-            self._append(path, self._container(change.container).env_or_none, entry)
+            self._append(path, self._find_container(change.container).env_or_none, entry)
         else:  # `add` with an index would insert an entry instead of replacing one
             self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
@@ -99,7 +99,7 @@ class _Builder:
         self.operations.append({"op": "remove", "path": path})
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
-        resources = self._container(change.container).resources
+        resources = self._find_container(change.container).resources
         base = self._ensure_parent(f"/spec/containers/{change.container}/resources", resources, {})
         limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
         key, amount = escape(change.resource), str(change.quantity)
@@ -110,8 +110,8 @@ class _Builder:
                 continue
             self._add(f"{path}/{key}", amount)
 
-    def _context(self, index: int) -> views.SecurityContext | None:
-        context = self._container(index).security_context
+    def _find_context(self, index: int) -> views.SecurityContext | None:
+        context = self._find_container(index).security_context
         self._ensure_parent(f"{_container_path(index)}/securityContext", context, {})
         return context
 
@@ -128,7 +128,7 @@ class _Builder:
     def _add(self, path: str, value: object) -> None:
         self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
 
-    def _container(self, index: int) -> views.Container:
+    def _find_container(self, index: int) -> views.Container:
         return self._pod.spec.containers[index]
 
 

@@ -78,7 +78,7 @@ def _build_answer(
 
 
 def _build_response(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
-    operations = patch.operations(pod, injection.changes)
+    operations = patch.build_operations(pod, injection.changes)
     response = wire.Response(
         operations=operations,
         warnings=injection.warnings,
@@ -123,7 +123,7 @@ def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) 
 
 
 def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> pod_changes.Refusal:
-    message = f"Pod {plan.title(pod, request.namespace)}: {problem}"
+    message = f"Pod {plan.format_title(pod, request.namespace)}: {problem}"
     return pod_changes.Refusal("", reason, message, problem=problem)
 
 

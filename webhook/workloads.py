@@ -124,7 +124,7 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
 
 def _build_operations(template: templates.Template, changes: Sequence[pod_changes.AnyChange]) -> list[patch.Operation]:
     """Return the operations of one template, with pointers into the workload."""
-    operations = patch.operations(template.pod, changes, template.pointer)
+    operations = patch.build_operations(template.pod, changes, template.pointer)
     if template.written.metadata is None and any(isinstance(change, pod_changes.SetLabel) for change in changes):
         return [{"op": "add", "path": f"{template.pointer}/metadata", "value": {}}, *operations]
     return operations

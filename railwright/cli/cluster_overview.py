@@ -138,7 +138,7 @@ async def _read_kind(client: clients.Client, spec: sources.WatchSpec) -> str:
         spec.sink.replace(await listing.list_objects(client, spec.kind.path, spec.kind.view))
     except watch_wire.UNREADABLE as error:
         plural = spec.kind.path.rpartition("/")[2]
-        cause = failures.quotable(str(error))
+        cause = failures.quote_message(str(error))
         raise output.UnreadableError(
             f"one of the {plural} cannot be decoded{cause and f': {cause}'}; to list them: kubectl get {plural} -A"
         ) from None

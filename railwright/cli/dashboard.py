@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _address(text: str) -> settings.Address:
     try:
-        at = settings.address(text)
+        at = settings.parse_address(text)
     except ValueError as error:
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:

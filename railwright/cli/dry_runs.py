@@ -109,7 +109,7 @@ def _read(body: bytes, pod: Tree, host: str) -> Tree:
         created: Tree = msgspec.json.decode(_TOKEN_VOLUME.sub("kube-api-access", body.decode()), type=Tree)
         metadata = created["metadata"]
     except (*watch_wire.UNREADABLE, KeyError) as error:
-        raise failures.foreign(host, "pods", str(error)) from None
+        raise failures.build_foreign(host, "pods", str(error)) from None
     written = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
     own = {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, "name", "generateName")}
     return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}
@@ -134,7 +134,7 @@ def _describe_error(error: errors.ApiError, namespace: str) -> Answer:
     if _NO_RIGHT in message:
         return Unanswered(f"you may not create pods in namespace {namespace}")
     if (not_called := _NOT_CALLED.search(message)) is not None:
-        cause = failures.quotable(message[not_called.end() :])
+        cause = failures.quote_message(message[not_called.end() :])
         return Unanswered(f"the API server could not call railwright's webhook{cause and f': {cause}'}")
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
         return Unanswered(f"the API server did not call railwright's webhook: {message[not_injected.end() :]}")

@@ -55,7 +55,7 @@ def check_file(path: str, text: str, context: Context) -> Report:
             raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
         return _check_conf(path, text, context)
     try:
-        roots = list(nodes.compose(text))
+        roots = list(nodes.parse(text))
     except nodes.DocumentError as error:
         if _looks_like_conf(text):
             return _check_conf(path, text, context)
@@ -107,7 +107,7 @@ def _contains_object(root: nodes.Node) -> bool:
     """Return whether a document is an object, or a List with one."""
     if root.kind != "mapping" or not root.items:
         return False
-    items = documents.child(root, "items")
+    items = documents.find_child(root, "items")
     return items is None or items[1].kind != "sequence" or bool(items[1].items)
 
 
@@ -143,8 +143,8 @@ def _default_use(context: Context) -> fabric_context.FabricUse:
 
 def _check_document(path: str, root: nodes.Node, context: Context) -> Report:
     try:
-        document = documents.document(root)
-        read = list(workloads.read(documents.without_nulls(document.tree)))
+        document = documents.build_document(root)
+        read = list(workloads.read(documents.remove_nulls(document.tree)))
     except nodes.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
@@ -334,7 +334,7 @@ def _count_lines(item: nodes.Node, name: str) -> int:
 def _find_node(root: nodes.Node, path: Sequence[str | int]) -> nodes.Node | None:
     node = root
     for step in path:
-        child = documents.child(node, step)
+        child = documents.find_child(node, step)
         if child is None:
             return None
         node = child[1]

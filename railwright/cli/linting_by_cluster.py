@@ -87,12 +87,12 @@ async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[
 def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     try:
-        roots = [root for root in nodes.compose(text) if root.kind == "mapping"]
-        read = [documents.document(root) for root in roots]
+        roots = [root for root in nodes.parse(text) if root.kind == "mapping"]
+        read = [documents.build_document(root) for root in roots]
     except nodes.DocumentError:
         return
     for document in read:
-        for path, tree in _list_objects(documents.without_nulls(document.tree)):
+        for path, tree in _list_objects(documents.remove_nulls(document.tree)):
             for template in templates.expand(tree, namespace) or ():
                 yield _Pod(file, document, path, template)
 

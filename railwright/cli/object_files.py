@@ -17,8 +17,8 @@ Tree = dict[str, Any]
 def read_manifest(text: str, file: str) -> list[Tree]:
     """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
     try:
-        trees = [documents.without_nulls(documents.tree(root)) for root in nodes.compose(text)]
-        objects = [obj for tree in trees if tree is not None for obj in lists.unfold(tree)]
+        trees = [documents.remove_nulls(documents.build_tree(root)) for root in nodes.parse(text)]
+        objects = [obj for tree in trees if tree is not None for obj in lists.list_objects(tree)]
     except (nodes.DocumentError, lists.ListError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects:

@@ -40,7 +40,7 @@ async def fetch(client: clients.Client) -> model.Policy:
             raise
         raise output.UnreadableError(f"{error.sentence}. To read it from a file: --policy FILE") from None
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from None
+        raise failures.build_foreign(client.host, path, str(error)) from None
     configmap = f"{installed_names.NAMESPACE}/{installed_names.POLICY}"
     fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
     return policies.require_valid(policy_reader.read(text), f"ConfigMap {configmap}", fix)

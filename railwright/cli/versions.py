@@ -111,4 +111,4 @@ async def _get(client: clients.Client, path: str, shape: type[_Shape]) -> _Shape
             raise
         return None
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from None
+        raise failures.build_foreign(client.host, path, str(error)) from None

@@ -149,7 +149,7 @@ class Client:
         try:
             if response.status >= 300:
                 with self._unreachable(path):
-                    raise _api_error(response, await response.read(), path, account.host)
+                    raise _build_api_error(response, await response.read(), path, account.host)
             yield response
         finally:
             response.release()
@@ -160,7 +160,7 @@ class Client:
         try:
             yield
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise failures.unreachable(self.host, path, error) from error
+            raise failures.build_unreachable(self.host, path, error) from error
 
     @contextlib.contextmanager
     def _silent(self, path: str) -> Iterator[None]:
@@ -168,7 +168,7 @@ class Client:
         try:
             yield
         except aiohttp.ServerTimeoutError as error:
-            raise failures.silent(self.host, path) from error
+            raise failures.build_silent(self.host, path) from error
 
     @contextlib.contextmanager
     def _record_mistrust(self) -> Iterator[None]:
@@ -199,7 +199,7 @@ def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:
     return tuple(_ESCAPED.sub(r"\1", text) for text in texts)
 
 
-def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
+def _build_api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: str) -> errors.ApiError:
     foreign = False
     try:
         status = _decode_status(body)
@@ -215,7 +215,7 @@ def _api_error(response: aiohttp.ClientResponse, body: bytes, path: str, host: s
         message[:_LONGEST_STATUS],
         path,
         retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
-        where=failures.place(host),
+        where=failures.format_place(host),
         foreign=foreign,
         method=response.method,
     )

@@ -48,7 +48,7 @@ class Account:
         self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
         self.impersonation = impersonation  # its headers are not among `headers`, because one may repeat
         self.host = str(settings.host or "").rstrip("/")
-        self.tls = _tls(settings)
+        self.tls = _build_tls_context(settings)
         self.server_name: str | None = settings.tls_server_name  # set if the certificate has another name than the host
         self.proxy: str | None = settings.proxy  # from the kubeconfig's cluster, never from the environment
 
@@ -62,7 +62,7 @@ class Account:
         try:
             given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
         except (config.ConfigException, OSError, ValueError) as error:
-            raise _unusable(self._kubeconfig, self._context, error) from error
+            raise _build_error(self._kubeconfig, self._context, error) from error
         # a token file may end with a newline, which is not allowed in a header
         return {
             each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
@@ -80,8 +80,8 @@ async def read(
 
     Raises ConfigurationError.
     """
-    if kubeconfig is not None and not _exists(kubeconfig):
-        raise _unusable(kubeconfig, context, None)  # the library would only warn
+    if kubeconfig is not None and not _any_exists(kubeconfig):
+        raise _build_error(kubeconfig, context, None)  # the library would only warn
     kubernetes_library.import_config()
     from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - see the module's docstring
@@ -101,24 +101,24 @@ async def read(
     except errors.ConfigurationError:
         raise
     except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions
-        raise _unusable(kubeconfig, context, error) from error
+        raise _build_error(kubeconfig, context, error) from error
 
 
-def _exists(kubeconfig: str) -> bool:
+def _any_exists(kubeconfig: str) -> bool:
     """True if at least one of the files exists."""
     return any(pathlib.Path(each).expanduser().exists() for each in kubeconfig.split(os.pathsep) if each)
 
 
-def _unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
+def _build_error(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
     from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, needed for errors only
 
-    return kubeconfig_faults.unusable(kubeconfig, context, error)
+    return kubeconfig_faults.explain_unusable(kubeconfig, context, error)
 
 
-def _tls(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
+def _build_tls_context(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
         return True  # aiohttp's default; this connection has no TLS
-    context = tls.client_context(settings.ssl_ca_cert)
+    context = tls.build_client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
     if not settings.verify_ssl:  # the kubeconfig sets insecure-skip-tls-verify

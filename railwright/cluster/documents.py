@@ -48,7 +48,7 @@ class Document:
     def _find(self, path: Path) -> tuple[int, nodes.Node | None]:
         node, line = self.root, self.root.line
         for step in path:
-            below = child(node, step)
+            below = find_child(node, step)
             if below is None:
                 return line, None
             line, node = below
@@ -59,36 +59,36 @@ def read(text: str) -> Document:
     """Parse the single document of a text. Raises DocumentError if there is none, several, or a syntax error."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, the limit of a ConfigMap")
-    roots = list(nodes.compose(text))
+    roots = list(nodes.parse(text))
     if not roots or (len(roots) == 1 and roots[0].tag == "null"):
         raise nodes.DocumentError("is empty; expected one YAML document", 1)
     if len(roots) > 1:
         raise nodes.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", roots[1].line)
-    return document(roots[0])
+    return build_document(roots[0])
 
 
-def document(root: nodes.Node) -> Document:
+def build_document(root: nodes.Node) -> Document:
     """Return the document of a node, limited in depth and size."""
     walk = _Walk(MAX_VALUES)
-    tree = walk.value(root, ())
+    tree = walk.expand(root, ())
     return Document(tree, tuple(walk.problems), root)
 
 
-def tree(root: nodes.Node) -> Any:
+def build_tree(root: nodes.Node) -> Any:
     """Return the plain tree of a node of any size. Raises DocumentError for any problem."""
     walk = _Walk(None)
-    plain = walk.value(root, ())
+    plain = walk.expand(root, ())
     if walk.problems:
         raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
     return plain
 
 
-def without_nulls(plain: Any) -> Any:
+def remove_nulls(plain: Any) -> Any:
     """Return the tree without keys whose value is null: the API server treats null as absent."""
     if isinstance(plain, dict):
-        return {key: without_nulls(value) for key, value in plain.items() if value is not None}
+        return {key: remove_nulls(value) for key, value in plain.items() if value is not None}
     if isinstance(plain, list):
-        return [without_nulls(item) for item in plain]
+        return [remove_nulls(item) for item in plain]
     return plain
 
 
@@ -100,25 +100,25 @@ class _Walk:
         self._budget = budget
         self._used = 0
 
-    def value(self, node: nodes.Node, path: Path) -> Any:
+    def expand(self, node: nodes.Node, path: Path) -> Any:
         self._used += 1
         if self._budget is not None and self._used > self._budget:
             raise nodes.DocumentError(f"expands to more than {self._budget} values", node.line)
         if len(path) > _MAX_EXPANDED_DEPTH:
             raise nodes.DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
         if node.kind == "scalar":
-            return self._scalar(node, path)
+            return self._expand_scalar(node, path)
         if node.tag:
-            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
         if node.kind == "sequence":
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.items)]
-        return self._mapping(node, path)
+            return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
+        return self._expand_mapping(node, path)
 
-    def _mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
+    def _expand_mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
         plain: dict[str, Any] = {}
         for key, value in node.pairs():
             if key.kind != "scalar":
-                self._wrong(path, key, "a key must be text, not a list or mapping")
+                self._add_problem(path, key, "a key must be text, not a list or mapping")
             elif key.tag == "merge":
                 self._merge(value, path, plain)
         written: dict[str, int] = {}
@@ -127,42 +127,42 @@ class _Walk:
                 continue
             if key.text in written:
                 message = f"the key is already on line {written[key.text]}; keep one of the two"
-                self._wrong((*path, key.text), key, message)
+                self._add_problem((*path, key.text), key, message)
                 continue
             written[key.text] = key.line
-            plain[key.text] = self.value(value, (*path, key.text))
+            plain[key.text] = self.expand(value, (*path, key.text))
         return plain
 
     def _merge(self, source: nodes.Node, path: Path, plain: dict[str, Any]) -> None:
         """Apply YAML 1.1's `<<`: add keys that the mapping does not have itself; earlier sources win."""
         for mapping in source.items if source.kind == "sequence" else [source]:
             if mapping.kind != "mapping":
-                self._wrong(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
+                self._add_problem(path, mapping, "'<<' takes a mapping or a list of mappings, such as *anchor")
                 continue
-            for key, value in self.value(mapping, (*path, "<<")).items():
+            for key, value in self.expand(mapping, (*path, "<<")).items():
                 plain.setdefault(key, value)
 
-    def _scalar(self, node: nodes.Node, path: Path) -> Any:
+    def _expand_scalar(self, node: nodes.Node, path: Path) -> Any:
         if node.tag in ("str", "merge"):
             return node.text
         if node.tag not in nodes.TYPED:
-            self._wrong(path, node, f"the tag {node.tag!r} is not allowed; remove it")
+            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
             return node.text
         try:
-            value = _construct(node)
+            value = _construct_scalar(node)
         except (ValueError, KeyError, IndexError):
-            self._wrong(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
+            self._add_problem(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
             return node.text
         if isinstance(value, float) and not math.isfinite(value):
-            self._wrong(path, node, f"{node.text} is not a finite number; write one in digits")
+            self._add_problem(path, node, f"{node.text} is not a finite number; write one in digits")
             return 0
         return value
 
-    def _wrong(self, path: Path, node: nodes.Node, message: str) -> None:
+    def _add_problem(self, path: Path, node: nodes.Node, message: str) -> None:
         self.problems.append(Problem(path, node.line, message))
 
 
-def _construct(node: nodes.Node) -> Any:
+def _construct_scalar(node: nodes.Node) -> Any:
     if len(node.text) > nodes.MAX_NUMBER:
         raise ValueError(node.tag)
     scalar = yaml.ScalarNode(f"{nodes.CORE}{node.tag}", node.text)
@@ -170,7 +170,7 @@ def _construct(node: nodes.Node) -> Any:
     return construct(scalar)
 
 
-def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
+def find_child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
     """Return line and node of a child, or None. Keys merged by `<<` are looked up in their source mapping."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
@@ -181,4 +181,4 @@ def child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
             merged += value.items if value.kind == "sequence" else [value]
         elif key.kind == "scalar" and key.text == step:
             return key.line, value
-    return next((match for source in merged if (match := child(source, step))), None)
+    return next((match for source in merged if (match := find_child(source, step))), None)

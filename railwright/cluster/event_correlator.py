@@ -70,16 +70,16 @@ class _Buckets:
         self._left: OrderedDict[Hashable, tuple[float, dt.datetime]] = OrderedDict()
 
     def has(self, note: EventNote, now: dt.datetime) -> bool:
-        return self._tokens(note, now) >= 1
+        return self._count_tokens(note, now) >= 1
 
     def take(self, note: EventNote, now: dt.datetime) -> None:
         key = self._limit.key(note)
-        self._left[key] = (self._tokens(note, now) - 1, now)
+        self._left[key] = (self._count_tokens(note, now) - 1, now)
         self._left.move_to_end(key)
         if len(self._left) > KNOWN:
             self._left.popitem(last=False)
 
-    def _tokens(self, note: EventNote, now: dt.datetime) -> float:
+    def _count_tokens(self, note: EventNote, now: dt.datetime) -> float:
         left, since = self._left.get(self._limit.key(note), (float(self._limit.burst), now))
         return min(float(self._limit.burst), left + max(0.0, (now - since).total_seconds()) * self._limit.rate)
 

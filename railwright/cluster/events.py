@@ -91,7 +91,7 @@ class Events:
     async def _update_count(self, write: event_correlator.Write, now: dt.datetime) -> bool:
         """Update the count of an Event; return False if it is gone. The API server keeps Events for about an hour."""
         change = {"count": write.count, "lastTimestamp": _format_time(now)}
-        path = f"{_path(write.note.involved)}/{write.name}"
+        path = f"{_build_path(write.note.involved)}/{write.name}"
         try:
             await self._client.patch(path, msgspec.json.encode(change), "application/merge-patch+json")
         except errors.ApiError as error:
@@ -103,7 +103,7 @@ class Events:
 
     async def _create_event(self, write: event_correlator.Write, now: dt.datetime) -> str:
         note = write.note
-        name = _name(note, now)
+        name = _build_name(note, now)
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -118,7 +118,7 @@ class Events:
             "lastTimestamp": _format_time(now),
             "count": write.count,
         }
-        await self._client.post(_path(note.involved), msgspec.json.encode(event))
+        await self._client.post(_build_path(note.involved), msgspec.json.encode(event))
         return name
 
 
@@ -128,11 +128,11 @@ def _is_valid_reference(involved: Involved) -> bool:
     return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
 
 
-def _path(involved: Involved) -> str:
+def _build_path(involved: Involved) -> str:
     return f"/api/v1/namespaces/{involved.namespace}/events"
 
 
-def _name(note: event_correlator.EventNote, now: dt.datetime) -> str:
+def _build_name(note: event_correlator.EventNote, now: dt.datetime) -> str:
     digest = hashlib.sha256(f"{note}{now.timestamp()}".encode(errors="replace")).hexdigest()[:16]
     stem = note.involved.name[:200].rstrip("-.")
     return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"

@@ -60,25 +60,25 @@ _OWN_TROUBLE = (
 )
 
 
-def unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:
+def build_unreachable(host: str, path: str, error: BaseException) -> errors.UnreachableError:
     """Return the error for a request without a response; `host` as in the kubeconfig."""
-    reason, fix = connection(host, error)
+    reason, fix = describe_connection(host, error)
     return errors.UnreachableError(f"{path}: {reason}", reason=reason, fix=fix)
 
 
-def silent(host: str, path: str) -> errors.SilentError:
+def build_silent(host: str, path: str) -> errors.SilentError:
     """Return the error for a watch that received nothing in time."""
-    reason = f"{place(host)} sends nothing"
+    reason = f"{format_place(host)} sends nothing"
     return errors.SilentError(f"{path}: {reason}", reason=reason, fix=_NETWORK)
 
 
-def foreign(host: str, path: str, detail: str = "") -> errors.ForeignError:
+def build_foreign(host: str, path: str, detail: str = "") -> errors.ForeignError:
     """Return the error for a response that is not a Kubernetes API server's."""
-    reason = f"{place(host)} answers, but not as a Kubernetes API server does"
+    reason = f"{format_place(host)} answers, but not as a Kubernetes API server does"
     return errors.ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
 
 
-def place(url: str) -> str:
+def format_place(url: str) -> str:
     """Return scheme, host and port of a URL, which are safe to print."""
     try:
         address = parse.urlsplit(url)
@@ -88,7 +88,7 @@ def place(url: str) -> str:
     return f"{address.scheme}://{host}" if address.scheme and host else url or "the API server"
 
 
-def quotable(text: str) -> str:
+def quote_message(text: str) -> str:
     """Return another program's message in one line, or "" if it contains internals."""
     line = " ".join(text.split())[:_LONGEST]
     return "" if _INTERNAL.search(line) else line
@@ -97,9 +97,9 @@ def quotable(text: str) -> str:
 # --- no answer --------------------------------------------------------------------------------------------
 
 
-def connection(host: str, error: BaseException) -> tuple[str, str]:
+def describe_connection(host: str, error: BaseException) -> tuple[str, str]:
     """Return (reason, fix) for a failed connection."""
-    where = place(host)
+    where = format_place(host)
     if isinstance(error, aiohttp.InvalidURL):
         return f"{host!r} is not the address of an API server", f"{_ADDRESS}: https://HOST:PORT is expected"
     certificate = _find_certificate_error(error)
@@ -123,7 +123,7 @@ def _find_certificate_error(error: BaseException) -> ssl.SSLCertVerificationErro
 
 
 def _describe_certificate_error(where: str, error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    detail = quotable(error.verify_message) or "it cannot be verified"
+    detail = quote_message(error.verify_message) or "it cannot be verified"
     if "expired" in detail or "not yet valid" in detail:
         fix = "renew the API server's certificate, and check the clock of this machine"
     elif "mismatch" in detail:
@@ -183,11 +183,11 @@ def describe_answer(error: errors.ApiError) -> str:
         return _describe_missing(error)
     if error.status == 401:
         return f"{error.where} does not accept the credentials (401 Unauthorized); {_STATUS_FIXES[401]}"
-    message = "" if error.foreign else quotable(error.message)
+    message = "" if error.foreign else quote_message(error.message)
     detail = f": {message}" if message else ""
     if error.status == 403:
         return _describe_forbidden(_get_right(error), detail)
-    reason = f"{error.where} answers {error.status} {_phrase(error.status)}".rstrip()
+    reason = f"{error.where} answers {error.status} {_get_phrase(error.status)}".rstrip()
     return f"{reason}{detail}; {_STATUS_FIXES.get(error.status, _OWN_TROUBLE)}"
 
 
@@ -278,7 +278,7 @@ def _split_path(path: str) -> tuple[str, str, str, str]:
     return namespace, resource, name, subresource
 
 
-def _phrase(status: int) -> str:
+def _get_phrase(status: int) -> str:
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:

@@ -144,7 +144,7 @@ class PolicyFile(Watched[model.Policy | policies.Rejected]):
     ) -> None:
         def take(result: model.Policy | policies.Rejected) -> str | None:
             store.take(result)
-            return _summary(result) if isinstance(result, policies.Rejected) else None
+            return _summarize(result) if isinstance(result, policies.Rejected) else None
 
         def bad(reason: str) -> None:
             store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
@@ -179,6 +179,6 @@ def _snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
         return error
 
 
-def _summary(rejected: policies.Rejected) -> str:
+def _summarize(rejected: policies.Rejected) -> str:
     more = "" if len(rejected.errors) == 1 else f" (and {len(rejected.errors) - 1} more errors)"
     return f"{rejected.errors[0]}{more}"

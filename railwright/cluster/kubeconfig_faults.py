@@ -45,7 +45,9 @@ class _Merged(NamedTuple):
     current: str
 
 
-def unusable(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
+def explain_unusable(
+    kubeconfig: str | None, context: str | None, error: BaseException | None
+) -> errors.ConfigurationError:
     """Return the error for a kubeconfig, or for a pod's account (None), that failed with `error`."""
     if kubeconfig is None:
         reason, fix = "there is no service account of a pod to use", "give --kubeconfig FILE outside a cluster"
@@ -62,10 +64,10 @@ def check(kubeconfig: str, context: str | None) -> None:
     """Raise ConfigurationError for a missing context, cluster, user or address, which loaders do not all report."""
     try:
         for key, entry in _find_entries(
-            _merge_files([path for path in _paths(kubeconfig) if path.exists()]), context
+            _merge_files([path for path in _split_paths(kubeconfig) if path.exists()]), context
         ).items():
             if key == "cluster":
-                _address(entry)
+                _check_address(entry)
     except _Fault as fault:
         raise _build_error(kubeconfig, fault.reason, fault.fix) from None
 
@@ -76,11 +78,11 @@ def _build_error(kubeconfig: str, reason: str, fix: str) -> errors.Configuration
 
 
 def _format_cause(error: BaseException | None) -> str:
-    detail = failures.quotable(str(error)) if error is not None else ""
+    detail = failures.quote_message(str(error)) if error is not None else ""
     return f": {detail}" if detail else ""
 
 
-def _paths(kubeconfig: str) -> list[pathlib.Path]:
+def _split_paths(kubeconfig: str) -> list[pathlib.Path]:
     return [pathlib.Path(item).expanduser() for item in kubeconfig.split(os.pathsep) if item]
 
 
@@ -90,19 +92,19 @@ def _raise_fault(kubeconfig: str, context: str | None, error: BaseException | No
         raise _Fault(
             "its credential plugin does not end", "run the plugin by hand: it may be waiting for you to log in"
         )
-    if not any(path.exists() for path in _paths(kubeconfig)):
+    if not any(path.exists() for path in _split_paths(kubeconfig)):
         raise _Fault("does not exist", "give --kubeconfig FILE, or set KUBECONFIG to a file that exists")
     for key, entry in _find_entries(
-        _merge_files([path for path in _paths(kubeconfig) if path.exists()]), context
+        _merge_files([path for path in _split_paths(kubeconfig) if path.exists()]), context
     ).items():
-        check_entry = _cluster if key == "cluster" else _user
+        check_entry = _check_cluster if key == "cluster" else _check_user
         check_entry(entry, error)
 
 
 def _find_entries(merged: _Merged, context_name: str | None) -> Mapping[str, _Entry]:
     """Return the cluster, and the user if any, of the selected context."""
     entries: dict[str, _Entry] = {}
-    entry = _context(merged, context_name)
+    entry = _find_context(merged, context_name)
     for key, section in (("cluster", "clusters"), ("user", "users")):
         target = entry.tree.get(key)
         if target is None and key == "user":
@@ -123,7 +125,7 @@ def _merge_files(paths: Sequence[pathlib.Path]) -> _Merged:
         tree = _read_tree(path)
         current = current or str(tree.get("current-context") or "")
         for section, key in _SECTIONS.items():
-            for item in _items(tree, section):
+            for item in _list_items(tree, section):
                 entry = _Entry(str(item["name"]), item.get(key) or {}, path.parent)
                 if not isinstance(entry.tree, Mapping):
                     raise _Fault(f"{section}: {entry.name} has no mapping `{key}`")
@@ -150,14 +152,14 @@ def _read_tree(path: pathlib.Path) -> Mapping[str, Any]:
     return tree
 
 
-def _items(tree: Mapping[str, Any], section: str) -> Sequence[Mapping[str, Any]]:
+def _list_items(tree: Mapping[str, Any], section: str) -> Sequence[Mapping[str, Any]]:
     items = tree.get(section) or []
     if not isinstance(items, list) or not all(isinstance(item, Mapping) and item.get("name") for item in items):
         raise _Fault(f"{section} is not a list of named entries")
     return items
 
 
-def _context(merged: _Merged, context_name: str | None) -> _Entry:
+def _find_context(merged: _Merged, context_name: str | None) -> _Entry:
     contexts = merged.sections["contexts"]
     if not (name := context_name or merged.current):
         fix = f"choose one: kubectl config use-context NAME (there are: {_join_names(contexts)})"
@@ -175,10 +177,10 @@ def _join_names(entries: Mapping[str, Any]) -> str:
 # --- what a context names ---------------------------------------------------------------------------------
 
 
-def _cluster(entry: _Entry, _error: BaseException | None) -> None:
-    _address(entry)
+def _check_cluster(entry: _Entry, _error: BaseException | None) -> None:
+    _check_address(entry)
     where = f"cluster {entry.name}"
-    text = _material(entry, where, "certificate-authority")
+    text = _read_material(entry, where, "certificate-authority")
     if text is not None:
         try:
             ssl.create_default_context(cadata=text.decode("ascii"))
@@ -186,7 +188,7 @@ def _cluster(entry: _Entry, _error: BaseException | None) -> None:
             raise _Fault(f"certificate-authority of {where} is no PEM certificate") from None
 
 
-def _address(entry: _Entry) -> None:
+def _check_address(entry: _Entry) -> None:
     server = entry.tree.get("server")
     where = f"cluster {entry.name}"
     if not server:
@@ -200,10 +202,10 @@ def _address(entry: _Entry) -> None:
         raise _Fault(f"`server: {server}` of {where} is no address: https://HOST:PORT is expected")
 
 
-def _user(entry: _Entry, error: BaseException | None) -> None:
+def _check_user(entry: _Entry, error: BaseException | None) -> None:
     where = f"user {entry.name}"
     for key in ("client-certificate", "client-key"):
-        text = _material(entry, where, key)
+        text = _read_material(entry, where, key)
         if text is not None and b"-----BEGIN" not in text:
             raise _Fault(f"{key} of {where} is not PEM")
     token_file = entry.tree.get("tokenFile")
@@ -211,10 +213,10 @@ def _user(entry: _Entry, error: BaseException | None) -> None:
         raise _Fault(f"token file {token_file} of {where} does not exist")
     plugin = entry.tree.get("exec")
     if isinstance(plugin, Mapping):
-        _plugin(where, plugin, error)
+        _check_plugin(where, plugin, error)
 
 
-def _material(entry: _Entry, where: str, key: str) -> bytes | None:
+def _read_material(entry: _Entry, where: str, key: str) -> bytes | None:
     """Return the PEM text under `key`, from the file or the data; None if the key is absent."""
     data, path = entry.tree.get(f"{key}-data"), entry.tree.get(key)
     if data:
@@ -230,12 +232,12 @@ def _material(entry: _Entry, where: str, key: str) -> bytes | None:
         raise _Fault(f"{key} {path} of {where}: {(error.strerror or 'cannot be read').lower()}") from None
 
 
-def _plugin(where: str, plugin: Mapping[str, Any], error: BaseException | None) -> None:
+def _check_plugin(where: str, plugin: Mapping[str, Any], error: BaseException | None) -> None:
     command = str(plugin.get("command") or "")
     if not command:
         raise _Fault(f"exec of {where} has no `command:`")
     if shutil.which(command) is None:
-        hint = failures.quotable(str(plugin.get("installHint") or ""))
+        hint = failures.quote_message(str(plugin.get("installHint") or ""))
         fix = hint or "install it, or use a kubeconfig that does not need it"
         raise _Fault(f"credential plugin {command} of {where} is not installed, or not on PATH", fix)
     if error is None or not str(error).startswith("exec:"):
@@ -244,7 +246,7 @@ def _plugin(where: str, plugin: Mapping[str, Any], error: BaseException | None) 
     fix = f"run it by hand to see why, and log in again: {line}"
     if (exit_match := _EXIT.search(str(error))) is None:
         raise _Fault(f"credential plugin {command} of {where} does not print an ExecCredential as it should", fix)
-    detail = failures.quotable(exit_match["words"] or "")
+    detail = failures.quote_message(exit_match["words"] or "")
     raise _Fault(
         f"credential plugin {command} of {where} ends with code {exit_match['code']}{detail and f': {detail}'}", fix
     )

@@ -45,7 +45,7 @@ def import_config() -> None:
     try:
         for package, names in _NAMES.items():
             _register(package, names)
-        with _postpone(_LAZY):
+        with _defer_import(_LAZY):
             importlib.import_module(f"{_LIBRARY}.client.configuration")
         importlib.import_module(f"{_LIBRARY}.config")
     except (ImportError, AttributeError):
@@ -73,7 +73,7 @@ def _register(package: str, names: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _postpone(name: str) -> Iterator[None]:
+def _defer_import(name: str) -> Iterator[None]:
     """Let modules that are imported meanwhile have a stand-in for a library, which imports it when it is used."""
     if name in sys.modules:
         yield

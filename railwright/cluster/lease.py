@@ -35,12 +35,12 @@ class _Lease(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Lease).decode
 
 
-def identity(pod: str) -> str:
+def create_identity(pod: str) -> str:
     """Return a name unique to this process, also after a restart: `pod` and eight random characters."""
     return f"{pod}_{secrets.token_hex(4)}"
 
 
-def uptime() -> float:
+def read_uptime() -> float:
     """Return seconds of a monotonic clock that includes the time in which the machine was suspended."""
     suspended = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
     return time.monotonic() if suspended is None else time.clock_gettime(suspended)
@@ -59,7 +59,7 @@ class Election:
         timings: Timings | None = None,
         changed: Callable[[bool], None] = lambda _leading: None,
         eligible: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = uptime,
+        clock: Callable[[], float] = read_uptime,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         jitter: random.Random | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class Election:
         try:
             while not self._leaving.is_set():
                 if self._eligible():
-                    await self._attempt()
+                    await self._try_once()
                 elif self.holder == self.identity:
                     self._step_down()
                     await self._release()
@@ -123,7 +123,7 @@ class Election:
             self._step_down()
             await self._release()
 
-    async def _attempt(self) -> None:
+    async def _try_once(self) -> None:
         """Try once to acquire or renew the Lease."""
         try:
             await self._try_acquire()
@@ -133,7 +133,7 @@ class Election:
             await self._handle_failure(error)
         self._report_change()
 
-    def _call_timeout(self) -> asyncio.Timeout:
+    def _limit_call(self) -> asyncio.Timeout:
         """Return the timeout of one call: half the renewal time; for a leader at most until its lease ends."""
         seconds, left = self._timings.renew / 2, self._candidate.until - self._clock()
         return asyncio.timeout(min(seconds, left) if left > 0 else seconds)
@@ -141,14 +141,14 @@ class Election:
     async def _try_acquire(self) -> None:
         lease = self._last_written
         if lease is None:
-            async with self._call_timeout():
+            async with self._limit_call():
                 lease = await self._read()
             self._report_change()
-        record = candidacy.propose(self._candidate, self._clock(), self._stamp())
+        record = candidacy.propose(self._candidate, self._clock(), self._format_now())
         if record is None:
             return
         sent, self._may_hold = self._clock(), True
-        async with self._call_timeout():
+        async with self._limit_call():
             self._last_written = await self._write_lease(lease, record)
         if not self._leaving.is_set():
             self._candidate = candidacy.acquire(self._candidate, record, sent, self._clock())
@@ -195,7 +195,7 @@ class Election:
             self._last_written = None
             async with asyncio.timeout(_RELEASE_SECONDS):
                 lease = await self._read()  # a write with a lost response may have succeeded
-                record = candidacy.release(self._candidate, self._stamp())
+                record = candidacy.release(self._candidate, self._format_now())
                 if lease is not None and record is not None:
                     await self._write_lease(lease, record)
                     self._candidate = candidacy.observe(self._candidate, record, self._clock())
@@ -209,7 +209,7 @@ class Election:
         text = str(error) or f"{self._path}: no answer in time"
         if text != self._last_error:
             self._last_error = text
-            fields = {"lease": self._name, "error": text, "fix": _fix(error, self._path)}
+            fields = {"lease": self._name, "error": text, "fix": _suggest_fix(error, self._path)}
             _log.warning("lease not renewed" if self.leading else "lease not read", extra={"fields": fields})
         if isinstance(error, errors.ApiError) and error.status == _UNAUTHORIZED:
             try:
@@ -239,11 +239,11 @@ class Election:
         _log.info("leading" if leading else "no longer leading", extra={"fields": fields})
         self._changed(leading)
 
-    def _stamp(self) -> str:
+    def _format_now(self) -> str:
         return self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _fix(error: Exception, path: str) -> str:
+def _suggest_fix(error: Exception, path: str) -> str:
     if isinstance(error, errors.ApiError) and error.status == 403:
         return f"the account needs get, update and create on {path}: apply the roles of manifests/base"
     return "retried automatically; the leader stops when its lease ends, and nobody leads until the API server answers"

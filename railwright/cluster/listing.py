@@ -30,14 +30,14 @@ async def list_objects(
     decoded. If the list expires between pages, it is read again in one request, as client-go's pager does.
     """
     try:
-        return await _pages(client, path, view, {**(query or {}), "limit": _PAGE})
+        return await _list_pages(client, path, view, {**(query or {}), "limit": _PAGE})
     except errors.ApiError as error:
         if error.status != _GONE:
             raise
-    return await _pages(client, path, view, query or {})
+    return await _list_pages(client, path, view, query or {})
 
 
-async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
+async def _list_pages(client: clients.Client, path: str, view: Any, query: Mapping[str, str]) -> list[Any]:
     decode = msgspec.json.Decoder(view).decode
     objects: list[Any] = []
     continuation = ""
@@ -47,9 +47,9 @@ async def _pages(client: clients.Client, path: str, view: Any, query: Mapping[st
         try:
             page = await watch_wire.decode(_decode_page, answer)
         except watch_wire.UNREADABLE as error:
-            raise failures.foreign(client.host, path, str(error)) from error
+            raise failures.build_foreign(client.host, path, str(error)) from error
         if page.items is msgspec.UNSET:
-            raise failures.foreign(client.host, path)
+            raise failures.build_foreign(client.host, path)
         objects += [decode(item) for item in page.items or ()]
         continuation = page.metadata.continue_
         if not continuation:

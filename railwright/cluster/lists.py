@@ -10,9 +10,9 @@ class ListError(ValueError):
     """The document is neither an object nor a List of objects; the message names the object and the reason."""
 
 
-def unfold(tree: Any) -> Iterator[dict[str, Any]]:
+def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
     """Yield the objects of a document, each with its kind. Raises ListError."""
-    return _unfold(tree, {}, 0)
+    return _list_nested(tree, {}, 0)
 
 
 def format_name(obj: Mapping[str, Any]) -> str:
@@ -23,7 +23,7 @@ def format_name(obj: Mapping[str, Any]) -> str:
     return repr("/".join(str(metadata[key])[:253] for key in ("namespace", "name") if metadata.get(key)))
 
 
-def _unfold(tree: Any, defaults: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+def _list_nested(tree: Any, defaults: Mapping[str, Any], depth: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a tree. `defaults`: items of a typed list such as NodeList may lack kind and apiVersion."""
     if not isinstance(tree, dict):
         raise ListError("expected an object with apiVersion, kind and metadata")
@@ -38,4 +38,4 @@ def _unfold(tree: Any, defaults: Mapping[str, Any], depth: int) -> Iterator[dict
         raise ListError(f"Lists are nested deeper than {_MAX_DEPTH}")
     defaults = {"kind": kind.removesuffix("List"), "apiVersion": version if kind != "List" else None}
     for item in tree.get("items") or ():
-        yield from _unfold(item, defaults, depth + 1)
+        yield from _list_nested(item, defaults, depth + 1)

@@ -45,13 +45,15 @@ class Node:
         return zip(self.items[::2], self.items[1::2], strict=True)
 
 
-def compose(text: str) -> Iterator[Node]:
+def parse(text: str) -> Iterator[Node]:
     """Yield the root node of every document. Raises DocumentError at the first syntax error."""
     try:
-        yield from _compose(text)
+        yield from _parse_events(text)
     except yaml.reader.ReaderError as error:
         above = text.count("\n", 0, error.position)
-        raise DocumentError(f"contains a character that YAML forbids: {_reader_reason(error)}", above + 1) from None
+        raise DocumentError(
+            f"contains a character that YAML forbids: {_format_reader_reason(error)}", above + 1
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         parts = [part for part in (error.problem, error.context) if part]
@@ -62,11 +64,11 @@ def compose(text: str) -> Iterator[Node]:
         raise DocumentError("is not valid UTF-8 YAML") from None
 
 
-def _reader_reason(error: yaml.reader.ReaderError) -> str:
+def _format_reader_reason(error: yaml.reader.ReaderError) -> str:
     return f"U+{error.character:04X}" if isinstance(error.character, int) else str(error.reason)
 
 
-def _compose(text: str) -> Iterator[Node]:
+def _parse_events(text: str) -> Iterator[Node]:
     anchors: dict[str, Node] = {}
     open_nodes: list[tuple[Node, str | None]] = []
     event: Any  # the stubs declare marks optional, but a parser always sets them
@@ -76,10 +78,10 @@ def _compose(text: str) -> Iterator[Node]:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(open_nodes) >= MAX_DEPTH:
                     raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", line)
-                open_nodes.append((_collection(event, line), event.anchor))
+                open_nodes.append((_build_collection(event, line), event.anchor))
                 continue
             case yaml.ScalarEvent():
-                node, anchor = _scalar(event, line), event.anchor
+                node, anchor = _build_scalar(event, line), event.anchor
             case yaml.AliasEvent():
                 node, anchor = _resolve_alias(anchors, event.anchor or "", line), None
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
@@ -101,14 +103,14 @@ def _resolve_alias(anchors: dict[str, Node], anchor: str, line: int) -> Node:
     return anchors[anchor]
 
 
-def _collection(event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> Node:
+def _build_collection(event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> Node:
     kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence"
     core = {"mapping": "map", "sequence": "seq"}[kind]
     written = event.tag if event.tag not in (None, "!", f"{CORE}{core}") else ""
     return Node(kind, line, tag=written)
 
 
-def _scalar(event: yaml.ScalarEvent, line: int) -> Node:
+def _build_scalar(event: yaml.ScalarEvent, line: int) -> Node:
     tag: str = event.tag or ""
     if not tag and event.implicit[0] and len(event.value) <= MAX_NUMBER:
         tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, (True, False))

@@ -82,7 +82,7 @@ def _describe_other_kind(tree: Any) -> str:
     return f"this is {article} {kind} ({version}), not a {names.POLICY_KIND}; {fix}"
 
 
-def written_path(path: documents.Path) -> str:
+def format_path(path: documents.Path) -> str:
     """Return a path as people write it: dots between keys, brackets around indexes and unusual keys."""
     parts: list[str] = []
     for step in path:
@@ -99,14 +99,14 @@ def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     faulty_paths = {problem.path for problem in document.problems}
     violations = [
         violation
-        for violation in sentences.violations(_SCHEMA, document.tree, document.get_source_text)
+        for violation in sentences.list_violations(_SCHEMA, document.tree, document.get_source_text)
         if violation.path not in faulty_paths
     ]
     located = [(problem.line, problem.path, problem.message) for problem in document.problems]
     reports: list[sentences.Violation | checks.Finding] = [*violations, *_check_relations(document.tree, violations)]
     located += [(document.line(part.path), part.path, part.message) for part in reports]
     located.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
-    return tuple(PolicyError(written_path(path), line, message) for line, path, message in dict.fromkeys(located))
+    return tuple(PolicyError(format_path(path), line, message) for line, path, message in dict.fromkeys(located))
 
 
 def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:
@@ -118,7 +118,7 @@ def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> li
     current: Sequence[sentences.Violation] = violations
     for _ in range(_REPAIRS):
         repaired = repairs.repair(repaired, current, _SCHEMA["$defs"])
-        again = sentences.violations(_SCHEMA, repaired, lambda _path: None)
+        again = sentences.list_violations(_SCHEMA, repaired, lambda _path: None)
         current = [violation for violation in again if violation.repair != "keep"]
         if not current:
             break
@@ -134,7 +134,7 @@ def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> li
 
 
 def _convert(tree: Any) -> model.FabricPolicy:
-    return msgspec.convert(documents.without_nulls(tree), model.FabricPolicy)
+    return msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
 
 
 class PolicyStore:

@@ -31,7 +31,7 @@ class Pulse:
             async with asyncio.timeout(self._within):
                 await self._client.get(_PATH)
         except TimeoutError as error:
-            return failures.unreachable(self._client.host, _PATH, error).sentence
+            return failures.build_unreachable(self._client.host, _PATH, error).sentence
         except errors.ApiError as error:
             # missing permission for /version is no failure; the watches report rejected credentials and renew them
             return error.sentence if error.foreign else ""

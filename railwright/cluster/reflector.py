@@ -217,10 +217,10 @@ class Reflector:
 
     def _accept(self, version: str) -> None:
         """Raise _OlderError for a list that would revert objects to an older state."""
-        if watch_wire.number(version) < self._newest and self._older < _OLDER_LISTS:
+        if watch_wire.parse_version(version) < self._newest and self._older < _OLDER_LISTS:
             self._older += 1
             raise _OlderError(f"{self.kind.path}: the list is of version {version}, and {self._newest} was heard of")
-        self._older, self._newest = 0, watch_wire.number(version)
+        self._older, self._newest = 0, watch_wire.parse_version(version)
 
     def _read(self, identity: watch_wire.Identity, raw: msgspec.Raw) -> Any:
         """Return the decoded object, or None if it cannot be decoded, which is logged."""
@@ -278,7 +278,7 @@ class Reflector:
         self._record_contact()
         self._reset_backoff()
         identity = watch_wire.decode_identified(event.object).metadata
-        self._newest = max(self._newest, watch_wire.number(identity.resource_version))
+        self._newest = max(self._newest, watch_wire.parse_version(identity.resource_version))
         if event.type == "DELETED":
             self._forget(self._known.get(identity.key, identity))
         elif event.type != "BOOKMARK" and (obj := self._read(identity, event.object)) is not None:
@@ -298,7 +298,7 @@ class Reflector:
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
 
     def _complete(self, version: str) -> None:
-        self._newest = max(self._newest, watch_wire.number(version))
+        self._newest = max(self._newest, watch_wire.parse_version(version))
         self._record_contact()
         self.synced.set()
 
@@ -326,7 +326,9 @@ class Reflector:
 
     async def _handle_failure(self, error: Exception, reason: str, retry_after: float = 0.0) -> None:
         self.failure = (
-            error if isinstance(error, errors.ClusterError) else failures.foreign(self._client.host, self.kind.path)
+            error
+            if isinstance(error, errors.ClusterError)
+            else failures.build_foreign(self._client.host, self.kind.path)
         )
         self._log_once(error)
         self._restarted(self.kind.name, reason)
@@ -344,7 +346,7 @@ class Reflector:
         if text == self._last_logged:
             return
         self._last_logged = text
-        fields = {"kind": self.kind.name, "error": text, "fix": _fix(error, self.kind)}
+        fields = {"kind": self.kind.name, "error": text, "fix": _suggest_fix(error, self.kind)}
         _log.warning("watch failed", extra={"fields": fields})
 
 
@@ -359,7 +361,7 @@ def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
 
 
-def _fix(error: Exception, kind: resources.Kind) -> str:
+def _suggest_fix(error: Exception, kind: resources.Kind) -> str:
     status = error.status if isinstance(error, errors.ApiError) else 0
     resource = kind.path.rpartition("/")[2]
     role = f"the account needs the verbs list and watch on {resource} ({kind.path}): apply the roles of manifests/base"

@@ -1,7 +1,7 @@
 """Decides whether a tree is valid for the policy's schema, without the library that lists the errors.
 
 Almost every policy that is read is valid, and jsonschema is slow to import. A tree that this module does not accept is
-checked again with jsonschema, which finds the errors: `sentences.violations`.
+checked again with jsonschema, which finds the errors: `sentences.list_violations`.
 """
 
 import functools

@@ -46,7 +46,7 @@ class Violation:
     guess: Path | None = None  # for an unknown key: the path that was probably intended
 
 
-def violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
+def list_violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
     """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
     if schema_check.is_valid(schema, tree, schema["$defs"]):
         return
@@ -69,7 +69,7 @@ def format_value(value: Any) -> str:
     return texts.abbreviate(text, _MAX_SHOWN)
 
 
-def nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
+def find_nearest(word: str, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
     """Return the allowed word that was probably intended, ignoring case; None if none is similar."""
     folded = {choice.casefold(): choice for choice in allowed}
     close = difflib.get_close_matches(word[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
@@ -95,29 +95,32 @@ class _Formatter:
             key = str(error.instance)
             yield Violation((*path, key), f"{format_value(key)} is not {self._describe_expected(error.schema)}")
         elif error.validator == "required":
-            yield from self._missing(path, error)
+            yield from self._describe_missing(path, error)
         elif error.validator == "additionalProperties":
-            yield from self._unknown(path, error)
+            yield from self._describe_unknown(path, error)
         else:
             yield _WORDS[str(error.validator)](self, path, error)
 
-    def _missing(self, path: Path, error: Failure) -> Iterator[Violation]:
+    def _describe_missing(self, path: Path, error: Failure) -> Iterator[Violation]:
         for key in error.validator_value:
             if key in error.instance:
                 continue
             schema = error.schema["properties"][key]
             yield Violation(
-                (*path, key), f"is missing; it must be {self._describe_expected(schema)}", "replace", self._real(schema)
+                (*path, key),
+                f"is missing; it must be {self._describe_expected(schema)}",
+                "replace",
+                self._resolve(schema),
             )
 
-    def _unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
+    def _describe_unknown(self, path: Path, error: Failure) -> Iterator[Violation]:
         known = error.schema["properties"]
         for key in error.instance:
             if key in known:
                 continue
-            near, elsewhere = nearest(key, known, _CLOSE), self._sections_with(key)
+            near, elsewhere = find_nearest(key, known, _CLOSE), self._list_sections_with(key)
             if near is None and not elsewhere:
-                near = nearest(key, known)
+                near = find_nearest(key, known)
             guess = None if near is None or near in error.instance else (*path, near)
             if near is not None:
                 advice = f"did you mean {near}?"
@@ -129,7 +132,7 @@ class _Formatter:
 
     def describe_type(self, path: Path, error: Failure) -> Violation:
         """Return the violation for a value of the wrong YAML type."""
-        value, types = error.instance, _types(error.schema)
+        value, types = error.instance, _list_types(error.schema)
         expected = self._describe_expected(error.schema)
         text = self._written(path)
         if value is None:
@@ -137,10 +140,10 @@ class _Formatter:
         elif "string" in types and isinstance(value, bool | int | float) and text is not None:
             noun = "true or false" if isinstance(value, bool) else "a number"
             message = f"YAML reads {text} as {noun}, but text is expected; quote it: {json.dumps(text)}"
-        elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _reads_as(types, value):
+        elif isinstance(value, str) and types & {"integer", "number", "boolean"} and _is_readable_as(types, value):
             message = f"{format_value(value)} is text; it must be {expected}: remove the quotes"
         elif "array" in types and not isinstance(value, dict):
-            message = f"{format_value(value)} is not a list; write [{_bare(format_value(value))}]"
+            message = f"{format_value(value)} is not a list; write [{_strip_quotes(format_value(value))}]"
         else:
             message = f"{format_value(value)} is not {expected}"
         return Violation(path, message, "replace", error.schema)
@@ -155,7 +158,7 @@ class _Formatter:
             message = f"YAML reads {text} as true or false; it must be {expected}"
         else:
             words = [word for word in error.validator_value if word is not None]
-            near = nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
+            near = find_nearest(value, words) if isinstance(value, str) and len(words) > 1 else None
             advice = "" if near is None else f"; did you mean {near}?"
             message = f"{format_value(value)} is not allowed; it must be {expected}{advice}"
         return Violation(path, message, "replace", error.schema)
@@ -176,31 +179,31 @@ class _Formatter:
 
     def _describe_expected(self, schema: Schema) -> str:
         """Return the expected value, as the end of "it must be ..."."""
-        real = self._real(schema)
+        real = self._resolve(schema)
         if "enum" in real:
             words = [str(word) for word in real["enum"] if word is not None]
             return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"
         if "patternErrorMessage" in real:
             return str(real["patternErrorMessage"])
-        kinds = " or ".join(_KINDS[kind] for kind in _KINDS if kind in _types(real))
+        kinds = " or ".join(_KINDS[kind] for kind in _KINDS if kind in _list_types(real))
         above = f" above {real['exclusiveMinimum']}" if "exclusiveMinimum" in real else ""
         least = f" from {real['minimum']}" if "minimum" in real else ""
         most = f" to {real['maximum']}" if least else f" and at most {real['maximum']}" if above else ""
         return f"{kinds}{above}{least}{most}"
 
-    def _real(self, schema: Schema) -> Schema:
+    def _resolve(self, schema: Schema) -> Schema:
         reference = schema.get("$ref") or schema.get("anyOf", [{}])[0].get("$ref")
         return schema if reference is None else self._definitions[reference.rpartition("/")[2]]
 
-    def _sections_with(self, key: str) -> list[str]:
+    def _list_sections_with(self, key: str) -> list[str]:
         """Return the sections in which an unknown key is allowed: "under nccl", "at the top level"."""
         return [
-            self._place(name)
+            self._describe_place(name)
             for name, definition in self._definitions.items()
             if key in definition.get("properties", ())
         ]
 
-    def _place(self, section: str) -> str:
+    def _describe_place(self, section: str) -> str:
         reference = f'"#/$defs/{section}"'
         for definition in self._definitions.values():
             for key, value in definition.get("properties", {}).items():
@@ -209,18 +212,18 @@ class _Formatter:
         return "at the top level"
 
 
-def _types(schema: Schema) -> set[str]:
+def _list_types(schema: Schema) -> set[str]:
     kinds = schema.get("type", "string")
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
-def _reads_as(types: set[str], text: str) -> bool:
+def _is_readable_as(types: set[str], text: str) -> bool:
     if "boolean" in types:
         return text.lower() in ("true", "false", "yes", "no", "on", "off")
     return re.fullmatch(r"[+-]?\d+(\.\d+)?" if "number" in types else r"[+-]?\d+", text) is not None
 
 
-def _bare(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return text.strip('"')
 
 
@@ -250,7 +253,7 @@ def _build_validator_class() -> Any:
             yield make_error("pattern")
 
     def check_required(_validator: Any, required: Any, value: Any, _schema: Any) -> Iterator[Failure]:
-        """Yield one error for all missing keys, which `_missing` splits."""
+        """Yield one error for all missing keys, which `_describe_missing` splits."""
         if isinstance(value, dict) and not value.keys() >= set(required):
             yield make_error("required")
 

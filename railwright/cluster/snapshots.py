@@ -54,27 +54,27 @@ class SnapshotError(ValueError):
 def read(text: str) -> dict[str, list[Any]]:
     """Return views by kind, with an entry for every kind of VIEWS. Raises SnapshotError for any error."""
     views_by_kind: dict[str, list[Any]] = {kind: [] for kind in VIEWS}
-    trees = [tree for tree in _trees(text) if tree is not None]  # None: an empty document between two separators
+    trees = [tree for tree in _read_trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
         raise SnapshotError("is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them")
     for tree in trees:
-        for obj in _unfold(tree):
-            row = _row(obj)
+        for obj in _list_objects(tree):
+            row = _find_row(obj)
             if row in VIEWS:
-                views_by_kind[row].append(_view(row, obj))
+                views_by_kind[row].append(_convert_to_view(row, obj))
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
     return views_by_kind
 
 
-def _unfold(tree: Any) -> Iterator[dict[str, Any]]:
+def _list_objects(tree: Any) -> Iterator[dict[str, Any]]:
     try:
-        yield from lists.unfold(tree)
+        yield from lists.list_objects(tree)
     except lists.ListError as error:
         raise SnapshotError(str(error)) from None
 
 
-def _row(obj: Mapping[str, Any]) -> str:
+def _find_row(obj: Mapping[str, Any]) -> str:
     """Return the key of an object in VIEWS, whether it exists there or not."""
     kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
     if not isinstance(version, str) or not version:
@@ -83,7 +83,7 @@ def _row(obj: Mapping[str, Any]) -> str:
     return kind if kind in VIEWS and group in _GROUPS.get(kind, _CORE) else f"{kind}.{group}"
 
 
-def _trees(text: str) -> Iterator[Any]:
+def _read_trees(text: str) -> Iterator[Any]:
     if text.lstrip()[:1] in ("{", "["):
         with contextlib.suppress(
             msgspec.DecodeError, RecursionError
@@ -91,15 +91,15 @@ def _trees(text: str) -> Iterator[Any]:
             yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
     try:
-        for root in nodes.compose(text):
-            yield documents.tree(root)
+        for root in nodes.parse(text):
+            yield documents.build_tree(root)
     except nodes.DocumentError as error:
         raise SnapshotError(str(error)) from None
 
 
-def _view(row: str, obj: dict[str, Any]) -> Any:
+def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
     try:
-        return msgspec.convert(documents.without_nulls(obj), VIEWS[row])
+        return msgspec.convert(documents.remove_nulls(obj), VIEWS[row])
     except msgspec.ValidationError as error:
         raise SnapshotError(f"{obj['kind']} {lists.format_name(obj)}: {error}") from None
     except RecursionError:

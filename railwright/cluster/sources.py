@@ -24,7 +24,7 @@ _NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
 _REFUSED = frozenset({401, 403})
 
 
-def _whole(obj: Any) -> Any:
+def _return_whole(obj: Any) -> Any:
     return obj
 
 
@@ -38,7 +38,7 @@ class WatchSpec(msgspec.Struct, frozen=True):
     kind: resources.Kind
     snapshot_kind: str
     sink: sinks.Sink[Any]
-    excerpt: Callable[[Any], Any] = _whole
+    excerpt: Callable[[Any], Any] = _return_whole
     gradual: bool = False
 
 

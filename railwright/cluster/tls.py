@@ -9,7 +9,7 @@ issue, the host name, the dates, and the usage as a server.
 import ssl
 
 
-def client_context(ca_file: str | None) -> ssl.SSLContext:
+def build_client_context(ca_file: str | None) -> ssl.SSLContext:
     """Return a context that trusts the CAs in this file, or the system's. Raises OSError and ssl.SSLError."""
     context = ssl.create_default_context(cafile=ca_file)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -94,10 +94,10 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
     try:
         return decode(text)
     except RecursionError:
-        return decode(await asyncio.to_thread(shallow, text))
+        return decode(await asyncio.to_thread(flatten, text))
 
 
-def shallow(text: bytes) -> bytes:
+def flatten(text: bytes) -> bytes:
     """Return JSON text in which values deeper than _LEVELS are null. Takes about a second for several MB.
 
     API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
@@ -120,7 +120,7 @@ def _cut_deep_values(text: bytes) -> Iterator[bytes]:
     yield text[begin:]
 
 
-def number(version: str) -> int:
+def parse_version(version: str) -> int:
     """Return a resourceVersion as a number, as Kubernetes compares them since 1.35 (KEP 5504); 0 if it is none."""
     return int(version) if version.isascii() and version.isdigit() else 0
 

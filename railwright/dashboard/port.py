@@ -39,7 +39,7 @@ async def open_port(
                 ssl_handshake_timeout=_BOUNDS.handshake_seconds if context else None,
             )
             try:
-                yield listeners.address(bound)
+                yield listeners.read_address(bound)
             finally:
                 streams.close()
                 listener.close()

@@ -81,7 +81,7 @@ def is_loopback_host(header: str) -> bool:
 
 
 def _build_response(error: routes.HttpError) -> web.Response:
-    body = routes.error_body(error.status, error.reason)
+    body = routes.build_error_body(error.status, error.reason)
     response = web.Response(body=body, status=error.status, headers=error.headers, content_type=routes.JSON)
     response.force_close()  # a body may not have been read
     return response

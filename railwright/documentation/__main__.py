@@ -7,8 +7,8 @@ from railwright.documentation import content
 
 def main() -> int:
     """Write each outdated file and print its name."""
-    files = dict(content.files())
-    for path in content.stale():
+    files = dict(content.list_files())
+    for path in content.list_stale():
         text = files[path]
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(content.DOCS.parent)}")  # noqa: T201 - a command line prints

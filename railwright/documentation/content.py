@@ -23,11 +23,11 @@ DOCS = examples.ROOT / "docs"
 _ROWS = examples.ROOT / "railwright" / "cli" / "checking" / explanation.FILE
 
 MAKERS: Mapping[str, blocks.Maker] = {
-    "policy-reference": policy.reference,
+    "policy-reference": policy.format_reference,
     "command": commands.describe,
     "commands": commands.list_commands,
-    "lint-overview": rules.overview,
-    "lint-rules": rules.all_rules,
+    "lint-overview": rules.format_overview,
+    "lint-rules": rules.format_all,
     "reason-codes": reason_codes.list_codes,
     "rejection-codes": reason_codes.list_rejections,
     "admission-codes": reason_codes.list_admission,
@@ -36,26 +36,26 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "glossary": glossary.copy_table,
     "file": examples.include_file,
     "admission": examples.show_admission,
-    "common-refusals": refusals.common,
-    "placement-scene": placement.scene,
-    "placement-study": placement.study,
+    "common-refusals": refusals.format_common,
+    "placement-scene": placement.format_scene,
+    "placement-study": placement.format_study,
     "tested-versions": tested_versions.format_table,
     "check-rows": lambda: explanation.strip_comments(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
 }
 
 
-def files() -> Iterator[tuple[pathlib.Path, str]]:
+def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
     for path in (_ROWS, *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         if (filled := blocks.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
-    for name, svg in placement.pictures().items():
+    for name, svg in placement.draw_pictures().items():
         yield DOCS / name, svg
     yield tested_versions.DATA, tested_versions.format_data()
 
 
 @functools.cache
-def stale() -> tuple[pathlib.Path, ...]:
+def list_stale() -> tuple[pathlib.Path, ...]:
     """Return the files that differ from their expected text. `python -m railwright.documentation` updates them."""
-    return tuple(path for path, text in files() if not path.exists() or path.read_text(encoding="utf-8") != text)
+    return tuple(path for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text)

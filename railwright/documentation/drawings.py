@@ -44,10 +44,10 @@ class Placement:
 _HALF = Layout(width=480, cell=22)
 
 
-def fabric(placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
+def draw_fabric(placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str]) -> str:
     """Draw leaves as boxes of nodes, grouped by spine. Grey nodes run other jobs; blue nodes show a rank's number."""
     height, parts = _draw_fabric(placement, leaves, spines, Layout())
-    return _picture(placement.label, height, parts)
+    return _draw_picture(placement.label, height, parts)
 
 
 def compare(
@@ -61,17 +61,17 @@ def compare(
         for part in (f'<g transform="translate({left})">', *half, "</g>")
     ]
     label = "; ".join(placement.label for placement in placements)
-    return _picture(label, max(height for height, _ in drawn), parts, 2 * _HALF.width)
+    return _draw_picture(label, max(height for height, _ in drawn), parts, 2 * _HALF.width)
 
 
 def _draw_fabric(
     placement: Placement, leaves: Mapping[str, Sequence[int]], spines: Mapping[str, str], layout: Layout
 ) -> tuple[int, list[str]]:
     """Return the height in pixels and the elements."""
-    parts = [_text(12, 24, placement.title, 17, "bold"), _text(12, 44, placement.subtitle, 13)]
+    parts = [_draw_text(12, 24, placement.title, 17, "bold"), _draw_text(12, 44, placement.subtitle, 13)]
     top, row = 56, layout.cell + 34
     for spine in dict.fromkeys(spines.values()):
-        parts.append(_text(12, top + 14, spine, 13, "bold"))
+        parts.append(_draw_text(12, top + 14, spine, 13, "bold"))
         left, top = 12, top + 24
         for leaf, nodes in leaves.items():
             if spines[leaf] != spine:
@@ -79,32 +79,32 @@ def _draw_fabric(
             width = len(nodes) * layout.cell + 2 * _GAP
             if left + width > layout.width - 12:
                 left, top = 12, top + row
-            parts.extend(_leaf((left, top), leaf, nodes, placement, layout.cell))
+            parts.extend(_draw_leaf((left, top), leaf, nodes, placement, layout.cell))
             left += width + _GAP
         top += row + 4
     return top + 8, parts
 
 
-def bars(title: str, values: Sequence[tuple[str, float]]) -> str:
+def draw_bars(title: str, values: Sequence[tuple[str, float]]) -> str:
     """Draw a labelled bar for each value from 0 to 1."""
-    parts = [_text(12, 24, title, 15, "bold")]
+    parts = [_draw_text(12, 24, title, 15, "bold")]
     for row, (name, value) in enumerate(values):
         top = 40 + row * 34
         colour = "#1d4ed8" if name == "railwright" else "#9ca3af"
-        parts.append(_text(12, top + 17, name, 13))
+        parts.append(_draw_text(12, top + 17, name, 13))
         parts.append(f'<rect x="170" y="{top}" width="{round(value * 460)}" height="24" fill="{colour}"/>')
-        parts.append(_text(178 + round(value * 460), top + 17, f"{value:.2f}", 13, "bold"))
-    return _picture(
+        parts.append(_draw_text(178 + round(value * 460), top + 17, f"{value:.2f}", 13, "bold"))
+    return _draw_picture(
         f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in values)}", 48 + 34 * len(values), parts
     )
 
 
-def _leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Placement, cell: int) -> Sequence[str]:
+def _draw_leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Placement, cell: int) -> Sequence[str]:
     left, top = at
     width = len(nodes) * cell + 2 * _GAP
     parts = [
         f'<rect x="{left}" y="{top}" width="{width}" height="{cell + 24}" rx="4" fill="none" stroke="#9ca3af"/>',
-        _text(left + _GAP, top + 13, name if len(nodes) > 1 else name.removeprefix("leaf-"), 10),
+        _draw_text(left + _GAP, top + 13, name if len(nodes) > 1 else name.removeprefix("leaf-"), 10),
     ]
     for index, node in enumerate(nodes):
         kind = "gang" if node in placement.ranks else "busy" if node in placement.busy else "free"
@@ -118,11 +118,11 @@ def _leaf(at: tuple[int, int], name: str, nodes: Sequence[int], placement: Place
     return parts
 
 
-def _text(left: int, base: int, text: str, size: int, weight: str = "normal") -> str:
+def _draw_text(left: int, base: int, text: str, size: int, weight: str = "normal") -> str:
     return f'<text x="{left}" y="{base}" font-size="{size}" font-weight="{weight}" {_TEXT}>{escape(text)}</text>'
 
 
-def _picture(label: str, height: int, parts: Sequence[str], width: int = _WIDTH) -> str:
+def _draw_picture(label: str, height: int, parts: Sequence[str], width: int = _WIDTH) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(label)}">'

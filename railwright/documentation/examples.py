@@ -58,19 +58,19 @@ def _format_template(preview: previews.AdmissionPreview, others: Sequence[previe
     rows = [f"| {_escape_cell(item.change)} | {_escape_cell(item.reason)} |" for item in preview.changes]
     warnings = [f"- warning: {_escape_cell(item.line)}" for item in preview.warnings]
     table = ["| change | why |", "|---|---|", *rows, *(["", *warnings] if warnings else [])]
-    return "\n".join([title, "", "```diff", _diff(preview), "```", "", *table])
+    return "\n".join([title, "", "```diff", _format_diff(preview), "```", "", *table])
 
 
 def _format_name(preview: previews.AdmissionPreview) -> str:
     name = preview.template or preview.object
-    return name if preview.pods is None else f"{name} ({text.plural(preview.pods, 'pod')})"
+    return name if preview.pods is None else f"{name} ({text.format_count(preview.pods, 'pod')})"
 
 
 def _escape_cell(value: str) -> str:
     return value.replace("|", "\\|").replace("<", "&lt;")
 
 
-def _diff(preview: previews.AdmissionPreview) -> str:
+def _format_diff(preview: previews.AdmissionPreview) -> str:
     before, after = _format_pod(preview.before), _format_pod(preview.after)
     lines = list(difflib.unified_diff(before, after, n=_CONTEXT, lineterm=""))[2:]
     return "\n".join("..." if line.startswith("@@") else line for line in lines)

@@ -61,7 +61,7 @@ class _WithBusyNodes:
         return [self._busy[job.number]] if job.is_initial else self._inner.place_gang(job, free)
 
 
-def scene() -> str:
+def format_scene() -> str:
     """Return the table of the gang, in Markdown."""
     rows = [
         f"| {_NAMES[row.policy]} | {row.leaves} | {row.crossings} | {row.bandwidth:.2f} | {mean(row.policy):.2f} |"
@@ -76,7 +76,7 @@ def scene() -> str:
     )
 
 
-def study() -> str:
+def format_study() -> str:
     """Return the table of a stream of jobs, in Markdown."""
     rows = [
         f"| {_NAMES[row.policy]} | {row.summary.modelled_busbw_of_optimum:.2f} | {row.summary.worst_gang:.2f} "
@@ -89,23 +89,23 @@ def study() -> str:
     )
 
 
-def pictures() -> dict[str, str]:
+def draw_pictures() -> dict[str, str]:
     """Return SVG text by file name."""
-    leaves, spines = _leaves()
+    leaves, spines = _group_leaves()
     drawn = {each.policy: _describe(each) for each in place_gang() if each.policy in {"none", "greedy", "railwright"}}
     bars = [(_NAMES[each.policy], each.summary.modelled_busbw_of_optimum) for each in _run_experiment()]
     return {
-        **{f"placement-{policy}.svg": drawings.fabric(each, leaves, spines) for policy, each in drawn.items()},
+        **{f"placement-{policy}.svg": drawings.draw_fabric(each, leaves, spines) for policy, each in drawn.items()},
         "placement-compared.svg": drawings.compare((drawn["none"], drawn["railwright"]), leaves, spines),
-        "placement-study.svg": drawings.bars("Modelled bandwidth of gangs, relative to the optimum", bars),
+        "placement-study.svg": drawings.draw_bars("Modelled bandwidth of gangs, relative to the optimum", bars),
     }
 
 
 def _describe(gang: GangPlacement) -> drawings.Placement:
     return drawings.Placement(
         _NAMES[gang.policy],
-        f"{text.plural(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
-        busy=frozenset(busy_nodes(DRAWN)),
+        f"{text.format_count(gang.leaves, 'leaf')}, modelled bandwidth {gang.bandwidth:.2f}",
+        busy=frozenset(list_busy_nodes(DRAWN)),
         ranks={host: rank for rank, host in enumerate(gang.hosts)},
     )
 
@@ -113,7 +113,7 @@ def _describe(gang: GangPlacement) -> drawings.Placement:
 @functools.cache
 def place_gang(draw: int = DRAWN) -> tuple[GangPlacement, ...]:
     """Place the gang by each policy of the simulator, on the same free nodes."""
-    return tuple(_place_by(policy, busy_nodes(draw)) for policy in experiments.POLICIES)
+    return tuple(_place_by(policy, list_busy_nodes(draw)) for policy in experiments.POLICIES)
 
 
 def mean(policy: str) -> float:
@@ -130,38 +130,38 @@ def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:
     gpus = cluster_specs.GPUS
     initial = [job_stream.Job(number, 0.0, 9e9, 1, gpus, failed=False, is_initial=True) for number in range(BUSY)]
     gang = job_stream.Job(BUSY, 1.0, 60.0, GANG, gpus, failed=False)
-    placed = simulation.Simulation(_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
+    placed = simulation.Simulation(_build_spec(), build_policy, schedulers.Settings()).run([*initial, gang]).placed[-1]
     crossings = _count_crossings(placed.hosts)
     return GangPlacement(policy, placed.value, placed.leaves, crossings, placed.hosts)
 
 
 def _count_crossings(hosts: Sequence[int]) -> int:
     """Count the ring edges between different leaves, in rank order."""
-    leaf = [host.chain[0] for host in cluster.Cluster(_spec()).hosts]
+    leaf = [host.chain[0] for host in cluster.Cluster(_build_spec()).hosts]
     return sum(leaf[a] != leaf[b] for a, b in zip(hosts, [*hosts[1:], hosts[0]], strict=True))
 
 
 @functools.cache
 def _run_experiment() -> tuple[experiments.Result, ...]:
-    experiment = experiments.Experiment(spec=_spec(), jobs=JOBS)
+    experiment = experiments.Experiment(spec=_build_spec(), jobs=JOBS)
     jobs = experiments.draw_jobs(experiment)
     return tuple(experiments.run(experiment, policy, jobs) for policy in experiments.POLICIES)
 
 
 @functools.cache
-def _spec() -> cluster_specs.ClusterSpec:
+def _build_spec() -> cluster_specs.ClusterSpec:
     return cluster_specs.build_from_catalogue(SHAPE, (RATIO,))
 
 
-def busy_nodes(draw: int) -> tuple[int, ...]:
+def list_busy_nodes(draw: int) -> tuple[int, ...]:
     """Return the nodes that other jobs use."""
-    nodes = range(len(_spec().nodes))
+    nodes = range(len(_build_spec().nodes))
     return tuple(random.Random(draw).sample(nodes, BUSY))  # noqa: S311 - a scene has to be repeatable, not secret
 
 
-def _leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
+def _group_leaves() -> tuple[dict[str, list[int]], dict[str, str]]:
     """Return (leaf -> nodes, leaf -> spine). Names of leaves do not contain the spine."""
-    sim_cluster = cluster.Cluster(_spec())
+    sim_cluster = cluster.Cluster(_build_spec())
     leaves: dict[str, list[int]] = {}
     spines: dict[str, str] = {}
     for index, host in enumerate(sim_cluster.hosts):

@@ -17,7 +17,7 @@ _BOUNDS = (
 )
 
 
-def reference() -> str:
+def format_reference() -> str:
     """Return a heading, a sentence and a table for each section, in Markdown. The document itself is first."""
     definitions = schema.build()["$defs"]
     sections = {name: each for name, each in definitions.items() if each.get("type") == "object"}

@@ -73,7 +73,7 @@ CASES = (
 )
 
 
-def common() -> str:
+def format_common() -> str:
     """Return each case with its fix and message, in Markdown."""
     return "\n\n".join(map(_format_case, CASES))
 

@@ -13,13 +13,13 @@ from railwright.fabric.lint import engine, rule_types
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
-def overview() -> str:
+def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
     rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in engine.list_rules()]
     return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
 
-def all_rules() -> str:
+def format_all() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
     return "\n\n".join(map(_format_rule, engine.list_rules()))
 

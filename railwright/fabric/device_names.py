@@ -61,7 +61,7 @@ def resolve_before_binding(
     return KnownDevices(device_sets.pop()) if len(device_sets) == 1 else KnownDevices(per_node=any(device_sets))
 
 
-def possible(
+def find_possible(
     pod: views.Pod, document: policies.FabricPolicy, rails: Sequence[policies.Rail]
 ) -> tuple[Devices, ...] | None:
     """Return every possible set of devices of the rails, or None if one of them is unknown."""
@@ -86,7 +86,7 @@ def resolve_on_node(
     document: policies.FabricPolicy, rails: Sequence[policies.Rail], labels: Mapping[str, str]
 ) -> Devices | None:
     """Return the devices of the rails on a node with these labels."""
-    return _list_devices(rails, selectors.shape_of(document, labels))
+    return _list_devices(rails, selectors.find_shape(document, labels))
 
 
 def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
@@ -106,11 +106,11 @@ def _find_possible_shapes(pod: views.Pod, document: policies.FabricPolicy) -> It
             if constraints.implies(shape):
                 break
         else:
-            if not _all_nodes_have_shape(constraints, document.node_shapes):
+            if not _has_shape_on_all_nodes(constraints, document.node_shapes):
                 yield None
 
 
-def _all_nodes_have_shape(constraints: NodeConstraints, shapes: Sequence[policies.NodeShape]) -> bool:
+def _has_shape_on_all_nodes(constraints: NodeConstraints, shapes: Sequence[policies.NodeShape]) -> bool:
     """True if every node that can run the pod has a shape, because each allowed value of some label implies one."""
     return any(
         all(any(constraints.restrict(key, value).implies(shape) for shape in shapes) for value in values)

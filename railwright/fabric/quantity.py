@@ -52,16 +52,16 @@ def parse(text: str | float) -> Fraction:
 
 
 @functools.lru_cache(maxsize=4096, typed=True)  # pods request few different amounts
-def whole(text: str | float) -> int:
+def parse_units(text: str | float) -> int:
     """Return the value in units, rounded up as Kubernetes' Value() does."""
-    return _ceil(parse(text))
+    return _round_up(parse(text))
 
 
 @functools.lru_cache(maxsize=4096, typed=True)  # nodes and pods of a cluster share most quantities
-def milli(text: str | float) -> int:
+def parse_milli(text: str | float) -> int:
     """Return the value in thousandths, rounded up as Kubernetes' MilliValue() does."""
-    return _ceil(parse(text) * 1000)
+    return _round_up(parse(text) * 1000)
 
 
-def _ceil(value: Fraction) -> int:
+def _round_up(value: Fraction) -> int:
     return -(-value.numerator // value.denominator)

@@ -43,7 +43,7 @@ def parse_amounts(written: Mapping[str, views.RawQuantity]) -> dict[str, int]:
     result = {}
     for name, text in written.items():
         try:
-            result[name] = quantity.milli(text)
+            result[name] = quantity.parse_milli(text)
         except quantity.InvalidQuantityError:
             result[name] = 0
     return result

@@ -10,7 +10,7 @@ _MAX_QUOTED = 100  # characters of a user's value in a message
 _IRREGULAR = {"leaf": "leaves"}
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return the count with the noun in singular or plural, such as `1 leaf` or `3 pods`."""
     return f"{count} {noun}" if count == 1 else f"{count} {_IRREGULAR.get(noun, noun + 's')}"
 

@@ -22,7 +22,7 @@ _PAUSE = 0.5  # seconds between two checks; reading a GID table of 256 entries t
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
     """Check, print the result, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _build_parser().parse_args(argv)
     except SystemExit as exit_error:  # argparse, after --help or a usage message
         return exit_error.code if isinstance(exit_error.code, int) else 2
     host = hosts.Host(arguments.root)
@@ -75,7 +75,7 @@ def _write_termination_log(host: hosts.Host, line: str) -> None:
             print(f"{_TERMINATION_LOG}: {error.strerror}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="railwright preflight", description="Checks that the rails of this container are ready for NCCL."
     )
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--rail",
         action="append",
         default=[],
-        type=_rail,
+        type=_parse_rail,
         metavar="NAME[,device=DEVICE][,interface=INTERFACE]",
         help="a rail, in order; default: every RDMA device this container can use",
     )
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _rail(text: str) -> expected.Rail:
+def _parse_rail(text: str) -> expected.Rail:
     try:
         return expected.parse_rail(text)
     except ValueError as error:

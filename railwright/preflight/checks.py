@@ -183,7 +183,7 @@ def _check_gid(inputs: _Inputs, rail: expected.Rail, port: devices.Port, where: 
         return  # the missing interface is reported by _interface
     if not rail.interface and not rule.needs_address:
         return
-    own_gids = _own_gids(inputs, rail, port)
+    own_gids = _list_own_gids(inputs, rail, port)
     matching_gids = [gid for gid in own_gids if gid.kind in rule.gid_kinds]
     if matching_gids:
         yield from _check_fixed_index(inputs, port, matching_gids, where)
@@ -221,7 +221,7 @@ def _check_fixed_index(
     )
 
 
-def _own_gids(inputs: _Inputs, rail: expected.Rail, port: devices.Port) -> list[devices.Gid]:
+def _list_own_gids(inputs: _Inputs, rail: expected.Rail, port: devices.Port) -> list[devices.Gid]:
     """Return the GID entries of this pod's addresses.
 
     The table also lists other pods' interfaces, under the same names.
@@ -276,7 +276,7 @@ def _find_interface(inputs: _Inputs, rail: expected.Rail, device: devices.Device
     candidates += [
         present[gid.interface]
         for port in device.ports
-        for gid in _own_gids(inputs, rail, port)
+        for gid in _list_own_gids(inputs, rail, port)
         if gid.interface in present
     ]
     return candidates[0] if candidates else None
@@ -287,7 +287,7 @@ def _build_ready_rail(inputs: _Inputs, rail: expected.Rail) -> ReadyRail:
     port = next((port for port in device.ports if not list(_check_port(inputs, port, ""))), device.ports[0])
     interface = _find_interface(inputs, rail, device)
     kinds = inputs.expectations.rule.gid_kinds
-    gid = next((gid for gid in _own_gids(inputs, rail, port) if gid.kind in kinds), None)
+    gid = next((gid for gid in _list_own_gids(inputs, rail, port) if gid.kind in kinds), None)
     address = str(gid.address) if gid else str(interface.addresses[0]) if interface and interface.addresses else ""
     return ReadyRail(
         rail.name, device.name, address, gid.position if gid else None, interface.mtu if interface else None, port.rate

@@ -32,7 +32,7 @@ class Host:
     def names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
         try:
-            return sorted(os.listdir(self.path(path)), key=natural_key)  # noqa: PTH208 - names, not paths
+            return sorted(os.listdir(self.path(path)), key=build_sort_key)  # noqa: PTH208 - names, not paths
         except OSError:
             return []
 
@@ -49,7 +49,7 @@ class Host:
         return ""
 
 
-def natural_key(name: str) -> list[tuple[int, str]]:
+def build_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a sort key that orders numbers in names by value."""
     return [(int(part), "") if _NUMBER.fullmatch(part) else (-1, part) for part in _NUMBER.split(name) if part]
 

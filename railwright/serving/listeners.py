@@ -20,7 +20,7 @@ class ListenError(OSError):
 
 def bind(at: settings.Address) -> socket.socket:
     """Return a socket bound to `at` that does not listen yet. Raises ListenError."""
-    family, host = _where(at.host)
+    family, host = _resolve(at.host)
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,7 +34,7 @@ def bind(at: settings.Address) -> socket.socket:
     return bound
 
 
-def address(bound: socket.socket) -> settings.Address:
+def read_address(bound: socket.socket) -> settings.Address:
     """Return the actual address, with the port that the system chose for port 0."""
     host, port = bound.getsockname()[:2]
     return settings.Address(host, port)
@@ -54,7 +54,7 @@ def print_addresses(service: settings.Address, ops: settings.Address) -> None:
         sys.stderr.flush()
 
 
-def _where(host: str) -> tuple[socket.AddressFamily, str]:
+def _resolve(host: str) -> tuple[socket.AddressFamily, str]:
     if host == "":
         return (socket.AF_INET6, "::") if socket.has_dualstack_ipv6() else (socket.AF_INET, "0.0.0.0")  # noqa: S104 - default
     try:

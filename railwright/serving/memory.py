@@ -26,9 +26,9 @@ class Memory:
         used = _read_number(self._folder / "memory.current")
         if limit is None or used is None:
             return True
-        return used - self._reclaimable() + self.reserved_bytes + length <= limit * SHARE
+        return used - self._read_reclaimable() + self.reserved_bytes + length <= limit * SHARE
 
-    def _reclaimable(self) -> int:
+    def _read_reclaimable(self) -> int:
         """Return the bytes of page cache that the kernel drops before it kills a process; kubelet ignores them too."""
         try:
             text = (self._folder / "memory.stat").read_text("ascii")

@@ -19,7 +19,7 @@ async def open_port(at: settings.Address, table: Sequence[routes.Route]) -> Asyn
     with contextlib.closing(listeners.bind(at)) as bound:
         listener = await asyncio.get_running_loop().create_server(accepted, sock=bound, backlog=bounds.backlog)
         try:
-            yield listeners.address(bound)
+            yield listeners.read_address(bound)
         finally:
             listener.close()
             await accepted.finish(bounds.finish_seconds)

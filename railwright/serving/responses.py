@@ -25,7 +25,7 @@ def serialize(reply: routes.Reply, *, close: bool) -> bytes:
 
 def build_error_reply(error: routes.HttpError, outcome: str = "") -> routes.Reply:
     """Return the reply of an error."""
-    body = routes.error_body(error.status, error.reason)
+    body = routes.build_error_body(error.status, error.reason)
     return routes.Reply(body, status=error.status, outcome=outcome, headers=error.headers)
 
 

@@ -89,7 +89,7 @@ class Table:
         raise HttpError(404, "no such path")
 
 
-def error_body(status: int, reason: str) -> bytes:
+def build_error_body(status: int, reason: str) -> bytes:
     """Return the JSON of an error: {"error": {"code": 400, "reason": "..."}}."""
     printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
     return msgspec.json.encode({"error": {"code": status, "reason": printable}})

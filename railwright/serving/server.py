@@ -62,7 +62,7 @@ class Server:
         `stopping` is called when draining starts. Raises tls.CertificateError.
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
-        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.connections())
+        self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
         self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory)
         self._service: connections.Connections | None = None
         self._certificate = _load_certificate(options)
@@ -89,7 +89,9 @@ class Server:
         listeners.ListenError.
         """
         with listeners.open_sockets(self._options) as (service, ops):
-            return await self._run(tasks, service, ops, lambda: on_listening(*map(listeners.address, (service, ops))))
+            return await self._run(
+                tasks, service, ops, lambda: on_listening(*map(listeners.read_address, (service, ops)))
+            )
 
     async def _run(
         self, tasks: Sequence[Task], service: socket.socket, ops: socket.socket, on_listening: Callable[[], None]

@@ -140,7 +140,7 @@ def _parse_value(option: _Option, argument: str | None, environ: Mapping[str, st
         raise ValueError(f"{source}: {error}") from None
 
 
-def address(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Parse HOST:PORT. Raises ValueError with the expected form."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -154,7 +154,7 @@ def address(text: str) -> Address:
 
 def _parse_bytes(text: str) -> int:
     try:
-        size = quantity.whole(text)
+        size = quantity.parse_units(text)
     except quantity.InvalidQuantityError:
         size = 0
     if size < 1:
@@ -214,14 +214,18 @@ def _parse_file_name(text: str) -> str:
 _OPTIONS = (
     _Option(
         "listen",
-        address,
+        parse_address,
         {"webhook": Address("", 9443), "extender": Address("", 8713)},
         "HOST:PORT",
         "address of the service; port 0 chooses a free port, printed as 'listening on HOST:PORT'",
     ),
-    _Option("ops_listen", address, Address("", 8080), "HOST:PORT", "address of probes and metrics, plain HTTP"),
+    _Option("ops_listen", parse_address, Address("", 8080), "HOST:PORT", "address of probes and metrics, plain HTTP"),
     _Option(
-        "dashboard_listen", address, None, "HOST:PORT", "extender: address of the dashboard; default: no dashboard"
+        "dashboard_listen",
+        parse_address,
+        None,
+        "HOST:PORT",
+        "extender: address of the dashboard; default: no dashboard",
     ),
     _Option("tls_cert", _parse_file, None, "FILE", "serving certificate with its chain, PEM; reloaded on change"),
     _Option("tls_key", _parse_file, None, "FILE", "private key of the serving certificate, PEM; reloaded on change"),

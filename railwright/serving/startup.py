@@ -18,7 +18,7 @@ def start(options: settings.Settings, main: Main) -> int:
     tuning.raise_limits()
     _LOG.info("starting", extra={"fields": settings.describe(options)})
     try:
-        with asyncio.Runner(loop_factory=tuning.loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=tuning.find_loop_factory()) as runner:
             return runner.run(main())
     except (listeners.ListenError, tls.CertificateError) as error:
         _LOG.critical("cannot start", extra={"fields": {"reason": str(error)}})

@@ -51,7 +51,7 @@ class _Loaded(msgspec.Struct, frozen=True):
     not_after: dt.datetime
 
 
-def utc_now() -> dt.datetime:
+def get_utc_now() -> dt.datetime:
     """Return the wall-clock time, which certificate dates refer to."""
     return dt.datetime.now(dt.UTC)
 
@@ -59,7 +59,7 @@ def utc_now() -> dt.datetime:
 class Source:
     """The serving certificate in use. A valid one stays in use until another valid one replaces it."""
 
-    def __init__(self, files: Files, *, now: Callable[[], dt.datetime] = utc_now) -> None:
+    def __init__(self, files: Files, *, now: Callable[[], dt.datetime] = get_utc_now) -> None:
         """Load the files. Raises CertificateError."""
         self._files, self._now = files, now
         self._last_error = ""

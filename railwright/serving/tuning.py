@@ -36,13 +36,13 @@ def raise_limits() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
-def connections() -> int:
+def compute_max_connections() -> int:
     """Return the maximum connections of a port, leaving descriptors for watches, probes and files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else min(_CONNECTIONS, soft - min(_FILES_LEFT, soft // 4))
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return uvloop's loop factory if it is installed, otherwise None for asyncio's own."""
     try:
         import uvloop  # noqa: PLC0415 - optional: it lags behind new Python versions

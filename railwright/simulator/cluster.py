@@ -45,9 +45,9 @@ class Cluster:
 
     def __init__(self, spec: cluster_specs.ClusterSpec) -> None:
         self.spec = spec
-        self.levels = presets.domains(spec.fabric.placement)
+        self.levels = presets.list_domain_keys(spec.fabric.placement)
         self.oversubscription = list_oversubscription(spec)
-        self.is_bundled = presets.uplinks(spec.fabric.placement) == "bundle"  # the rails of a node share uplinks
+        self.is_bundled = presets.find_uplinks(spec.fabric.placement) == "bundle"  # the rails of a node share uplinks
         self.rails = len(spec.fabric.rails)
         self.domains: list[Domain] = []
         self.counted, self.named = _find_rails_mode(spec)
@@ -161,7 +161,7 @@ class CapacityIndex:
 def list_oversubscription(spec: cluster_specs.ClusterSpec) -> tuple[float, ...]:
     """Return the oversubscription of each level, leaf first; 1 where the policy sets none."""
     placement = spec.fabric.placement
-    levels = len(presets.domains(placement))
+    levels = len(presets.list_domain_keys(placement))
     return (*placement.oversubscription, *(1.0,) * levels)[:levels]
 
 

@@ -35,7 +35,7 @@ class RailwrightPolicy:
         self.assumed = assumed_pods.AssumedPods(assume_seconds=float("inf"))
         self.scale = sim_cluster.spec.fabric.placement.scale
         self.seconds, self.decisions = 0.0, 0
-        self._domains = presets.domains(sim_cluster.spec.fabric.placement)
+        self._domains = presets.list_domain_keys(sim_cluster.spec.fabric.placement)
         self._engine = engine.PlacementEngine(self.state, self.assumed)
         self._memory = gang_memory.EMPTY
         self._names = [host.name for host in sim_cluster.hosts]

@@ -61,7 +61,7 @@ def main() -> int:
     from railwright.serving import tuning
 
     asyncio.Handle._run = _timed  # type: ignore[method-assign]
-    tuning.loop_factory = lambda: None
+    tuning.find_loop_factory = lambda: None
     return command.main(sys.argv[2:])
 
 

@@ -113,11 +113,13 @@ def twice(tree: dict) -> list[str]:
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
             found += [name for name, n in Counter(each[what] for each in container.get(key, [])).items() if n > 1]
-    return found + [name for name, n in Counter(each["name"] for each in tree["spec"]["volumes"]).items() if n > 1]
+    return found + [name for name, n in Counter(volume["name"] for volume in tree["spec"]["volumes"]).items() if n > 1]
 
 
 def environment(tree: dict) -> dict[str, set[str]]:
-    return {each["name"]: {env["name"] for env in each.get("env", [])} for each in tree["spec"]["containers"]}
+    return {
+        container["name"]: {env["name"] for env in container.get("env", [])} for container in tree["spec"]["containers"]
+    }
 
 
 async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fault, replica):

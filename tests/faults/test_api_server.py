@@ -84,7 +84,7 @@ class Reviews:
         self.answered, self.wrong, self.slowest = 0, [], 0.0
 
     async def __aenter__(self):
-        self._asking = [asyncio.create_task(self._ask(each)) for each in self.webhooks]
+        self._asking = [asyncio.create_task(self._ask(webhook)) for webhook in self.webhooks]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -32,15 +32,15 @@ class Store:
         if mark != self.fingerprint:
             self.fingerprint, self.same = mark, time.monotonic()
         now, unchanged_for = dt.datetime.now(dt.UTC), (time.monotonic() - self.same) * SECOND
-        found = rotation.plan(
+        outcome = rotation.plan(
             seen, WANTED, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
-        if isinstance(found, rotation.Step):
-            writes = steps.build_changes(found, seen, WANTED, now=now, schedule=self.schedule)
+        if isinstance(outcome, rotation.Step):
+            writes = steps.build_changes(outcome, seen, WANTED, now=now, schedule=self.schedule)
             self.keyring = writes.keyring or self.keyring
             self.bundle = self.bundle if writes.bundle is None else writes.bundle
             self.leaf = writes.certificates.get("webhook", self.leaf)
-        return found
+        return outcome
 
     async def rest(self) -> None:
         """Step on until nothing is due for days."""
@@ -92,7 +92,7 @@ async def under_load(store, folder, late):
     place = shell.write_pair(folder, store.leaf.pair)
     async with shell.running(shell.ECHO, "--tls-cert", str(place[0]), "--tls-key", str(place[1])) as running:
         callers = [Caller(store, running, late[1]) for _ in range(3)]
-        tasks = [asyncio.create_task(each.forever()) for each in callers]
+        tasks = [asyncio.create_task(caller.forever()) for caller in callers]
         tasks.append(asyncio.create_task(kubelet(store, folder, running, late[0])))
         try:
             yield callers
@@ -108,12 +108,12 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_pa
     await store.rest()
     first = store.leaf.pair
     async with under_load(store, tmp_path, late) as callers:
-        await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
+        await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))
         store.step(renew=True)
         await store.rest()
         last = serial(store.leaf.pair)
-        await shell.until(lambda: all(each.presented[-1] == last for each in callers))
-    assert [each.failed for each in callers] == [[], [], []]
+        await shell.until(lambda: all(caller.presented[-1] == last for caller in callers))
+    assert [caller.failed for caller in callers] == [[], [], []]
     assert trust.find_issuer(store.leaf.pair.certificate_pem, trust.split_bundle(store.bundle))
     assert trust.find_issuer(first.certificate_pem, trust.split_bundle(store.bundle)) is None, (
         "the old authority is gone"
@@ -121,7 +121,7 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_pa
     assert {serial(first), last} == set(callers[0].presented)
     fault.saw(
         f"bundle read {late[1]:g} s late, certificate {late[0]:g} s late: "
-        f"{sum(len(each.presented) for each in callers)} new connections while certificate and CA rotated, 0 failed"
+        f"{sum(len(caller.presented) for caller in callers)} new connections while certificate and CA rotated, 0 failed"
     )
 
 
@@ -130,9 +130,9 @@ async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault,
     store = Store()
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
-        await shell.until(lambda: all(len(each.presented) > 3 for each in callers))
+        await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))
         store.bundle = issue.issue_ca("new", now=dt.datetime.now(dt.UTC), lifetime=shell.DAY).certificate_pem
-        await shell.until(lambda: all(each.failed for each in callers))
+        await shell.until(lambda: all(caller.failed for caller in callers))
     assert isinstance(callers[0].failed[0], ssl.SSLCertVerificationError)
     fault.saw("bundle replaced before the certificate: every caller fails, and the test detects it")
 

@@ -128,7 +128,7 @@ def without_label() -> api.Object:
 @pytest.mark.soak
 async def test_36_pods_as_fast_as_the_real_api_server_takes_them(fault, webhooks, namespace):
     async def shed() -> float:
-        return sum([await sites.metric(each, "railwright_http_rejected_total") for each in webhooks.behind.members])
+        return sum([await sites.metric(member, "railwright_http_rejected_total") for member in webhooks.behind.members])
 
     async with webhooks.load(namespace, per_second=1000) as running:
         began = time.monotonic()

@@ -18,7 +18,7 @@ def functions():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 number = fault_report.number_of(node.name)
                 if number is not None:
-                    yield number, node.name, {each.arg for each in node.args.args}
+                    yield number, node.name, {arg.arg for arg in node.args.args}
 
 
 def test_each_fault_is_tested_or_says_why_not():

@@ -46,12 +46,12 @@ def whole(created: dict, template: dict | None = None) -> bool:
     asked = (template or pod())["spec"]["containers"][0]["resources"]["limits"]
     parts = {
         INJECTION in created["metadata"].get("annotations", {}),
-        any(each["name"] == "NCCL_IB_HCA" for each in container.get("env", [])),
+        any(entry["name"] == "NCCL_IB_HCA" for entry in container.get("env", [])),
         "IPC_LOCK" in container["securityContext"]["capabilities"].get("add", []),
     }
     assert len(parts) == 1, created
-    given = container["resources"]["limits"]
-    assert given == (asked | {rail: "1"} if parts == {True} else asked) or not asked.get("nvidia.com/gpu"), created
+    limits = container["resources"]["limits"]
+    assert limits == (asked | {rail: "1"} if parts == {True} else asked) or not asked.get("nvidia.com/gpu"), created
     return parts == {True}
 
 
@@ -84,7 +84,7 @@ async def refusal(plane, namespace: str, tree: dict) -> str:
 
 def deployment() -> dict:
     documents = yaml.safe_load_all((sites.BASE / "webhook.yaml").read_text())
-    return next(each for each in documents if each["kind"] == "Deployment")
+    return next(document for document in documents if document["kind"] == "Deployment")
 
 
 async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fault, plane, namespace, site, shipped):
@@ -101,8 +101,8 @@ async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fa
 
     await waiting.wait(injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
-    said = await refusal(plane, namespace, pod(labels=LABELLED))
-    assert 'failed calling webhook "pods.railwright.io"' in said, said
+    message = await refusal(plane, namespace, pod(labels=LABELLED))
+    assert 'failed calling webhook "pods.railwright.io"' in message, message
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": LABELLED}}
     job["spec"] = {"template": {"spec": {**pod()["spec"], "restartPolicy": "Never"}}}
     assert 'failed calling webhook "workloads.railwright.io"' in await refusal(plane, namespace, job)
@@ -142,8 +142,8 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
     await shipped(ports.free(), pods="Ignore")
 
     async def failed_open() -> bool:
-        said = await refusal(plane, namespace, pod(labels=LABELLED))
-        assert "railwright has not injected" in said, "called or not, it does not pass"
+        message = await refusal(plane, namespace, pod(labels=LABELLED))
+        assert "railwright has not injected" in message, "called or not, it does not pass"
         return fail_open(await plane.api.request("GET", "/metrics")) > before
 
     await waiting.wait(failed_open, describe="the API server to call the dead webhook and go on without it")
@@ -151,7 +151,7 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
 
     async def warned() -> bool:
         assert not await refusal(plane, namespace, pod(labels=LABELLED))
-        return any("railwright has not injected" in each for each in plane.api.warnings)
+        return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
     await waiting.wait(warned, describe="a pod to pass with a warning")
     assert not whole(await plane.api.create(pod("slipped", labels=LABELLED), namespace=namespace))
@@ -251,7 +251,7 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
         "limits"
     ]
     assert limits["other.y/vf"] == "1", limits
-    assert any("other.y/vf" in each for each in plane.api.warnings), plane.api.warnings
+    assert any("other.y/vf" in warning for warning in plane.api.warnings), plane.api.warnings
     fault.saw(
         "deleted: new pods rejected with its name, an Event on the ReplicaSet, 2 existing pods not changed; created "
         "again with another pool: both pools requested, with a warning"
@@ -271,8 +271,8 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
         """What a controller makes from now on is the one or the other."""
 
         async def so() -> bool:
-            if (said := await refusal(plane, namespace, pod("probe"))) or not opted_in:
-                assert not said, said
+            if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:
+                assert not message, message
             return whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
 
         await waiting.wait(so, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")

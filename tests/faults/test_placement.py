@@ -37,8 +37,8 @@ async def refused(plane, kube, names: list[str]) -> dict[str, str]:
     headers = {"Content-Type": "application/json"}
     url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
     async with plane.session.post(url, data=body, headers=headers) as answer:
-        said = json.loads(await answer.read())
-    return said["FailedNodes"] | said["FailedAndUnresolvableNodes"]
+        document = json.loads(await answer.read())
+    return document["FailedNodes"] | document["FailedAndUnresolvableNodes"]
 
 
 async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
@@ -52,7 +52,7 @@ async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate")
         assert answer.status == 200, await answer.text()
 
 
-async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_told_and_placed_whole(
+async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_and_placed_whole(
     fault, plane, kube, nodes, namespace
 ):
     await kubes.make_leaves(nodes, a=3, b=4)
@@ -171,7 +171,7 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
 
 
 @pytest.mark.soak
-async def test_45_fewer_devices_than_are_held_are_told_and_nothing_new_comes_until_one_is_over(
+async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes_until_one_is_over(
     fault, plane, kube, nodes, namespace
 ):
     await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))

@@ -46,7 +46,7 @@ def digest(text: str) -> str:
 
 def followed(created: dict) -> tuple[str, str, str]:
     """Which policy a pod names, and what it has of it: a value the policy gives, and one that is derived."""
-    env = {each["name"]: each.get("value") for each in created["spec"]["containers"][0].get("env", [])}
+    env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"], env["NCCL_IB_HCA"]
 
 
@@ -78,10 +78,10 @@ async def ready(plane, server) -> bool:
 async def told(plane) -> str:
     """What the Events on the ConfigMap say."""
     events = await plane.api.list("Event", sites.NAMESPACE)
-    return "\n".join(each["message"] for each in events if each["involvedObject"]["name"] == sites.CONFIGMAP)
+    return "\n".join(event["message"] for event in events if event["involvedObject"]["name"] == sites.CONFIGMAP)
 
 
-async def test_20_a_deleted_policy_stays_in_force_and_is_told(fault, plane, installed, admitted):
+async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, installed, admitted):
     assert await admitted() == of("1")
     await plane.api.delete("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 0)
@@ -115,7 +115,7 @@ GARBAGE = {  # what is told of each
 }
 
 
-async def test_21_a_garbled_policy_is_refused_whole_and_told_with_its_place(fault, plane, installed, admitted):
+async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(fault, plane, installed, admitted):
     slowest = waited = 0.0
     for name, (text, place) in GARBAGE.items():
         began = time.monotonic()
@@ -235,7 +235,7 @@ async def by_both(plane, namespace: str) -> dict:
 
 def parts(created: dict) -> tuple[dict, dict]:
     container = created["spec"]["containers"][0]
-    return {each["name"]: each.get("value") for each in container["env"]}, container["resources"]["limits"]
+    return {entry["name"]: entry.get("value") for entry in container["env"]}, container["resources"]["limits"]
 
 
 def without_token(container: dict) -> dict:

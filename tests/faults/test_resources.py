@@ -153,7 +153,7 @@ async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_res
         answers = await asyncio.gather(
             *(asyncio.wait_for(each.answer(), 3) for each in waiting), return_exceptions=True
         )
-        shed = [each for each in answers if isinstance(each, shell.Answer)]
+        shed = [answer for answer in answers if isinstance(answer, shell.Answer)]
         assert [each.status for each in shed] == [429] * 3, "what is promised to bodies under way counts"
         for caller in waiting:
             await caller.close()

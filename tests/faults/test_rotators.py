@@ -150,7 +150,7 @@ async def leads(rotating, replica) -> bool:
 
 async def len_of(rotating, count) -> bool:
     bundles = await rotating.bundles()
-    assert {len(trust.split_bundle(each)) for each in bundles} == {count}
+    assert {len(trust.split_bundle(bundle)) for bundle in bundles} == {count}
     return True
 
 

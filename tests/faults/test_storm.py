@@ -91,9 +91,9 @@ async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much
     finally:
         os.kill(server.pid, signal.SIGCONT)
     answers = await asyncio.gather(*asking)
-    statuses = collections.Counter(each.status for each in answers)
+    statuses = collections.Counter(answer.status for answer in answers)
     assert set(statuses) == {200, 429}, statuses
-    shed = [each for each in answers if each.status == 429]
+    shed = [answer for answer in answers if answer.status == 429]
     assert all(each.headers.get("retry-after") == "1" for each in shed)
     again = [await each.ask(review(), path=PATH) for each in callers]
     assert {each.status for each in again} == {200}

@@ -32,7 +32,7 @@ class Release:
         """A replica with the options of the Deployment as it is now."""
         deployment = await self.plane.api.get("Deployment", "railwright-webhook", sites.NAMESPACE)
         module, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        arguments = [each.replace("=/tls/", f"={self.files}/") for each in arguments]
+        arguments = [argument.replace("=/tls/", f"={self.files}/") for argument in arguments]
         account = sites.Site(self.plane).kubeconfig("webhook")
         server = await (await self.plane.serve(module, *arguments, account)).ready()
         self.behind.members.append(server)

@@ -103,10 +103,10 @@ def closed_port():
 def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys):
     port = closed_port()
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, port), "-o", "json"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert told["counts"] == {"ok": 0, "warn": 0, "fail": 1, "skip": len(told["checks"]) - 1}
-    assert told["server"] == f"http://127.0.0.1:{port}"
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    assert document["counts"] == {"ok": 0, "warn": 0, "fail": 1, "skip": len(document["checks"]) - 1}
+    assert document["server"] == f"http://127.0.0.1:{port}"
 
 
 def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_else(tmp_path, capsys):

@@ -87,7 +87,9 @@ async def test_a_terminal_shows_a_spinner_first_and_no_row_is_left_under_it(inst
 
 async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_command(installation):
     installation.trees["namespaces"] = [
-        each for each in installation.trees["namespaces"] if each["metadata"]["name"] != "railwright-system"
+        namespace
+        for namespace in installation.trees["namespaces"]
+        if namespace["metadata"]["name"] != "railwright-system"
     ]
     installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
     code, out, err = await finish(await start(installation))

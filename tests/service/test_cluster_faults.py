@@ -117,7 +117,7 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 
 
 @pytest.mark.parametrize("fault", CLUSTERS)
-def test_an_extender_that_cannot_be_asked_is_told_in_the_same_words(run, faulty_clusters, tmp_path, capsys, fault):
+def test_an_extender_that_cannot_be_asked_is_reported_in_the_same_words(run, faulty_clusters, tmp_path, capsys, fault):
     tree = yaml.safe_load(pathlib.Path(faulty_clusters.kubeconfig(fault, tmp_path)).read_text())
     url = tree["clusters"][0]["cluster"]["server"]
     code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
@@ -170,6 +170,6 @@ def test_a_context_that_was_asked_for_is_named_with_those_there_are(faulty_clust
 
 def test_check_is_not_green_for_an_account_that_sees_nothing(run, faulty_clusters, tmp_path):
     code, out, _ = run(("check", "-o", "json"), faulty_clusters.kubeconfig("a tenant", tmp_path))
-    told = json.loads(out)
-    assert (code, told["ok"]) == (2, False)
-    assert told["counts"]["fail"] == 0, "nothing is known to be wrong"
+    document = json.loads(out)
+    assert (code, document["ok"]) == (2, False)
+    assert document["counts"]["fail"] == 0, "nothing is known to be wrong"

@@ -276,7 +276,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
 
 async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_nothing_to_another(session):
     views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
-    running = [asyncio.create_task(each.run()) for each in views.values()]
+    running = [asyncio.create_task(view.run()) for view in views.values()]
     async with port.open_port(HERE, views, everybody) as where:
         url = f"http://{where}/api/stream"
         last = {}

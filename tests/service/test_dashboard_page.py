@@ -43,7 +43,7 @@ async def tab(chrome, shown):
         await found.until(DRAWN)
         yield found
         assert found.problems == []
-        assert {each.split("/")[2] for each in found.requests} == {shown.url.split("/")[2]}
+        assert {request.split("/")[2] for request in found.requests} == {shown.url.split("/")[2]}
 
 
 async def test_a_thousand_nodes_are_drawn_in_leaves_below_their_spines(tab):
@@ -381,7 +381,7 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
         await tab.until("railwright.store.gangs.length")
         await tab.until("document.getElementById('connection').dataset.state === 'live'")
         assert await tab.js("document.getElementById('token-back').hidden")
-        assert not [each for each in tab.requests if "token" in each]
+        assert not [request for request in tab.requests if "token" in request]
         assert (
             await tab.js(
                 "[location.href, document.cookie, JSON.stringify({ ...localStorage, ...sessionStorage })]"

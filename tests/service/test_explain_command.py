@@ -35,9 +35,9 @@ def explained(stage, capsys):
     def explained(path, *options: str) -> list[dict]:
         given = ["--policy", stage.policy_text, "--snapshot", str(stage.folder / "snapshot.json"), "-o", "json"]
         code = command_line.main(["explain", str(path), *given, *options])
-        found = json.loads(capsys.readouterr().out)
-        assert code == (1 if any(each["outcome"] == "refused" for each in found) else 0)
-        return found
+        document = json.loads(capsys.readouterr().out)
+        assert code == (1 if any(each["outcome"] == "refused" for each in document) else 0)
+        return document
 
     return explained
 

@@ -45,14 +45,14 @@ class Running:
     def __init__(self, folder):
         self.folder = folder
         self.nodes = leaves(a=4, b=4)
-        self.names = [each.metadata.name for each in self.nodes]
+        self.names = [node.metadata.name for node in self.nodes]
         (folder / "policy.yaml").write_text(POLICY)
         self.snapshot()
 
     def snapshot(self, where=("", "", "", ""), others=()) -> None:
         pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
         trees = [
-            *(plain("Node", each) for each in self.nodes),
+            *(plain("Node", node) for node in self.nodes),
             *(plain("Pod", each) for each in (*pods, *others)),
             GROUP,
         ]
@@ -144,12 +144,12 @@ async def test_a_gang_the_scheduler_spread_is_a_finding_counted_and_says_where(r
     assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
     code, out, _ = await running.explain("train/w-3", "-o", "json")
     assert code == 1
-    told = json.loads(out)
-    assert told["placement"]["bandwidth"] == 0.5
-    assert told["placement"]["leaves_possible"] == 1
+    document = json.loads(out)
+    assert document["placement"]["bandwidth"] == 0.5
+    assert document["placement"]["leaves_possible"] == 1
 
 
-async def test_each_refused_node_is_told_with_numbers_and_holders(running):
+async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     running.snapshot(others=[pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
 
     async def all_refused() -> bool:
@@ -182,7 +182,7 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-def test_what_cannot_be_asked_is_told_with_the_way_out(arguments, said, capsys):
+def test_what_cannot_be_asked_is_reported_with_the_way_out(arguments, said, capsys):
     assert command_line.main(["explain", "pod", *arguments]) == 2
     assert said in capsys.readouterr().err
 

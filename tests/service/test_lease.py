@@ -195,6 +195,6 @@ async def test_what_is_no_lease_is_no_reason_to_end(leases, stand):
 
 
 def test_no_two_processes_have_one_name():
-    names = {lease.identity("pod-0") for _ in range(100)}
+    names = {lease.create_identity("pod-0") for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("pod-0_") for name in names)

@@ -91,6 +91,6 @@ async def test_a_check_that_takes_longer_than_its_caller_waits_is_ended_and_the_
     assert answer.status == 503
     assert "not checked: the policy was not read within" in json.loads(answer.body)["error"]["reason"]
     await shell.until(lambda: reader not in readers(webhook))
-    given = json.loads((await ask(webhook, policy("colour: red"))).body)["response"]
-    assert not given["allowed"]
-    assert "colour" in given["status"]["message"]
+    response = json.loads((await ask(webhook, policy("colour: red"))).body)["response"]
+    assert not response["allowed"]
+    assert "colour" in response["status"]["message"]

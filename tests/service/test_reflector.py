@@ -61,8 +61,8 @@ async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_
 
 async def test_the_list_of_a_command_falls_back_to_one_without_pages_too(stub, client):
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
-    found = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
-    assert [each.metadata.name for each in found] == ["z"]
+    objects = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
+    assert [each.metadata.name for each in objects] == ["z"]
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
@@ -87,7 +87,7 @@ async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):
     await cache.until(lambda: set(cache.objects) == {"net"})
 
 
-async def test_a_missing_right_is_told_once_with_its_fix_and_the_cache_is_not_synced(stub, watch, caplog):
+async def test_a_missing_right_is_reported_once_with_its_fix_and_the_cache_is_not_synced(stub, watch, caplog):
     stub.lists.append(status(403, "nodes is forbidden"))
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         source, _, restarts = watch()
@@ -95,10 +95,10 @@ async def test_a_missing_right_is_told_once_with_its_fix_and_the_cache_is_not_sy
             while len(restarts) < 3:  # noqa: ASYNC110 - a plain list tells nobody that it grew
                 await asyncio.sleep(0.01)  # between two looks
     assert not source.synced.is_set()
-    told = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
-    assert len(told) == 1
-    assert "nodes is forbidden" in told[0]["error"]
-    assert "list and watch on nodes" in told[0]["fix"]
+    fields = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
+    assert len(fields) == 1
+    assert "nodes is forbidden" in fields[0]["error"]
+    assert "list and watch on nodes" in fields[0]["fix"]
 
 
 async def test_a_server_that_hangs_up_at_once_is_not_asked_in_a_tight_loop(stub, watch):
@@ -148,9 +148,9 @@ async def test_an_object_that_cannot_be_read_is_left_out_named_and_counted_and_t
         await cache.until(lambda: cache.objects.keys() == {"a", "b"} and cache.objects["a"].metadata.labels)
     assert source.synced.is_set()
     assert (source.objects, skipped, restarts) == (2, ["nodes", "nodes"], [])
-    (told,) = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
-    assert told["object"] == "odd"
-    assert "allocatable" in told["error"]
+    (field,) = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
+    assert field["object"] == "odd"
+    assert "allocatable" in field["error"]
 
 
 async def test_what_was_known_of_an_object_that_can_no_longer_be_read_stays_until_it_is_deleted(stub, watch):
@@ -203,8 +203,8 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
     stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
-    found = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
-    assert [each.metadata.name for each in found] == ["a", "b", "c"]
+    objects = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
+    assert [each.metadata.name for each in objects] == ["a", "b", "c"]
 
 
 async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes(stub, watch):

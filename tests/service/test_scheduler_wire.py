@@ -138,21 +138,21 @@ def asked(tree: object) -> set[str]:
 
 def check(verb: str, tree: object, status: int, body: bytes) -> None:
     """An answer is what kube-scheduler can use, or says why not."""
-    told = json.loads(body)
+    document = json.loads(body)
     if status == 400:
-        assert told["error"]["reason"]
+        assert document["error"]["reason"]
         return
     assert status == 200, body
     if verb == "prioritize":
-        assert {row["Host"] for row in told} == asked(tree)
-        assert all(type(row["Score"]) is int and 0 <= row["Score"] <= 10 for row in told)
+        assert {row["Host"] for row in document} == asked(tree)
+        assert all(type(row["Score"]) is int and 0 <= row["Score"] <= 10 for row in document)
         return
-    groups = [told["NodeNames"], list(told["FailedNodes"]), list(told["FailedAndUnresolvableNodes"])]
+    groups = [document["NodeNames"], list(document["FailedNodes"]), list(document["FailedAndUnresolvableNodes"])]
     names = [name for group in groups for name in group]
     assert set(names) == asked(tree)
     assert len(names) == len(set(names))
-    assert told["Error"] == ""
-    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(told, group))
+    assert document["Error"] == ""
+    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(document, group))
 
 
 def told_reasons(told: dict, names: list[str]) -> list[str]:
@@ -193,10 +193,10 @@ def changed(verb: str, path: tuple, value: object) -> dict:
 def test_the_captured_requests_are_answered_with_all_three_outcomes(served):
     status, body = served.post("filter", BODIES["filter"])
     check("filter", BODIES["filter"], status, body)
-    told = json.loads(body)
-    assert told["NodeNames"] == [f"gpu-{index}" for index in range(6)]
-    assert list(told["FailedNodes"]) == ["gpu-6"]
-    assert list(told["FailedAndUnresolvableNodes"]) == ["gpu-7"]
+    document = json.loads(body)
+    assert document["NodeNames"] == [f"gpu-{index}" for index in range(6)]
+    assert list(document["FailedNodes"]) == ["gpu-6"]
+    assert list(document["FailedAndUnresolvableNodes"]) == ["gpu-7"]
     status, body = served.post("prioritize", BODIES["prioritize"])
     check("prioritize", BODIES["prioritize"], status, body)
     assert max(row["Score"] for row in json.loads(body)) == 10

@@ -126,7 +126,7 @@ async def test_a_request_outside_the_limits_gets_its_status_with_a_json_reason_a
     assert await still_answers(plain)
 
 
-async def test_a_wrong_method_is_told_the_right_one(plain):
+async def test_a_wrong_method_is_answered_with_the_right_one(plain):
     caller = await plain.open()
     answer = await caller.ask(method="DELETE")
     assert answer.headers["allow"] == "POST"

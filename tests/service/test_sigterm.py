@@ -124,7 +124,7 @@ async def start(silent, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_command_ends_at_once_whenever_it_is_told_to_while_it_starts(start, command):
+async def test_a_command_ends_at_once_whenever_it_is_asked_to_while_it_starts(start, command):
     for moment in MOMENTS:
         starting = await start(command)
         await starting.takes_signals()

@@ -100,10 +100,10 @@ class Town:
         return self.replicas[-1]
 
     def living(self) -> list[Replica]:
-        return [each for each in self.replicas if each.process.returncode is None]
+        return [replica for replica in self.replicas if replica.process.returncode is None]
 
     def pointed_at(self) -> list[str]:
-        return [each["addresses"][0] for each in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
+        return [endpoint["addresses"][0] for endpoint in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -117,11 +117,11 @@ async def town(tmp_path_factory):
         (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
         made = Town(objects, tmp_path, session)
         yield made
-        for each in made.replicas:
-            if each.process.returncode is None:
-                each.process.kill()
-            await each.process.wait()
-            await each.reading
+        for replica in made.replicas:
+            if replica.process.returncode is None:
+                replica.process.kill()
+            await replica.process.wait()
+            await replica.reading
 
 
 async def until(condition, seconds: float = 10.0) -> float:
@@ -203,14 +203,14 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
 
     async def moved() -> bool:
         addresses = town.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
-        return town.pointed_at() == [standby.ip] == [each["ip"] for each in addresses]
+        return town.pointed_at() == [standby.ip] == [address["ip"] for address in addresses]
 
     await until(moved, 2)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
 
 
-async def test_a_leader_that_is_told_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(town):
+async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(town):
     leader, standby = await pair(town)
     leader.process.send_signal(signal.SIGTERM)
     assert await until(standby.answers) < 1.0

@@ -104,7 +104,7 @@ async def test_no_value_of_a_pod_is_in_any_span(stage, collector):
     assert SECRET.encode() not in collector.raw
 
 
-async def test_a_refusal_is_told_by_its_reason_word(stage, collector):
+async def test_a_refusal_is_reported_by_its_reason_word(stage, collector):
     trace, _, headers = caller()
     await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), headers)
     request = (await collector.trace(trace, 3))["POST /mutate/pods"]
@@ -112,7 +112,7 @@ async def test_a_refusal_is_told_by_its_reason_word(stage, collector):
     assert request.attributes["railwright.reason"] == "unknown-fabric"
 
 
-async def test_a_mate_of_a_remembered_pod_is_not_planned_again(stage, collector):
+async def test_a_peer_of_a_remembered_pod_is_not_planned_again(stage, collector):
     trees = [pod(label="default", annotations={"mates": "here"}) for _ in range(2)]
     (first, _, one), (second, _, other) = caller(), caller()
     await ask(stage, "/mutate/pods", review(trees[0], namespace="prod"), one)
@@ -126,7 +126,7 @@ async def test_a_request_that_its_caller_did_not_sample_is_not_sent(stage, colle
     await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), off)
     await ask(stage, "/mutate/pods", review(pod(label="nowhere"), namespace="prod"), on)
     await collector.trace(sampled, 3)
-    assert not [each for each in collector.spans if each.trace == unsampled]
+    assert not [span for span in collector.spans if span.trace == unsampled]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
                 assert (await asking.ask(b"{}", path=path)).status == status
             await asking.close()
     names = {"POST /waiting", "inner", "POST /broken"}
-    spans = {each.name: each for each in collector.spans if each.name in names}
+    spans = {span.name: span for span in collector.spans if span.name in names}
     assert spans.keys() == names, "the end of the server sent what was left"
     assert spans["inner"].parent == spans["POST /waiting"].span
     assert spans["POST /waiting"].attributes["railwright.outcome"] == "done"
@@ -195,7 +195,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
     assert SECRET.encode() not in collector.raw
 
 
-async def test_what_a_pods_owner_is_told_is_a_step_of_its_own(collector):
+async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
     told: list[object] = []
     trace, _, headers = caller()
     async with traced(collector.endpoint) as made:

@@ -66,10 +66,10 @@ async def test_all_pages_of_all_kinds_make_the_view(server, capsys):
     (gang,) = json.loads(out)
     assert (code, err, gang["key"], gang["placed"], len(gang["ranks"])) == (0, "", "prod/llama", 4, 4)
     _, out, _ = await run(capsys, kubeconfig, "fabric", "-o", "json")
-    assert [each["nodes"] for each in json.loads(out)["fabrics"]] == [6]
+    assert [fabric["nodes"] for fabric in json.loads(out)["fabrics"]] == [6]
 
 
-async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(server, capsys):
+async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out(server, capsys):
     kubeconfig, special = server
     special["/apis/batch/v1/jobs"] = lambda: status(403, "Forbidden")
     code, out, err = await run(capsys, kubeconfig, "gangs")
@@ -87,7 +87,7 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_told_and_left_out(ser
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],
 )
-async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_told(server, capsys, path, given, told):
+async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_reported(server, capsys, path, given, told):
     kubeconfig, special = server
     special[path] = lambda: status(*given)
     code, out, err = await run(capsys, kubeconfig, "gangs")
@@ -95,7 +95,7 @@ async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_told(s
     assert told in err
 
 
-async def test_an_answer_that_is_none_is_told_and_not_shown(server, capsys):
+async def test_an_answer_that_is_none_is_reported_and_not_shown(server, capsys):
     kubeconfig, special = server
     special["/api/v1/nodes"] = lambda: web.Response(text="<html>a proxy</html>", content_type="application/json")
     code, _, err = await run(capsys, kubeconfig, "fabric")
@@ -103,7 +103,7 @@ async def test_an_answer_that_is_none_is_told_and_not_shown(server, capsys):
     assert "not as a Kubernetes API server does" in err
 
 
-async def test_nobody_there_is_told(tmp_path, capsys):
+async def test_an_absent_server_is_reported(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         kubeconfig = api_stub.kubeconfig(tmp_path, taken.getsockname()[1])

@@ -72,9 +72,9 @@ async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     response = await ask(stage, "/validate/policy", json.dumps(body).encode())
     assert response["allowed"]
-    told = [each for each in response["warnings"] if f": fabrics.{name}.rails: " in each]
-    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in each for each in told), response
-    assert any("no node offers example.com/nowhere" in each for each in told), response
+    warnings = [warning for warning in response["warnings"] if f": fabrics.{name}.rails: " in warning]
+    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in each for each in warnings), response
+    assert any("no node offers example.com/nowhere" in each for each in warnings), response
 
 
 async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_never(stage):

@@ -30,9 +30,9 @@ SHAPES = """nodeShapes:
 
 
 def policy(text: str):
-    found = policies.read(text)
-    assert not isinstance(found, policies.Rejected), found.errors
-    return found
+    result = policies.read(text)
+    assert not isinstance(result, policies.Rejected), result.errors
+    return result
 
 
 def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
@@ -81,7 +81,7 @@ def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """The pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
-    operations = patch.operations(view(tree), outcome.changes)
+    operations = patch.build_operations(view(tree), outcome.changes)
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
 
 
@@ -112,7 +112,7 @@ def render(recorded: dict) -> dict[str, str]:
 
 
 def env(tree: dict, container: int = 0) -> dict:
-    return {each["name"]: each.get("value") for each in tree["spec"]["containers"][container].get("env", [])}
+    return {entry["name"]: entry.get("value") for entry in tree["spec"]["containers"][container].get("env", [])}
 
 
 def variables(**values: str) -> list[dict]:

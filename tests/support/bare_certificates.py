@@ -29,7 +29,7 @@ def make(name, issuer=None, *, authority=False, host="127.0.0.1", usage=x509.OID
 
 
 def pem(*certificates):
-    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
 
 
 def key_pem(key):

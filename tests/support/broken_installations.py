@@ -180,7 +180,9 @@ def stale_lease(trees):
 
 def unrotated(trees):
     trees[f"{WEBHOOK}-secret"][0]["metadata"]["annotations"] = {}
-    trees["deployments"] = [each for each in trees["deployments"] if each["metadata"]["name"] != snapshots.CERTS]
+    trees["deployments"] = [
+        deployment for deployment in trees["deployments"] if deployment["metadata"]["name"] != snapshots.CERTS
+    ]
 
 
 def no_labels(node):

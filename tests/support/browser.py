@@ -42,7 +42,7 @@ class Tab:
             details = params["exceptionDetails"]
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
-            self.problems.append(" ".join(str(each.get("value", each)) for each in params["args"]))
+            self.problems.append(" ".join(str(arg.get("value", arg)) for arg in params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
@@ -137,12 +137,12 @@ class Browser:
 
     async def listen(self) -> None:
         async for message in self._socket:
-            told = json.loads(message.data)
-            waiting = self._waiting.pop(told.get("id", 0), None)
+            document = json.loads(message.data)
+            waiting = self._waiting.pop(document.get("id", 0), None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(told)
-            elif (tab := self._tabs.get(told.get("sessionId", ""))) is not None and "method" in told:
-                tab.heard(told["method"], told["params"])
+                waiting.set_result(document)
+            elif (tab := self._tabs.get(document.get("sessionId", ""))) is not None and "method" in document:
+                tab.heard(document["method"], document["params"])
 
     async def send(self, method: str, params: dict[str, Any], session: str = "") -> dict[str, Any]:
         number = next(self._numbers)

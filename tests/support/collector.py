@@ -48,11 +48,11 @@ class Collector:
     async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
         """The spans of a trace by name, once there are so many."""
         async with asyncio.timeout(seconds):
-            while len(found := [each for each in self.spans if each.trace == trace]) < count:
+            while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()
-        assert len({each.name for each in found}) == len(found) == count, found
-        return {each.name: each for each in found}
+        assert len({each.name for each in spans}) == len(spans) == count, spans
+        return {each.name: each for each in spans}
 
     async def take(self, request: web.Request) -> web.Response:
         """POST /v1/traces."""
@@ -64,7 +64,7 @@ class Collector:
         for of_resource in message.resource_spans:
             service = _attributes(of_resource.resource.attributes)["service.name"]
             for of_scope in of_resource.scope_spans:
-                self.spans += [_span(str(service), each) for each in of_scope.spans]
+                self.spans += [_span(str(service), span) for span in of_scope.spans]
         self._news.set()
         return web.Response(
             body=trace_service_pb2.ExportTraceServiceResponse().SerializeToString(),

@@ -71,14 +71,14 @@ def healthy() -> Trees:
 def manifests() -> list[Tree]:
     """Every object of manifests/base."""
     listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    return [each for name in listed for each in yaml.safe_load_all((BASE / name).read_text()) if each]
+    return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
 
 def seen(
     trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
 ) -> snapshots.ClusterSnapshot:
     """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
-    typed = {each.name: each.view for each in snapshots.SOURCES}
+    typed = {source.name: source.view for source in snapshots.SOURCES}
     objects = {name: tuple(msgspec.convert(each, typed[name]) for each in found) for name, found in trees.items()}
     whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = (
@@ -139,7 +139,7 @@ def _went_through(whole: snapshots.ClusterSnapshot):
 
 @functools.cache
 def _healthy() -> Trees:
-    trees: Trees = {each.name: [] for each in snapshots.SOURCES}
+    trees: Trees = {source.name: [] for source in snapshots.SOURCES}
     for each in manifests():
         if each["kind"] in _SOURCES:
             trees[_SOURCES[each["kind"]]].append(each)
@@ -151,7 +151,7 @@ def _healthy() -> Trees:
         each["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = each["metadata"]["name"]
     for each in trees["deployments"]:
         _run(trees, each)
-    trees["slices"] = [_slice(each["metadata"]["name"]) for each in trees["services"]]
+    trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
     for lease in (snapshots.EXTENDER, snapshots.CERTS):
         spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
         trees["leases"].append({**_named(lease), "spec": spec})
@@ -179,10 +179,10 @@ def _named(name: str, **metadata: Any) -> Tree:
 
 
 def _run(trees: Trees, deployment: Tree) -> None:
-    wanted = deployment["spec"]["replicas"]
-    deployment["status"] = {"replicas": wanted, "readyReplicas": wanted, "updatedReplicas": wanted}
+    replicas = deployment["spec"]["replicas"]
+    deployment["status"] = {"replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas}
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    for index in range(wanted):
+    for index in range(replicas):
         name = f"{deployment['metadata']['name']}-{index}"
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         trees["own-pods"].append(

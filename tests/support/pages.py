@@ -45,10 +45,10 @@ class Block:
 
 def blocks(page: pathlib.Path) -> list[Block]:
     found = []
-    for each in _FENCE.finditer(page.read_text()):
-        indent = len(each["indent"])
-        lines = [line[indent:] for line in each["body"].splitlines()]
-        found.append(Block(page, each["info"].split(" ")[0].strip(), "\n".join(lines)))
+    for match in _FENCE.finditer(page.read_text()):
+        indent = len(match["indent"])
+        lines = [line[indent:] for line in match["body"].splitlines()]
+        found.append(Block(page, match["info"].split(" ")[0].strip(), "\n".join(lines)))
     return found
 
 
@@ -59,14 +59,14 @@ def prose(page: pathlib.Path) -> str:
 
 def links(page: pathlib.Path) -> list[str]:
     text = re.sub(r"`[^`\n]*`", "", prose(page))
-    return [each["target"] for each in _LINK.finditer(text)]
+    return [match["target"] for match in _LINK.finditer(text)]
 
 
 def anchors(page: pathlib.Path) -> set[str]:
     """Ids that the site gives the page; of equal headings only the first has the plain one."""
     text = prose(page)
-    found = {each["id"] for pattern in (_NAMED, _ATTRIBUTE) for each in pattern.finditer(text)}
-    return found | {each["id"] or slug(each["text"]) for each in _HEADING.finditer(text)}
+    ids = {match["id"] for pattern in (_NAMED, _ATTRIBUTE) for match in pattern.finditer(text)}
+    return ids | {match["id"] or slug(match["text"]) for match in _HEADING.finditer(text)}
 
 
 def slug(heading: str) -> str:

@@ -68,13 +68,13 @@ def problems(text: str) -> list[str]:
     """What an expression asks for that nobody shows."""
     known = {**FOREIGN, **ours()}
     selectors = asked(text)
-    missing = [f"{each.metric} does not exist" for each in selectors if each.metric not in known]
+    missing = [f"{selector.metric} does not exist" for selector in selectors if selector.metric not in known]
     missing += [
-        f"{each.metric} has no label {label}"
-        for each in selectors
-        for label in sorted(each.labels - known.get(each.metric, each.labels))
+        f"{selector.metric} has no label {label}"
+        for selector in selectors
+        for label in sorted(selector.labels - known.get(selector.metric, selector.labels))
     ]
-    shown = set().union(*(known.get(each.metric, set()) for each in selectors))
+    shown = set().union(*(known.get(selector.metric, set()) for selector in selectors))
     return missing + [f"nothing in it has the label {label}" for label in sorted(groupings(text) - shown)]
 
 

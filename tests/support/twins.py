@@ -30,15 +30,15 @@ def meaning(pod: dict) -> dict:
     }
     containers = []
     for container in pod["spec"]["containers"]:
-        names_set = [each["name"] for each in container.get("env", [])]
+        names_set = [entry["name"] for entry in container.get("env", [])]
         assert len(names_set) == len(set(names_set))
-        env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
+        env = {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container.get("env", [])}
         amounts = container.get("resources", {})
         read = {
             kind: {name: quantity.parse(text) for name, text in amounts.get(kind, {}).items()}
             for kind in ("requests", "limits")
         }
-        mounts = {each["mountPath"]: kinds[each["name"]] for each in container.get("volumeMounts", [])}
+        mounts = {mount["mountPath"]: kinds[mount["name"]] for mount in container.get("volumeMounts", [])}
         containers.append(
             container
             | {
@@ -92,7 +92,8 @@ def networks_of(site: str) -> dict[tuple[str, str], str | None]:
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
         return dict(LANS)
-    found = [each["metadata"] for each in yaml.safe_load_all(path.read_text())]
+    metadatas = [document["metadata"] for document in yaml.safe_load_all(path.read_text())]
     return {
-        (each["namespace"], each["name"]): each.get("annotations", {}).get(names.NAD_RESOURCE_NAME) for each in found
+        (each["namespace"], each["name"]): each.get("annotations", {}).get(names.NAD_RESOURCE_NAME)
+        for each in metadatas
     }

@@ -48,7 +48,7 @@ class Vista:
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
         self.nodes = list(shapes.build_nodes(shape(spines, leaves, nodes)))
-        self.names = [each["metadata"]["name"] for each in self.nodes]
+        self.names = [node["metadata"]["name"] for node in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
         self.events: list[dict] = []

@@ -60,7 +60,7 @@ def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dic
     operations = [
         operation
         for each in planned(row, tree, by, at)
-        for operation in patch.operations(each.template.pod, each.changes, each.template.pointer)
+        for operation in patch.build_operations(each.template.pod, each.changes, each.template.pointer)
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     return result

@@ -20,7 +20,7 @@ def entries() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-alerts = pytest.mark.parametrize("alert", ALERTS, ids=[each["alert"] for each in ALERTS])
+alerts = pytest.mark.parametrize("alert", ALERTS, ids=[alert["alert"] for alert in ALERTS])
 
 
 @alerts
@@ -64,7 +64,7 @@ def test_no_object_links_to_a_site_that_does_not_exist():
 
 
 def test_the_runbook_has_no_entry_without_an_alert_and_keeps_their_order():
-    assert list(entries()) == [each["alert"] for each in ALERTS]
+    assert list(entries()) == [alert["alert"] for alert in ALERTS]
 
 
 def test_the_runbooks_links_lead_somewhere():
@@ -109,10 +109,10 @@ def test_all_servers_are_scraped_by_the_port_they_have():
     target = service["spec"]["ports"][0]["targetPort"]
     scraped = 0
     for path in (ROOT / "manifests" / "base").glob("*.yaml"):
-        for each in yaml.safe_load_all(path.read_text()):
-            if each["kind"] != "Deployment":
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] != "Deployment":
                 continue
-            template = each["spec"]["template"]
+            template = document["spec"]["template"]
             ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
             assert target in ports, path
             assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()

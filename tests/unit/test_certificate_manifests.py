@@ -10,19 +10,19 @@ from railwright.cli import dispatch
 from railwright.serving import settings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-DOCUMENTS = [each for each in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if each]
+DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
 BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
-ALL = [each for path in BASE for each in yaml.safe_load_all(path.read_text()) if each]
+ALL = [document for path in BASE for document in yaml.safe_load_all(path.read_text()) if document]
 COMPONENT = MANIFESTS / "components" / "client-auth"
 
 
 def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
-    (found,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    (found,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == (kind, name)]
     return found
 
 
 def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
-    shipped = {each["metadata"]["name"]: each for each in DOCUMENTS if each["kind"] == "Secret"}
+    shipped = {document["metadata"]["name"]: document for document in DOCUMENTS if document["kind"] == "Secret"}
     servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
     assert set(shipped) == servers
     assert not any({"data", "stringData", "type"} & set(each) for each in shipped.values())
@@ -44,10 +44,10 @@ def test_nobody_else_may_read_a_secret():
 @pytest.mark.parametrize("server", inventory.SERVERS)
 def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_the_authoritys_key(server):
     pod = one("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
-    secrets = [each["secret"] for each in pod["volumes"] if "secret" in each]
+    secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
     (mounted,) = secrets
     assert mounted["secretName"] == inventory.SECRETS[server]
-    assert {each["key"] for each in mounted["items"]} == {"tls.crt", "tls.key", "ca.crt"}
+    assert {item["key"] for item in mounted["items"]} == {"tls.crt", "tls.key", "ca.crt"}
     assert not mounted.get("optional")
 
 
@@ -57,12 +57,14 @@ def test_the_arguments_of_the_deployment_are_ours():
     assert parsed.command == "certs"
     assert parsed.watch
     (port,) = container["ports"]
-    assert settings.address(parsed.ops_listen).port == port["containerPort"]
+    assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
     assert parsed.lease == one("Lease")["metadata"]["name"]
 
 
 def test_the_component_for_callers_names_their_secrets():
-    shipped = {each["metadata"]["name"] for each in yaml.safe_load_all((COMPONENT / "secrets.yaml").read_text())}
+    shipped = {
+        document["metadata"]["name"] for document in yaml.safe_load_all((COMPONENT / "secrets.yaml").read_text())
+    }
     assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
     text = (COMPONENT / "kustomization.yaml").read_text()
     assert all(name in text for name in shipped)
@@ -72,9 +74,9 @@ def test_the_component_for_callers_names_their_secrets():
 def test_cert_manager_issues_the_same_names_for_the_same_use():
     path = MANIFESTS / "overlays" / "cert-manager" / "certificates.yaml"
     issued = {
-        each["spec"]["secretName"]: each["spec"]
-        for each in yaml.safe_load_all(path.read_text())
-        if each["kind"] == "Certificate"
+        document["spec"]["secretName"]: document["spec"]
+        for document in yaml.safe_load_all(path.read_text())
+        if document["kind"] == "Certificate"
     }
     assert set(issued) == set(inventory.SECRETS.values())
     for leaf in inventory.list_specs("railwright-system", clients=True):

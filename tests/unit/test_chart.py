@@ -140,6 +140,6 @@ def test_no_template_writes_what_others_fill():
         text = path.read_text()
         assert "lookup" not in text or path.name == "refusals.yaml", path
         assert "genCA" not in text
-        for each in text.split("---\n"):
-            if re.search(r"^kind: (Secret|Lease)$", each, re.MULTILINE):
-                assert not re.search(r"^(data|stringData|spec):", each, re.MULTILINE), path
+        for part in text.split("---\n"):
+            if re.search(r"^kind: (Secret|Lease)$", part, re.MULTILINE):
+                assert not re.search(r"^(data|stringData|spec):", part, re.MULTILINE), path

@@ -141,7 +141,7 @@ def test_a_dashboards_variables_are_all_used_and_all_there(dashboard):
 
 
 def test_uids_are_unique():
-    assert len({each["uid"] for each in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
 
 
 def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert():
@@ -167,7 +167,7 @@ def test_the_files_are_what_the_builder_writes():
 def test_the_component_delivers_every_dashboard_with_the_label_that_grafanas_sidecar_looks_for():
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
     (generated,) = component["configMapGenerator"]
-    files = dict(each.split("=") for each in generated["files"])
+    files = dict(file.split("=") for file in generated["files"])
     assert files == {f"railwright-{name}.json": f"dashboards/{name}.json" for name in DASHBOARDS}
     assert generated["options"]["labels"]["grafana_dashboard"] == "1"
     assert {path.name for path in COMPONENT.glob("*.yaml")} == {"kustomization.yaml", *component["resources"]}

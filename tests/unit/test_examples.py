@@ -61,7 +61,9 @@ def answered(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> t
 
 def admitted(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
     after, warnings = answered(site, pod, known)
-    assert all(" N34 NCCL_ALGO=" in each for each in warnings), warnings  # the user's own tuning, which lint speaks of
+    assert all(warning.startswith("N34: ") and "NCCL_ALGO=" in warning for warning in warnings), (
+        warnings
+    )  # the user's own tuning, which lint speaks of
     return after
 
 
@@ -87,7 +89,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
     job["metadata"]["labels"][names.FABRIC] = label
     after = {role: admitted("pvrdma-mpi", pod) for role, pod in pods_of(job).items()}
     worker = after["worker"]
-    assert "volumes" not in worker["spec"] or all("hostPath" not in each for each in worker["spec"]["volumes"])
+    assert "volumes" not in worker["spec"] or all("hostPath" not in volume for volume in worker["spec"]["volumes"])
     assert not worker["spec"]["containers"][0].get("securityContext", {}).get("privileged")
     settings = conf.parse(worker["metadata"].get("annotations", {}).get(names.NCCL_CONF, ""))
     assert {key: settings[key] for key in read} == read
@@ -97,7 +99,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 @pytest.mark.parametrize("site", SITES)
 def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
-    labels = [job["metadata"].pop("labels", {}), *(each.get("metadata", {}).pop("labels", {}) for each in parts(job))]
+    labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
     (label,) = [found for found in labels if found]
     assert list(label) == [names.FABRIC]
     assert label[names.FABRIC] in policy_of(site).document.fabrics
@@ -126,7 +128,7 @@ def parts(job: dict) -> list[dict]:
     """The templates themselves, to be changed in place."""
     spec = job["spec"]
     replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()
-    return [each["template"] for each in replicas]
+    return [replica["template"] for replica in replicas]
 
 
 @pytest.mark.parametrize("site", VOLCANO_SITES)
@@ -188,11 +190,11 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     pod = pod_of(load("vivo-roce", "job"))
     pod["spec"]["hostNetwork"] = True
     after, (warning,) = answered("vivo-roce", pod)
-    assert warning.startswith("spec.hostNetwork is true: fabric roce adds no networks")
+    assert warning.startswith("HostNetwork: spec.hostNetwork is true: fabric roce adds no networks")
     assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
     (container,) = after["spec"]["containers"]
     assert len(container["resources"]["limits"]) == 5, "the devices are the pod's all the same"
-    assert "NCCL_SOCKET_IFNAME" not in {each["name"] for each in container["env"]}
+    assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
 
 
 def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_fabric():
@@ -202,7 +204,7 @@ def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_
     known = networks_of("sriov-8-rail")
     after = admitted("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
     (container,) = after["spec"]["containers"]
-    assert {each["name"]: each["value"] for each in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
+    assert {entry["name"]: entry["value"] for entry in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
     assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [
         f"ib{rail}-sriov-rail" for rail in range(4)
     ]

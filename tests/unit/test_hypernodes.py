@@ -8,7 +8,7 @@ from railwright.fabric import hypernodes, topology, views
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model, presets
 
-DOMAINS = presets.domains(model.Placement(preset="volcano"))
+DOMAINS = presets.list_domain_keys(model.Placement(preset="volcano"))
 
 
 def hyper(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:
@@ -81,7 +81,7 @@ def test_the_lowest_tier_is_level_one_whatever_its_number():
     assert places(state)["n1"] == ("", "spine"), "a node directly below a spine is in no leaf"
 
 
-def test_a_second_parent_is_told_and_the_first_by_name_counts():
+def test_a_second_parent_is_reported_and_the_first_by_name_counts():
     state = fleet_of([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
     assert places(state)["n0"] == ("l0", "s0")
     assert state.find_hyper_node_problems() == (
@@ -103,7 +103,7 @@ def test_a_member_that_an_ancestor_names_as_well_is_no_fault():
     assert state.find_hyper_node_problems() == ()
 
 
-def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told():
+def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_reported():
     bad = [
         hyper("a", 1, *below("b"), *nodes("n0", "gone")),
         hyper("b", 1, *below("a")),
@@ -127,7 +127,7 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_told()
         assert part in told
 
 
-def test_more_tiers_than_levels_lose_the_uppermost_and_are_told():
+def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
     chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
     state = fleet_of(chain)
     assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))

@@ -15,7 +15,9 @@ VOLCANO = yaml.safe_load((EXAMPLES / "volcano-scheduler.yaml").read_text())
 (ENTRY,) = KUBE["extenders"]
 PLUGINS = [plugin for tier in VOLCANO["tiers"] for plugin in tier["plugins"]]
 ARGUMENTS = next(plugin["arguments"] for plugin in PLUGINS if plugin["name"] == "extender")
-ALLOCATE = next(each["arguments"] for each in VOLCANO["configurations"] if each["name"] == "allocate")
+ALLOCATE = next(
+    configuration["arguments"] for configuration in VOLCANO["configurations"] if configuration["name"] == "allocate"
+)
 SHIPPED = {**KUBE, **ENTRY, **ARGUMENTS, **ALLOCATE}
 ROWS = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", PAGE, re.MULTILINE)
 
@@ -46,4 +48,4 @@ def test_volcano_gets_the_types_it_reads():
 
 
 def test_both_manage_the_same_resources():
-    assert [each["name"] for each in ENTRY["managedResources"]] == ARGUMENTS["extender.managedResources"]
+    assert [resource["name"] for resource in ENTRY["managedResources"]] == ARGUMENTS["extender.managedResources"]

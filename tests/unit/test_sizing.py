@@ -27,7 +27,7 @@ def test_the_page_recommends_memory_for_both_servers_and_each_size():
 @pytest.mark.parametrize("server", ["webhook", "extender"])
 def test_manifests_ship_the_request_of_a_small_cluster_and_the_limit_of_the_largest(server):
     documents = yaml.safe_load_all((ROOT / "manifests" / "base" / f"{server}.yaml").read_text())
-    (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     first, *_, last = [row for row in rows() if row["server"] == server]
     shipped = container["resources"]

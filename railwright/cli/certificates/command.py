@@ -42,7 +42,7 @@ def write_admission_configuration(arguments: argparse.Namespace) -> int:
 def _run(action: Callable[[argparse.Namespace], Coroutine[None, None, int]], arguments: argparse.Namespace) -> int:
     try:
         for host in getattr(arguments, "host", ()):
-            issuance.general_name(host)
+            issuance.build_general_name(host)
         return asyncio.run(action(arguments))
     except OSError as error:
         reason = ": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error)
@@ -66,11 +66,13 @@ async def _write_admission_configuration(arguments: argparse.Namespace) -> int:
     for name in changed:
         files.write(out, name, pairs[name])
     directory = pathlib.PurePosixPath(arguments.directory)
-    users = [admission.user(arguments.namespace), *arguments.user]
+    users = [admission.format_user(arguments.namespace), *arguments.user]
     texts = {
         "ca.crt": trust.join_bundle(state.observed.keyring.trusted).decode(),
-        admission.ADMISSION: admission.configuration(directory),
-        admission.KUBECONFIG: admission.kubeconfig(users, directory / "apiserver.crt", directory / "apiserver.key"),
+        admission.ADMISSION: admission.build_configuration(directory),
+        admission.KUBECONFIG: admission.build_kubeconfig(
+            users, directory / "apiserver.crt", directory / "apiserver.key"
+        ),
     }
     for name, text in texts.items():
         path = out / name
@@ -95,7 +97,7 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> rota
         arguments.namespace,
         inventory.list_specs(arguments.namespace, more=arguments.host, clients=arguments.clients),
         schedule=build_schedule(arguments),
-        clock=lease.uptime,
+        clock=lease.read_uptime,
     )
 
 

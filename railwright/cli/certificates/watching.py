@@ -85,7 +85,7 @@ _UNAUTHORIZED = 401
 async def watch(arguments: argparse.Namespace) -> int:
     """Rotate until SIGTERM or SIGINT, then release the Lease. Raises UnreadableError, ValueError and ClusterError."""
     try:
-        listen = settings.address(arguments.ops_listen)
+        listen = settings.parse_address(arguments.ops_listen)
     except ValueError as error:
         raise output.UnreadableError(f"--ops-listen {error}") from None
     logs.configure()
@@ -106,12 +106,12 @@ class Watcher:
         self._arguments, self._client, self._rotator = arguments, client, active_rotator
         self._gauges = Gauges()
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
-        self._last_success, self._last_error = lease.uptime(), ""
+        self._last_success, self._last_error = lease.read_uptime(), ""
         self._election = lease.Election(
             client,
             arguments.namespace,
             arguments.lease,
-            lease.identity(arguments.identity or socket.gethostname()),
+            lease.create_identity(arguments.identity or socket.gethostname()),
             changed=self._set_leading,
         )
         self._checks = probes.Probes()
@@ -163,7 +163,7 @@ class Watcher:
             await asyncio.sleep(compute_pause(every, failures))
 
     def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
-        self._last_success, self._last_error = lease.uptime(), ""
+        self._last_success, self._last_error = lease.read_uptime(), ""
         now = dt.datetime.now(dt.UTC)
         if self._rotator.state is not None and self._election.leading:
             self._gauges.report(self._rotator.state, now)
@@ -188,7 +188,7 @@ class Watcher:
 
     def _set_leading(self, leading: bool) -> None:  # noqa: FBT001 - the signature of the election's callback
         self._gauges.leading.set(leading)
-        self._last_success = lease.uptime()
+        self._last_success = lease.read_uptime()
         if leading:
             self._wake.set()
         else:
@@ -203,7 +203,7 @@ class Watcher:
         )
 
     def _find_rotation_problem(self) -> str | None:
-        silence = lease.uptime() - self._last_success
+        silence = lease.read_uptime() - self._last_success
         if not self._election.leading or silence < _MAX_SILENCE:
             return None
         return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"

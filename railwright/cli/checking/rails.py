@@ -76,7 +76,7 @@ def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
         return skip(_NO_NODES)
     unknown: dict[str, list[str]] = {}
     for node in with_rails:
-        shape = selectors.shape_of(document, node.metadata.labels)
+        shape = selectors.find_shape(document, node.metadata.labels)
         shape_devices = shape.devices if shape else {}
         for rail in fabric.rails:
             if not shape_devices.get(rail.name, rail.device):
@@ -88,7 +88,7 @@ def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
 
 
 def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
-    keys = presets.domains(fabric.placement)
+    keys = presets.list_domain_keys(fabric.placement)
     if not keys:
         return skip("the fabric has no topology domains: all nodes count as equally close")
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
@@ -145,7 +145,7 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
         return skip(_NO_NODES)
     unknown = []
     for node in with_rails:
-        shape = selectors.shape_of(document, node.metadata.labels)
+        shape = selectors.find_shape(document, node.metadata.labels)
         if node.metadata.name not in reported and not (shape and shape.numa):
             unknown.append(node.metadata.name)
     if unknown:
@@ -163,10 +163,10 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     accelerated = snapshots.list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
-    used = {shape.name for node in accelerated if (shape := selectors.shape_of(document, node.metadata.labels))}
+    used = {shape.name for node in accelerated if (shape := selectors.find_shape(document, node.metadata.labels))}
     unused = [shape.name for shape in document.node_shapes if shape.name not in used]
     shapeless = [
-        node.metadata.name for node in accelerated if selectors.shape_of(document, node.metadata.labels) is None
+        node.metadata.name for node in accelerated if selectors.find_shape(document, node.metadata.labels) is None
     ]
     if shapeless:
         return warn(

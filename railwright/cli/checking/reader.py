@@ -118,7 +118,7 @@ async def _read(client: clients.Client, source: snapshots.Source, namespace: str
     except errors.ClusterError as error:
         return _Reading(problem=error.sentence)
     except watch_wire.UNREADABLE as error:
-        cause = failures.quotable(str(error))
+        cause = failures.quote_message(str(error))
         return _Reading(problem=f"an object of {source.name} cannot be decoded{cause and f': {cause}'}")
 
 
@@ -132,9 +132,9 @@ def _decode_object(client: clients.Client, path: str, body: bytes, source: snaps
     try:
         manifest = msgspec.json.decode(body, type=source.view)
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from error
+        raise failures.build_foreign(client.host, path, str(error)) from error
     if snapshots.get_path(manifest, "gitVersion" if _is_version(source) else "metadata") is None:
-        raise failures.foreign(client.host, path)
+        raise failures.build_foreign(client.host, path)
     return manifest
 
 

@@ -247,7 +247,7 @@ def list_accelerated(snapshot: ClusterSnapshot) -> tuple[views.Node, ...]:
 
 def _count(amount: views.RawQuantity) -> int:
     try:
-        return quantity.whole(amount)
+        return quantity.parse_units(amount)
     except quantity.InvalidQuantityError:
         return 0
 

@@ -129,7 +129,7 @@ def _list_requests(pod: Tree) -> Mapping[str, str]:
 
 
 def _format_leaves(placed: Sequence[scenario.Placed], style: str) -> Line:
-    leaves = text.plural(scenario.count_leaves(placed), "leaf")
+    leaves = text.format_count(scenario.count_leaves(placed), "leaf")
     return ((f"{leaves}; {scenario.count_crossings(placed)} of {len(placed)} ring edges leave one", style),)
 
 

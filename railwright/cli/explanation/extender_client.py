@@ -124,7 +124,7 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
         if status == 200 and answer_body.outcome:
             return body
         ours = answer_body.error is not None
-        reason = failures.quotable(answer_body.error.reason if answer_body.error else answer_body.message)
+        reason = failures.quote_message(answer_body.error.reason if answer_body.error else answer_body.message)
     if status == 200:
         fix = "check the URL, or `server:` in the kubeconfig"
         raise output.UnreadableError(f"{where} responds, but not as railwright's extender does; {fix}{instead}")
@@ -158,7 +158,7 @@ async def _get(url: str, headers: Sequence[tuple[str, str]], connection: _Connec
         ):
             return answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        reason, fix = failures.connection(url, error)
+        reason, fix = failures.describe_connection(url, error)
         raise output.UnreadableError(f"{reason}; {fix}. To reach the extender: {_FORWARD}") from None
 
 
@@ -185,6 +185,6 @@ def _parse_bearer(headers: Mapping[str, str]) -> str:
 
 def _build_trust(ca: str) -> ssl.SSLContext:
     try:
-        return tls.client_context(ca or None)
+        return tls.build_client_context(ca or None)
     except (OSError, ssl.SSLError) as error:
         raise output.UnreadableError(f"--ca {ca}: {error}") from None

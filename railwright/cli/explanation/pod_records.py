@@ -84,9 +84,9 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     try:
         pod, status = msgspec.json.decode(body, type=views.Pod), msgspec.json.decode(body, type=_Pod).status
     except watch_wire.UNREADABLE as error:
-        raise failures.foreign(client.host, path, str(error)) from None
+        raise failures.build_foreign(client.host, path, str(error)) from None
     if pod.metadata.name != name:
-        raise failures.foreign(client.host, path)
+        raise failures.build_foreign(client.host, path)
     gang = membership.find_gang(pod)
     members = await listing.list_objects(client, path, views.Pod) if gang else [pod]
     involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}

@@ -177,7 +177,7 @@ def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
             path=operations[-1]["path"] if operations else "",  # parents come first
             reason=change.reason,
         )
-        for change, operations in patch.by_change(pod, planned.changes)
+        for change, operations in patch.group_by_change(pod, planned.changes)
     ]
 
 

@@ -124,7 +124,7 @@ def _compare(left: str, right: str) -> int:
     if first is not None and second is not None:
         a, b = _order_version(first), _order_version(second)
         return (a > b) - (a < b)
-    amount, other = quantity.milli(left), quantity.milli(right)
+    amount, other = quantity.parse_milli(left), quantity.parse_milli(right)
     return (amount > other) - (amount < other)
 
 

@@ -38,7 +38,7 @@ def read_amount(container: views.Container, resource: str) -> int:
 def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:
     """Return request and limit of a resource in units. Both must be set. Return (-1, -1) if one of them is invalid."""
     try:
-        return quantity.whole(resources.requests[resource]), quantity.whole(resources.limits[resource])
+        return quantity.parse_units(resources.requests[resource]), quantity.parse_units(resources.limits[resource])
     except quantity.InvalidQuantityError:
         return -1, -1
 
@@ -69,7 +69,7 @@ def list_requested(container: views.Container) -> frozenset[str]:
 
 def _parse_amount(text: views.RawQuantity, container: views.Container, resource: str) -> int:
     try:
-        return quantity.whole(text)
+        return quantity.parse_units(text)
     except quantity.InvalidQuantityError as error:
         raise pod_changes.RefusedError(
             "quantity", f"container {container.name}: resource {resource}: {error}"

@@ -33,7 +33,7 @@ class Placement(msgspec.Struct, frozen=True):
     domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
 
 
-def annotations_for(
+def build_annotations(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, node: views.Node
 ) -> Mapping[str, str] | None:
     """Return the annotations of a pod bound to `node`, or None if the pod did not opt in.
@@ -82,7 +82,7 @@ def _format_placement(
     document: policies.FabricPolicy, fabric: policies.Fabric | None, node: views.Node, rail_names: Sequence[str]
 ) -> str:
     labels = node.metadata.labels
-    shape = selectors.shape_of(document, labels)
+    shape = selectors.find_shape(document, labels)
     placement = Placement(
         node=node.metadata.name,
         shape=shape.name if shape else None,
@@ -97,7 +97,7 @@ def _find_domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[s
 
     The index is the tier, so a missing label in between is None.
     """
-    keys = presets.domains(fabric.placement)
+    keys = presets.list_domain_keys(fabric.placement)
     domains = [value or None for value in topology.read_domains(labels, keys, [rail.name for rail in fabric.rails])]
     while domains and domains[-1] is None:
         domains.pop()
@@ -116,7 +116,7 @@ def _select_allocatable(selected: Sequence[compiled.ResolvedRail], node: views.N
 
 def _is_positive(amount: views.RawQuantity) -> bool:
     try:
-        return quantity.milli(amount) > 0
+        return quantity.parse_milli(amount) > 0
     except quantity.InvalidQuantityError:
         return False
 

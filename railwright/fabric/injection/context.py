@@ -57,7 +57,7 @@ def build(
             injection_score.has_injection(measure_injection(container)) for container in pod.spec.containers
         )
 
-    role = roles.role_of(pod, document.roles, accelerated=bool(accelerated), is_known_rank=has_injection)
+    role = roles.find_role(pod, document.roles, accelerated=bool(accelerated), is_known_rank=has_injection)
     return InjectionContext(
         policy=policy,
         known=cluster,

@@ -17,6 +17,7 @@ from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.variable_codes import VariableCode
 
 HCA = "NCCL_IB_HCA"
+_SET_BY_POLICY = reasons.make(VariableCode.SET_BY_POLICY)
 # Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
 _MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
@@ -66,7 +67,7 @@ class Tables:
             fabric, interface = self._document.fabrics[name], self._document.primary_interface
             derived = derive.derive(fabric, rails, devices, interface, host_network)
             library_variables = derive.derive_library_variables(fabric, rails, devices, interface, host_network)
-            literals = _build_literals(fabric, name, host_network=host_network)
+            literals = _build_literals(fabric, host_network=host_network)
             settings = _build_settings(literals, derived, library_variables, fabric.env)
             self._ranks.add(key, settings)
         return settings
@@ -140,11 +141,10 @@ def format_file(file_vars: Sequence[Setting]) -> str:
     return conf.format_file((setting.name, setting.value) for setting in file_vars)
 
 
-def _build_literals(fabric: policies.Fabric, name: str, *, host_network: bool) -> list[nccl.Variable]:
+def _build_literals(fabric: policies.Fabric, *, host_network: bool) -> list[nccl.Variable]:
     """Return the policy's literals. On the host network, leave out those that name an interface of the pod."""
-    reason = reasons.make(VariableCode.SET_BY_POLICY, key=f"fabrics.{name}.env")
     return [
-        nccl.Variable(key, value, reason)
+        nccl.Variable(key, value, _SET_BY_POLICY)
         for key, value in fabric.env.items()
         if not (host_network and key in _INTERFACES)
     ]

@@ -61,11 +61,11 @@ def plan(
         ctx = context.build(pod, policy, cluster, name, options)
         return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
     except pod_changes.RefusedError as error:
-        message = f"{display_name or 'Pod ' + title(pod, cluster.namespace)}: {error.message}"
+        message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         return pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
 
 
-def title(pod: views.Pod, namespace: str) -> str:
+def format_title(pod: views.Pod, namespace: str) -> str:
     """Return the name of a pod for messages. At admission a pod may have no name yet."""
     metadata = pod.metadata
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
@@ -77,7 +77,7 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
     except pod_changes.RefusedError:
         return ""
-    return roles.role_of(pod, policy.document.roles, accelerated=bool(accelerated)).name
+    return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
 
 def _build_injection(

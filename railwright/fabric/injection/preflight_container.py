@@ -128,7 +128,7 @@ def _sum_requests(pod: applied_pod.AppliedPod, resource: str) -> int:
     try:
         for resources in [container.resources for container in pod.spec.containers if container.resources is not None]:
             amount = resources.requests.get(resource, resources.limits.get(resource))
-            total += quantity.milli(amount) if amount is not None else 0
+            total += quantity.parse_milli(amount) if amount is not None else 0
     except quantity.InvalidQuantityError:
         return 0
     return max(0, total)

@@ -44,7 +44,7 @@ def return_false() -> bool:
     return False
 
 
-def role_of(
+def find_role(
     pod: views.Pod, roles: policies.Roles, *, accelerated: bool, is_known_rank: Callable[[], bool] = return_false
 ) -> Role:
     """Return the role of a pod. `accelerated`: an app container requests an accelerator.

@@ -108,7 +108,7 @@ def _parse_amount(text: Any) -> int | None:
     if text is None:
         return None
     try:
-        return quantity.whole(text)
+        return quantity.parse_units(text)
     except quantity.InvalidQuantityError:
         return None
 

@@ -12,7 +12,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @functools.lru_cache(maxsize=256)
-def network(text: str) -> Network | None:
+def parse_range(text: str) -> Network | None:
     """Return an address prefix, or None for text that NCCL ignores: no address, no slash or no number of bits."""
     _, slash, bits = text.partition("/")
     if not slash or not (bits.isascii() and bits.isdigit()) or "%" in text:
@@ -28,19 +28,19 @@ def find_family(ctx: rule_types.RankContext) -> int | None:
     setting = ctx.setting(FAMILY)
     if setting is None:
         return 4
-    return None if setting.value is None else _version(setting.value)
+    return None if setting.value is None else _parse_family(setting.value)
 
 
-def word(version: int) -> str:
+def format_family(version: int) -> str:
     """Return the value of NCCL_IB_ADDR_FAMILY for a family, 4 or 6."""
     return "AF_INET6" if version == 6 else "AF_INET"
 
 
-def rails(ctx: rule_types.RankContext) -> tuple[Network, ...]:
+def list_rail_subnets(ctx: rule_types.RankContext) -> tuple[Network, ...]:
     """Return the known subnets of the rails."""
-    subnets = (network(text) for text in ctx.fabric_context.rail_subnets or ())
+    subnets = (parse_range(text) for text in ctx.fabric_context.rail_subnets or ())
     return tuple(subnet for subnet in subnets if subnet is not None)
 
 
-def _version(family: str) -> int:
+def _parse_family(family: str) -> int:
     return 6 if family == "AF_INET6" else 4

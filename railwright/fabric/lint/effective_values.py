@@ -14,7 +14,7 @@ _EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
-def number(ctx: rule_types.RankContext, name: str) -> int | None:
+def read_number(ctx: rule_types.RankContext, name: str) -> int | None:
     """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
     value = ctx.value(name)
     if value is None:
@@ -23,17 +23,17 @@ def number(ctx: rule_types.RankContext, name: str) -> int | None:
     return None if isinstance(result, integers.NoValue) else result
 
 
-def numbers(ctx: rule_types.RankContext, *names: str) -> Iterator[tuple[rule_types.Setting, int]]:
+def list_numbers(ctx: rule_types.RankContext, *names: str) -> Iterator[tuple[rule_types.Setting, int]]:
     """Yield the settings of `names` that have a number, with the number, in that order."""
     for name in names:
-        setting, value = ctx.setting(name), number(ctx, name)
+        setting, value = ctx.setting(name), read_number(ctx, name)
         if setting is not None and value is not None:
             yield setting, value
 
 
 def is_on(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a switch is known to be on, which is any number except 0."""
-    return number(ctx, name) not in {None, 0}
+    return read_number(ctx, name) not in {None, 0}
 
 
 def is_unset(ctx: rule_types.RankContext, name: str) -> bool:
@@ -46,20 +46,20 @@ def is_older(ctx: rule_types.RankContext, *release: int) -> bool:
     return ctx.nccl is not None and ctx.nccl < release
 
 
-def on_efa(ctx: rule_types.RankContext) -> bool:
+def is_on_efa(ctx: rule_types.RankContext) -> bool:
     """True on AWS EFA, by the policy or, without a policy, by the requested device."""
     transport = ctx.fabric_context.transport
     return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ctx.devices)
 
 
-def rdma_requested(ctx: rule_types.RankContext) -> bool:
+def is_rdma_requested(ctx: rule_types.RankContext) -> bool:
     """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
-    return ctx.fabric_context.transport is not policies.Transport.TCP and bool(hardware.rdma(ctx))
+    return ctx.fabric_context.transport is not policies.Transport.TCP and bool(hardware.find_rdma_devices(ctx))
 
 
-def network(ctx: rule_types.RankContext) -> str:
+def choose_network(ctx: rule_types.RankContext) -> str:
     """Return the value of NCCL_NET for the ranks' fabric."""
-    transport = policies.Transport.EFA if on_efa(ctx) else ctx.fabric_context.transport
+    transport = policies.Transport.EFA if is_on_efa(ctx) else ctx.fabric_context.transport
     return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
 
 

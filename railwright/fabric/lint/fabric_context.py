@@ -61,8 +61,8 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         transport=fabric.transport,
         fabric=fabric,
         primary=document.primary_interface,
-        devices=device_names.possible(pod or views.Pod(), document, use.rails) if use.rails else None,
-        exclusive=hardware.exclusive(fabric.transport, use.resources),
+        devices=device_names.find_possible(pod or views.Pod(), document, use.rails) if use.rails else None,
+        exclusive=hardware.are_exclusive(fabric.transport, use.resources),
     )
 
 

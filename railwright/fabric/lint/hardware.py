@@ -16,7 +16,7 @@ _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
 
 
-def rdma(ctx: rule_types.RankContext) -> Mapping[str, int]:
+def find_rdma_devices(ctx: rule_types.RankContext) -> Mapping[str, int]:
     """Return the requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
     fabric = ctx.fabric_context.fabric
     rails = {rail.resource for rail in fabric.rails} if fabric else set()
@@ -34,7 +34,7 @@ def is_virtual(resource: str) -> bool:
     return _VIRTUAL.search(resource.lower()) is not None
 
 
-def exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
+def are_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
     """True if devices are assigned to pods one by one, so their names are not known before; None if unknown."""
     if transport in _ONE_BY_ONE or any(is_virtual(resource) for resource in resources):
         return True

@@ -180,7 +180,7 @@ def _list_amounts(quantities: Mapping[str, views.RawQuantity]) -> Iterator[tuple
     for name, text in quantities.items():
         if "/" in name:
             try:
-                amount = quantity.whole(text)
+                amount = quantity.parse_units(text)
             except quantity.InvalidQuantityError:
                 continue
             if amount > 0:
@@ -214,6 +214,6 @@ def _find_shared_memory(container: views.Container, volumes: Mapping[str, views.
 
 def _read_bytes(limit: object) -> int:
     try:
-        return quantity.whole(limit) if isinstance(limit, str | int | float) else 0
+        return quantity.parse_units(limit) if isinstance(limit, str | int | float) else 0
     except quantity.InvalidQuantityError:
         return 0

@@ -108,7 +108,7 @@ class Example(msgspec.Struct, frozen=True):
     context: RankContext
 
 
-def example(
+def build_example(
     title: str,
     settings: tuple[Setting, ...] = (),
     fabric_context: FabricContext = FabricContext(),  # noqa: B008 - frozen

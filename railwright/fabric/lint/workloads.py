@@ -140,12 +140,12 @@ def _find_part(path: Path, above: Sequence[Any]) -> str:
         node = above[at]
         if isinstance(step, int) and isinstance(node[step], dict):
             part = next((str(node[step][key]) for key in _NAME_FIELDS if key in node[step]), part)
-        elif isinstance(step, str) and (_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
+        elif isinstance(step, str) and (_is_under_specs(path, above, at) or step.endswith(("GroupSpec", "rTemplate"))):
             part = step
     return part
 
 
-def _under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
+def _is_under_specs(path: Path, above: Sequence[Any], at: int) -> bool:
     steps = path[-len(above) :]
     return at > 0 and str(steps[at - 1]).endswith(_SPECS)
 

@@ -59,7 +59,7 @@ def read(tree: Any) -> Element:
         raise InvalidElementError('is not an object; write {"name": "...", "namespace": "..."}')
     fields = _read_fields(tree, _ELEMENT, "")
     for key, form, is_valid in _ADDRESSES:
-        for value in _as_list(fields.get(key)):
+        for value in _convert_to_list(fields.get(key)):
             if not is_valid(value):
                 raise InvalidElementError(f'"{key}" {value[:_MAX_QUOTED]!r} is not {form}')
     gateways = fields.get("default-route")
@@ -100,21 +100,21 @@ def _fold_case(key: str) -> str:
 
 def _check_string(value: Any, where: str) -> str:
     if not isinstance(value, str) or isinstance(value, _Number):
-        raise _type_error(where, "a string", value)
+        raise _build_type_error(where, "a string", value)
     return LONE_SURROGATE.sub("\ufffd", value)  # Go replaces a lone surrogate
 
 
 def _check_integer(value: Any, where: str) -> int:
     digits = value if isinstance(value, _Number) else _Number("x")
     if len(digits) > _MAX_INT_LENGTH or not digits.lstrip("-").isdigit() or int(digits) not in _INT64:
-        raise _type_error(where, "a whole number", value)
+        raise _build_type_error(where, "a whole number", value)
     return int(digits)
 
 
 def _check_any(value: Any, where: str) -> Any:
     """Check a value of any type. Numbers must fit a float64."""
     if isinstance(value, _Number) and float(value) in {float("inf"), float("-inf")}:
-        raise _type_error(where, "a number Multus can hold", value)
+        raise _build_type_error(where, "a number Multus can hold", value)
     if isinstance(value, list | _Object):
         for item in value:
             _check_any(item[1] if isinstance(value, _Object) else item, where)
@@ -123,7 +123,7 @@ def _check_any(value: Any, where: str) -> Any:
 
 def _check_mapping(value: Any, where: str) -> Any:
     if not isinstance(value, _Object):
-        raise _type_error(where, "an object", value)
+        raise _build_type_error(where, "an object", value)
     return _check_any(value, where)
 
 
@@ -132,7 +132,7 @@ def _build_struct_check(**checks: _Check) -> _Check:
 
     def check(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, _Object):
-            raise _type_error(where, "an object", value)
+            raise _build_type_error(where, "an object", value)
         return _read_fields(value, table, f"{where}.")
 
     return check
@@ -143,7 +143,7 @@ def _build_list_check(check_item: _Check, null_value: Any) -> _Check:
 
     def check(value: Any, where: str) -> list[Any]:
         if not isinstance(value, list):
-            raise _type_error(where, "a list", value)
+            raise _build_type_error(where, "a list", value)
         return [
             null_value if item is None else check_item(item, f"{where}[{index}]") for index, item in enumerate(value)
         ]
@@ -176,7 +176,7 @@ _KEYS: Mapping[str, _Check] = {
 _ELEMENT = {name.lower(): (name, check) for name, check in _KEYS.items()}
 
 
-def _type_error(where: str, expected: str, value: Any) -> InvalidElementError:
+def _build_type_error(where: str, expected: str, value: Any) -> InvalidElementError:
     return InvalidElementError(f'has a value of the wrong type: "{where}" is {_describe(value)} and must be {expected}')
 
 
@@ -199,7 +199,7 @@ _DECODER = json.JSONDecoder(
 # --- addresses --------------------------------------------------------------------------------------------
 
 
-def families(gateways: Iterable[str]) -> tuple[str, ...]:
+def list_families(gateways: Iterable[str]) -> tuple[str, ...]:
     """Return "IPv4" or "IPv6" for each gateway by Multus's rules: an empty one is IPv6, a mapped one IPv4."""
     return tuple("IPv4" if "." in item or _is_mapped(item) else "IPv6" for item in gateways)
 
@@ -208,7 +208,7 @@ def _is_mapped(text: str) -> bool:
     return bool(text) and getattr(ipaddress.ip_address(text), "ipv4_mapped", None) is not None
 
 
-def _as_list(value: Any) -> Sequence[str]:
+def _convert_to_list(value: Any) -> Sequence[str]:
     if isinstance(value, list):
         return value
     return (value,) if value else ()  # Multus ignores an empty mac or guid

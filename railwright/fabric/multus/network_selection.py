@@ -92,7 +92,7 @@ def check_gateways(selections: Sequence[Selection]) -> None:
     """Raise InvalidNetworksError if there is more than one default route (multus-cni, CheckGatewayConfig)."""
     first_positions: dict[str, int] = {}
     for position, selection in enumerate(selections, start=1):
-        for family in element.families(selection.gateways) if selection.gateways else ():
+        for family in element.list_families(selection.gateways) if selection.gateways else ():
             if family in first_positions:
                 raise InvalidNetworksError(
                     position,

@@ -179,12 +179,12 @@ def parse_version(text: str | None) -> tuple[int, ...] | None:
 
 def list_variables() -> tuple[Variable, ...]:
     """Return all rows, sorted by name."""
-    return _catalogue().rows
+    return _read_catalogue().rows
 
 
 def find(name: str) -> Variable | None:
     """Return the row of a variable, or None if the catalogue does not have it."""
-    return _catalogue().by_name.get(name)
+    return _read_catalogue().by_name.get(name)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -192,7 +192,7 @@ def suggest_name(name: str) -> str | None:
     """Return the active variable with the most similar name, or None if no name is similar enough."""
     if len(name) > _MAX_NAME_LENGTH:
         return None
-    catalogue = _catalogue()
+    catalogue = _read_catalogue()
     shared_pairs: Counter[str] = Counter()
     for pair in _split_pairs(name):
         shared_pairs.update(catalogue.by_pair.get(pair, ()))
@@ -211,7 +211,7 @@ class _Catalogue(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def _catalogue() -> _Catalogue:
+def _read_catalogue() -> _Catalogue:
     data = resources.files("railwright.fabric.nccl").joinpath("variables.json").read_bytes()
     rows = msgspec.json.decode(data, type=tuple[Variable, ...])
     by_pair: dict[str, list[str]] = {}

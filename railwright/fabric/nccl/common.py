@@ -10,36 +10,36 @@ from railwright.fabric.reasons.variable_codes import VariableCode
 ROWS = (
     Row(
         "NCCL_SOCKET_IFNAME",
-        values.primary_interface(lambda name: f"={name}"),
+        values.return_primary_interface(lambda name: f"={name}"),
         VariableCode.BOOTSTRAP_INTERFACE,
     ),
     Row(
         "GLOO_SOCKET_IFNAME",
-        values.primary_interface(str),
+        values.return_primary_interface(str),
         VariableCode.GLOO_INTERFACE,
     ),
     Row(
         "TP_SOCKET_IFNAME",
-        values.primary_interface(str),
+        values.return_primary_interface(str),
         VariableCode.TENSOR_PIPE_INTERFACE,
     ),
-    Row("NCCL_DEBUG", values.policy_value("debug"), VariableCode.LOG_LEVEL),
+    Row("NCCL_DEBUG", values.return_policy_value("debug"), VariableCode.LOG_LEVEL),
 )
 
 LAUNCHER_ROWS = (
     Row(
         "OMPI_MCA_oob_tcp_if_include",
-        values.primary_interface(str),
+        values.return_primary_interface(str),
         VariableCode.OPEN_MPI_CONTROL_INTERFACE,
     ),
     Row(
         "OMPI_MCA_btl_tcp_if_include",
-        values.primary_interface(str),
+        values.return_primary_interface(str),
         VariableCode.OPEN_MPI_TCP_INTERFACE,
     ),
     Row(
         "PRTE_MCA_prte_if_include",
-        values.primary_interface(str),
+        values.return_primary_interface(str),
         VariableCode.PRTE_INTERFACE,
     ),
 )

@@ -24,14 +24,14 @@ _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items(
 
 _BOOTSTRAP = Row(
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
-    values.primary_interface(str),
+    values.return_primary_interface(str),
     VariableCode.NVSHMEM_INTERFACE,
 )
 _ROCE = (
-    Row("NVSHMEM_HCA_LIST", values.plain_devices, VariableCode.NVSHMEM_DEVICES),
+    Row("NVSHMEM_HCA_LIST", values.list_devices, VariableCode.NVSHMEM_DEVICES),
     Row(
         "NVSHMEM_ENABLE_NIC_PE_MAPPING",
-        values.if_devices_known("1"),
+        values.return_if_devices_known("1"),
         VariableCode.NVSHMEM_MAPPING,
     ),
     Row(
@@ -42,18 +42,18 @@ _ROCE = (
     ),
     Row(
         "NVSHMEM_IB_TRAFFIC_CLASS",
-        values.policy_value("traffic_class"),
+        values.return_policy_value("traffic_class"),
         VariableCode.NVSHMEM_TRAFFIC_CLASS,
     ),
     Row(
         "UCX_IB_TRAFFIC_CLASS",
-        values.policy_value("traffic_class"),
+        values.return_policy_value("traffic_class"),
         VariableCode.UCX_TRAFFIC_CLASS,
     ),
 )
 _EFA = (
-    Row("NVSHMEM_REMOTE_TRANSPORT", values.constant("libfabric"), VariableCode.NVSHMEM_TRANSPORT),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", values.constant("efa"), VariableCode.NVSHMEM_PROVIDER),
+    Row("NVSHMEM_REMOTE_TRANSPORT", values.return_constant("libfabric"), VariableCode.NVSHMEM_TRANSPORT),
+    Row("NVSHMEM_LIBFABRIC_PROVIDER", values.return_constant("efa"), VariableCode.NVSHMEM_PROVIDER),
 )
 _TABLES: Mapping[Transport, tuple[Row, ...]] = {Transport.ROCE: _ROCE, Transport.EFA: _EFA}
 

@@ -85,10 +85,10 @@ def _parse_entry(item: str) -> Entry | None:
     name, colon, rest = item.partition(":")
     if not name:
         return None
-    return Entry(name, _atoi(rest) if colon else _ANY_PORT)
+    return Entry(name, _parse_leading_digits(rest) if colon else _ANY_PORT)
 
 
-def _atoi(text: str) -> int:
+def _parse_leading_digits(text: str) -> int:
     match = _LEADING_NUMBER.match(text)
     return int(match[1]) if match else 0
 

@@ -10,12 +10,12 @@ from railwright.fabric.nccl import derivation_types
 Value = Callable[[derivation_types.Case], str | None]
 
 
-def constant(text: str) -> Value:
+def return_constant(text: str) -> Value:
     """Return a function that always gives `text`."""
     return lambda _: text
 
 
-def policy_value(name: str, default: str | None = None) -> Value:
+def return_policy_value(name: str, default: str | None = None) -> Value:
     """Return a function that gives the policy's `nccl` key `name`, or `default` if the key is unset."""
 
     def value(case: derivation_types.Case) -> str | None:
@@ -27,12 +27,12 @@ def policy_value(name: str, default: str | None = None) -> Value:
     return value
 
 
-def if_enabled(name: str, text: str) -> Value:
+def return_if_enabled(name: str, text: str) -> Value:
     """Return a function that gives `text` if the policy's boolean `nccl` key `name` is true."""
     return lambda case: text if getattr(case.nccl, name) else None
 
 
-def primary_interface(format_name: Callable[[str], str]) -> Value:
+def return_primary_interface(format_name: Callable[[str], str]) -> Value:
     """Return a function that formats the primary interface's name.
 
     It gives None for hostNetwork pods, because the interface has that name only in the pod's own network namespace.
@@ -40,7 +40,7 @@ def primary_interface(format_name: Callable[[str], str]) -> Value:
     return lambda case: None if case.host_network else format_name(case.primary_interface)
 
 
-def exact_devices(fallback: str | None = None) -> Value:
+def return_exact_devices(fallback: str | None = None) -> Value:
     """Return a function that lists exactly the rails' devices, or gives `fallback` if they are unknown.
 
     The list starts with '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10.
@@ -54,12 +54,12 @@ def exact_devices(fallback: str | None = None) -> Value:
     return value
 
 
-def plain_devices(case: derivation_types.Case) -> str | None:
+def list_devices(case: derivation_types.Case) -> str | None:
     """Return the rails' device names as a comma-separated list, or None if they are unknown."""
     return _join(case.devices) if case.devices else None
 
 
-def if_devices_known(text: str) -> Value:
+def return_if_devices_known(text: str) -> Value:
     """Return a function that gives `text` if the rails' devices are known."""
     return lambda case: text if case.devices else None
 

@@ -39,7 +39,7 @@ class FabricView:
         self.name, self.fabric = name, fabric
         self._cluster, self._assumed = cluster, assumed
         self._accelerators, self._foreign_resources, self._notes = accelerators, foreign_resources, notes
-        self._levels = presets.domains(fabric.placement)
+        self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
         self._pools = _pools(fabric.rails)

@@ -238,4 +238,4 @@ def _describe_missing_pods(gang: gang_members.GangMembers) -> tuple[reason.Reaso
 
 
 def _name_leaves(leaves: Sequence[topology.Domain]) -> reason.Some:
-    return reason.first(map(topology.format_domain, leaves))
+    return reason.take_first(map(topology.format_domain, leaves))

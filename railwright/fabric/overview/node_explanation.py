@@ -43,7 +43,7 @@ def _list_rail_shortages(explanation: node_explainer.NodeExplanation) -> Iterato
                 rail=rail.need.label,
                 free=max(0, rail.free) // resources.UNIT,
                 allocatable=rail.allocatable // resources.UNIT,
-                holders=reason.first(rail.holders, node_explainer.MAX_HOLDERS_NAMED),
+                holders=reason.take_first(rail.holders, node_explainer.MAX_HOLDERS_NAMED),
             )
 
 

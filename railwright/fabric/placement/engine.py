@@ -138,7 +138,9 @@ class PlacementEngine:
         """Compute the domains and free resources of all nodes in advance, for each fabric; about a millisecond."""
         for fabric in document.fabrics.values():
             if fabric.rails:
-                self._indexes.prewarm(presets.domains(fabric.placement), tuple(rail.name for rail in fabric.rails))
+                self._indexes.prewarm(
+                    presets.list_domain_keys(fabric.placement), tuple(rail.name for rail in fabric.rails)
+                )
 
     def score(
         self,

@@ -81,7 +81,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         requests=requests,
         fabric_name=fabric_name,
         fabric=fabric,
-        domains=presets.domains(fabric.placement),
+        domains=presets.list_domain_keys(fabric.placement),
         needs=intent.find_needs(pod, requests, fabric),
         accelerators=policy.document.accelerators,
         nodes=nodes,

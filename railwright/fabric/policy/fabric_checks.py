@@ -120,7 +120,7 @@ def _check_placement(fabric: model.Fabric) -> Iterator[findings.Finding]:
                 "add rails or use another label"
             )
             yield findings.Finding(("placement", "domains", index), message, (("fabrics", "*", "rails"),))
-    levels = presets.domains(placement)
+    levels = presets.list_domain_keys(placement)
     if len(placement.oversubscription) > len(levels):
         yield findings.Finding(
             ("placement", "oversubscription"),

@@ -21,18 +21,18 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def domains(placement: model.Placement) -> tuple[str, ...]:
+def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     """Return the keys of the fabric's domains, closest first. `domains` overrides `preset`."""
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]
 
 
-def uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
+def find_uplinks(placement: model.Placement) -> Literal["rail", "bundle"]:
     """Return whether each rail has its own uplinks ("rail") or all rails of a node share them ("bundle").
 
     If the policy does not set it, a domain key with {rail} means "rail" (docs/interface.md 2.5).
     """
     if placement.uplinks is not None:
         return placement.uplinks
-    return "rail" if any(topology.RAIL in key for key in domains(placement)) else "bundle"
+    return "rail" if any(topology.RAIL in key for key in list_domain_keys(placement)) else "bundle"

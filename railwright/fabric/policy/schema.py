@@ -101,10 +101,10 @@ def _make_optional_nullable(definition: Schema) -> None:
     properties: dict[str, Schema] = definition.get("properties", {})
     for key, value in properties.items():
         if key not in required:
-            properties[key] = _nullable(value)
+            properties[key] = _allow_null(value)
 
 
-def _nullable(value: Schema) -> Schema:
+def _allow_null(value: Schema) -> Schema:
     """Return the schema with null allowed. It uses `anyOf` only if neither `type` nor `enum` suffices."""
     rest = {key: item for key, item in value.items() if key not in ("anyOf", "type", "enum", "$ref")}
     if rest.get("default", ...) is None:

@@ -11,11 +11,11 @@ def matches(selector: model.LabelSelector, labels: Mapping[str, str]) -> bool:
     return label_selectors.matches(selector.match_labels, selector.match_expressions, labels)
 
 
-def shape_of(document: model.FabricPolicy, labels: Mapping[str, str]) -> model.NodeShape | None:
+def find_shape(document: model.FabricPolicy, labels: Mapping[str, str]) -> model.NodeShape | None:
     """Return the shape of a node with `labels`: the policy's first match, or None."""
-    return first_shape(document.node_shapes, labels)
+    return find_first_shape(document.node_shapes, labels)
 
 
-def first_shape(shapes: Iterable[model.NodeShape], labels: Mapping[str, str]) -> model.NodeShape | None:
+def find_first_shape(shapes: Iterable[model.NodeShape], labels: Mapping[str, str]) -> model.NodeShape | None:
     """Return the first shape with `match` labels that are all in `labels`, or None."""
     return next((shape for shape in shapes if label_selectors.has_all(shape.match, labels)), None)

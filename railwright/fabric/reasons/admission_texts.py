@@ -266,14 +266,7 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
 }
 
 
-def _explain_variable(code: VariableCode) -> texts.Renderer:
-    """Return the text of a variable's reason, with its source."""
-    if code is VariableCode.SET_BY_POLICY:
-        return f"{code.text} ({{key}})"
-    return f"{code.text} ({code.source})"
-
-
 RENDERERS: Mapping[ReasonCode, texts.Renderer] = {
     **_ADMISSION,
-    **{code: _explain_variable(code) for code in VariableCode},
+    **{code: f"{code.text} ({code.source})" for code in VariableCode},
 }

@@ -46,7 +46,7 @@ def make(code: reason_code.ReasonCode, **parameters: Value) -> Reason:
     return Reason(code, tuple(parameters.items()))
 
 
-def first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
+def take_first(items: Iterable[Value], limit: int = MAX_NAMED) -> Some:
     """Keep the first distinct items, and count the others."""
     distinct = tuple(dict.fromkeys(items))
     return Some(distinct[:limit], max(0, len(distinct) - limit))

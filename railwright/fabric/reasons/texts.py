@@ -36,11 +36,11 @@ def _format_item(item: Any) -> str:
 
 
 def _format_nodes_with(parameters: Parameters) -> str:
-    return f"{parameters['reason']} on {text.plural(parameters['nodes'], 'node')}"
+    return f"{parameters['reason']} on {text.format_count(parameters['nodes'], 'node')}"
 
 
 def _format_nodes_blocked_by(parameters: Parameters) -> str:
-    return f"{text.plural(parameters['nodes'], 'node')}: {parameters['reason']}"
+    return f"{text.format_count(parameters['nodes'], 'node')}: {parameters['reason']}"
 
 
 def _format_each(parameters: Parameters) -> str:
@@ -97,7 +97,7 @@ def _format_topology_devices(parameters: Parameters) -> str:
 
 
 def _format_uplinks(parameters: Parameters) -> str:
-    size = f"{text.plural(parameters['nodes'], 'node')}, {parameters['oversubscription']:g}:1"
+    size = f"{text.format_count(parameters['nodes'], 'node')}, {parameters['oversubscription']:g}:1"
     if parameters["has_unused_links"]:
         size += ", including the uplinks of rails that the gang does not use"
     crossings = parameters["crossings"]
@@ -142,7 +142,7 @@ def _format_minimum_leaves(parameters: Parameters) -> str:
     leaves, minimum, slots = parameters["leaves"], parameters["min_leaves"], parameters["slots"]
     bandwidth = format_bandwidth(parameters["bandwidth"])
     if minimum == 2:
-        largest = f"the largest leaf at {bandwidth}, {leaves.items[0][0]}, has {text.plural(slots, 'slot')}"
+        largest = f"the largest leaf at {bandwidth}, {leaves.items[0][0]}, has {text.format_count(slots, 'slot')}"
     else:
         largest = f"the {minimum - 1} largest leaves at {bandwidth} have {slots} slots ({_join(leaves)})"
     return f"{_format_remaining(parameters)}; {largest}; {minimum} leaves is the minimum"
@@ -168,7 +168,7 @@ def _format_node_type(parameters: Parameters) -> str:
 def _format_fewer_leaves_slower(parameters: Parameters) -> str:
     count = parameters["min_leaves"]
     verb = "has" if count == 1 else "have"
-    slots = f"{text.plural(count, 'leaf')} {verb} enough slots ({_join(parameters['leaves'])})"
+    slots = f"{text.format_count(count, 'leaf')} {verb} enough slots ({_join(parameters['leaves'])})"
     return f"{slots}, but at {parameters['bandwidth']:.2f} of the bandwidth{_format_because(parameters)}"
 
 
@@ -212,7 +212,7 @@ def _format_policies_differ(parameters: Parameters) -> str:
 
 def _format_placement(parameters: Parameters) -> str:
     leaves = parameters["leaves"]
-    count = text.plural(len(leaves.items) + leaves.more, "leaf")
+    count = text.format_count(len(leaves.items) + leaves.more, "leaf")
     bandwidth = f"modelled bandwidth {parameters['bandwidth']:.2f}, best possible {parameters['best']:.2f}"
     if parameters["bound"] > parameters["best"]:
         bandwidth += f" (upper bound {parameters['bound']:.2f})"
@@ -227,7 +227,7 @@ def _format_placement(parameters: Parameters) -> str:
 
 def _format_on_leaves(parameters: Parameters) -> str:
     leaves = parameters["leaves"]
-    return f"{text.plural(len(leaves.items) + leaves.more, 'leaf')} ({_join(leaves)})"
+    return f"{text.format_count(len(leaves.items) + leaves.more, 'leaf')} ({_join(leaves)})"
 
 
 def _format_fits_now(parameters: Parameters) -> str:

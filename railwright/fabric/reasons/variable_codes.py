@@ -31,7 +31,7 @@ class VariableCode(ReasonCode):
 
     # --- every fabric -----------------------------------------------------------------------------------------
 
-    SET_BY_POLICY = ("SetByPolicy", "set by the policy", "the key in the parameter `key`")
+    SET_BY_POLICY = ("SetByPolicy", "set by the policy", "`env` of the fabric")
     BOOTSTRAP_INTERFACE = ("BootstrapInterface", "keeps bootstrap and the RDMA handshake off the rails")
     GLOO_INTERFACE = (
         "GlooInterface",

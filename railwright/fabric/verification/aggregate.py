@@ -98,8 +98,8 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
             for message in line_parser.parse(line):
                 if not message.level:
                     versions.update(filter(None, [patterns.parse_version(message.text)]))
-                    averages += _as_list(patterns.parse_average(message.text))
-                    peaks += _as_list(patterns.parse_peak(message.text))
+                    averages += _convert_to_list(patterns.parse_average(message.text))
+                    peaks += _convert_to_list(patterns.parse_peak(message.text))
                     wrong_results += patterns.parse_wrong_results(message.text)
                     rank_table.update(filter(None, [patterns.parse_rank(message.text)]))
                     continue
@@ -125,7 +125,7 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
     )
 
 
-def _as_list(number: float | None) -> list[float]:
+def _convert_to_list(number: float | None) -> list[float]:
     return [] if number is None else [number]
 
 

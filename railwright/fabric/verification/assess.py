@@ -81,14 +81,14 @@ def _map_channels(processes: Sequence[aggregate.Process]) -> tuple[set[log_types
         devices = process.devices or longest  # one process of a pod may print the list for all
         virtual = process.virtual or merged
         for channel in process.channels:
-            ports = _ports(channel.device, devices, virtual)
+            ports = _find_ports(channel.device, devices, virtual)
             used_devices.update(ports)
             if devices and not ports:
                 unmapped.add(channel.device)
     return used_devices, unmapped
 
 
-def _ports(
+def _find_ports(
     number: int, devices: Sequence[Sequence[log_types.Hca]], virtual: Mapping[int, Collection[str]]
 ) -> Collection[log_types.Hca]:
     """Return the ports of a device number. Numbers beyond the device list are virtual devices made of several ports."""
@@ -158,7 +158,7 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
         return _State(log_types.FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
         reason = f"NCCL found {summary.opened} of {rails} rails"
-        return _State(log_types.PARTIAL, (reason,), _missing_rails(summary.devices, expected))
+        return _State(log_types.PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
     if not summary.channels:
         return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
     if summary.unmapped:
@@ -167,9 +167,9 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
         return _State(log_types.UNKNOWN, (reason,))
     if rails is not None and summary.used is not None and summary.used < rails:
         unused = set(summary.devices) - set(summary.used_devices)
-        missing = _missing_rails(summary.used_devices, expected) or _format_ports(unused)
+        missing = _list_missing_rails(summary.used_devices, expected) or _format_ports(unused)
         return _State(log_types.PARTIAL, (f"channels went over {summary.used} of {rails} rails",), missing)
-    missing = _missing_rails(summary.used_devices, expected) if summary.used_devices else ()
+    missing = _list_missing_rails(summary.used_devices, expected) if summary.used_devices else ()
     if missing:
         return _State(
             log_types.PARTIAL, (f"channels went over {', '.join(_format_ports(summary.used_devices))}",), missing
@@ -177,7 +177,7 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
     return _State(log_types.RDMA)
 
 
-def _missing_rails(devices: Collection[log_types.Hca], expected: log_types.Expected) -> tuple[str, ...]:
+def _list_missing_rails(devices: Collection[log_types.Hca], expected: log_types.Expected) -> tuple[str, ...]:
     """Return the rails of the policy whose device is not in `devices`.
 
     Return () if the policy's names match none of them, as with virtual functions.

@@ -42,7 +42,7 @@ def describe_transport(
 ) -> str:
     """Return the common name of the transport, such as `RoCE` or `InfiniBand by plugin IBext_v8`."""
     by_provider = {_PROVIDERS.get(provider.name, provider.name) for provider in providers}
-    kinds = sorted({_device_transport(hca) for hca in hcas} or by_provider)
+    kinds = sorted({_find_device_transport(hca) for hca in hcas} or by_provider)
     plugins = [name for name in sorted(set(names)) if name != "IB"]
     if not plugins:
         return "+".join(kinds) or "IB"
@@ -56,5 +56,5 @@ def matches_policy(expected: str, observed: str) -> bool:
     return is_unknown or set(kinds.split("+")) <= set(_POLICY[expected])
 
 
-def _device_transport(hca: log_types.Hca) -> str:
+def _find_device_transport(hca: log_types.Hca) -> str:
     return next((kind for prefix, kind in _DEVICES if hca.name.startswith(prefix)), _LINKS[hca.link])

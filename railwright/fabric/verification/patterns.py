@@ -17,7 +17,7 @@ _INTERFACE = re.compile(r"\[\d+\]([^\s:\[]+):")
 _RANKS = re.compile(r"(\d+)(?:\[\w+\])? -> (\d+)(?:\[\w+\])?(?: \[(send|receive)\])?")
 
 
-def _devices(match: re.Match[str]) -> log_types.Devices:
+def _read_devices(match: re.Match[str]) -> log_types.Devices:
     device_list = match["list"].partition("; OOB")[0]
     return log_types.Devices(
         devices=tuple(
@@ -27,7 +27,7 @@ def _devices(match: re.Match[str]) -> log_types.Devices:
     )
 
 
-def _channel(match: re.Match[str]) -> log_types.Channel:
+def _read_channel(match: re.Match[str]) -> log_types.Channel:
     rank = -1
     if ends := _RANKS.search(match["ends"]):
         rank = {"send": int(ends[1]), "receive": int(ends[2])}.get(ends[3] or "", -1)
@@ -40,22 +40,22 @@ def _channel(match: re.Match[str]) -> log_types.Channel:
     )
 
 
-def _virtual(match: re.Match[str]) -> log_types.Virtual:
+def _read_virtual_device(match: re.Match[str]) -> log_types.Virtual:
     return log_types.Virtual(number=int(match["number"]), names=tuple(match["names"].split("+")))
 
 
-def _no_device(match: re.Match[str]) -> log_types.RdmaUnavailable:
+def _read_missing_device(match: re.Match[str]) -> log_types.RdmaUnavailable:
     return log_types.RdmaUnavailable(f"NET/{match['family']} found no device")
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], log_types.Event]], ...] = (
     (re.compile(r"^Using network (?P<name>\S.*)$"), lambda match: log_types.Network(match["name"].strip())),
-    (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _devices),
+    (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _read_devices),
     (
         re.compile(r"^(?P<ends>.*)\bvia (?P<collective>COLL)?NET/(?P<network>.+?)/(?P<device>\d+)(?P<rest>.*)$"),
-        _channel,
+        _read_channel,
     ),
-    (re.compile(r"^NET/\w+ ?: Made virtual device \[(?P<number>\d+)\] name=(?P<names>\S+)"), _virtual),
+    (re.compile(r"^NET/\w+ ?: Made virtual device \[(?P<number>\d+)\] name=(?P<names>\S+)"), _read_virtual_device),
     (
         re.compile(r"^NET/OFI Selected [Pp]rovider is (?P<name>[^\s,;]+)(?:.*\(found (?P<nics>\d+) nics?\))?"),
         lambda match: log_types.Provider(match["name"], int(match["nics"] or 0)),
@@ -68,7 +68,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], log_types.Event]]
         re.compile(r"^NET/Socket ?: Using (?P<list>.*)$"),
         lambda match: log_types.Sockets(tuple(_INTERFACE.findall(match["list"]))),
     ),
-    (re.compile(r"^NET/(?P<family>\w+) ?: No device found"), _no_device),
+    (re.compile(r"^NET/(?P<family>\w+) ?: No device found"), _read_missing_device),
     (
         re.compile(r"^(?P<name>NCCL_IB(?:EXT)?_DISABLE) set by environment to (?P<value>[1-9]\d*)"),
         lambda match: log_types.RdmaUnavailable(f"{match['name']}={match['value']} is set"),

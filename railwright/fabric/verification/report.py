@@ -194,4 +194,4 @@ def _format_pod(pod: log_types.Pod) -> str:
 
 
 def _count_pods(pods: Sequence[log_types.Pod]) -> str:
-    return text.plural(len(pods), "pod")
+    return text.format_count(len(pods), "pod")

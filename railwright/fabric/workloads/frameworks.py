@@ -93,7 +93,7 @@ class Framework(msgspec.Struct, frozen=True):
     replica_fields: tuple[str, ...] = ()  # fields that multiply the pods of every template below them
 
 
-def names_launcher(role: str) -> bool:
+def is_launcher_name(role: str) -> bool:
     """True if the name of a role or task is that of a launcher, which may also run a rank."""
     return role.lower().endswith(_LAUNCHERS)
 

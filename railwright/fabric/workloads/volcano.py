@@ -127,7 +127,7 @@ def _has_launcher_name(labels: frameworks.Labels) -> bool:
     Volcano marks only the master of its mpi plugin. In a job that starts mpirun by the ssh plugin, only the name shows
     it.
     """
-    return JOB in labels and frameworks.names_launcher(labels.get(TASK, ""))
+    return JOB in labels and frameworks.is_launcher_name(labels.get(TASK, ""))
 
 
 def _is_helper(labels: frameworks.Labels) -> bool:

@@ -110,9 +110,9 @@ class Components:
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
-        (folder / admission.KUBECONFIG).write_text(admission.kubeconfig(users, certificate, key))
+        (folder / admission.KUBECONFIG).write_text(admission.build_kubeconfig(users, certificate, key))
         path = folder / admission.ADMISSION
-        path.write_text(admission.configuration(folder))
+        path.write_text(admission.build_configuration(folder))
         return path
 
     def _kube_controller_manager(self) -> list[str]:

@@ -45,7 +45,7 @@ def test_admission_gives_devices_to_the_templates_of_ranks_only():
 
 def test_the_role_label_decides_the_role_of_a_pod():
     views = [admitting.view(pod) for pod in pods()]
-    assert [roles.role_of(pod, policies.Roles(), accelerated=False).name for pod in views] == ["launcher", "worker"]
+    assert [roles.find_role(pod, policies.Roles(), accelerated=False).name for pod in views] == ["launcher", "worker"]
     assert [admitting.planned(pod, POLICY).rails for pod in pods()] == [(), ("rail0", "rail1")]
 
 

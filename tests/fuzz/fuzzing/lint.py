@@ -70,15 +70,15 @@ def check(data: bytes) -> None:
 
 
 def _check_file(text: str) -> None:
-    found = rank_contexts.read_file(text)
-    assert {each.name: each.value for each in reversed(found)} == dict(conf.parse(text))
+    file = rank_contexts.read_file(text)
+    assert {each.name: each.value for each in reversed(file)} == dict(conf.parse(text))
 
 
 def _check_words(words: list[str]) -> None:
-    found = commands.read(words)
+    result = commands.read(words)
     short = commands.read(words, rank_contexts.MAX_COMMAND)
-    assert short in (found, commands.Commands())
-    for each in found.exported + found.passed:
+    assert short in (result, commands.Commands())
+    for each in result.exported + result.passed:
         assert commands.is_relevant(each.name), each
         assert each.value is None or not {"$", "`"} & set(each.value), each
 

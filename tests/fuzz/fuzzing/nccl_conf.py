@@ -28,11 +28,11 @@ def seeds() -> Iterator[bytes]:
 def check(data: bytes) -> None:
     """Reading never fails, gives what the letters give, and what we write of it is read back the same."""
     text = data.decode("utf-8", "replace")
-    found = conf.parse(text)
-    assert dict(found) == _letters(text)
-    sound = {name: value for name, value in found.items() if conf.fits(name, value)}
+    parsed = conf.parse(text)
+    assert dict(parsed) == _letters(text)
+    sound = {name: value for name, value in parsed.items() if conf.fits(name, value)}
     assert dict(conf.parse(conf.format_file(sound.items()))) == sound
-    for name, value in found.items() - sound.items():
+    for name, value in parsed.items() - sound.items():
         try:
             conf.format_file([(name, value)])
         except ValueError as error:

@@ -71,11 +71,11 @@ class _Files(hosts.Host):
         return None if found is None else found.encode("utf-8", "replace").decode("utf-8", "replace").strip()
 
     def names(self, path: str) -> list[str]:
-        below = [each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")]
-        return sorted({each.partition("/")[0] for each in below}, key=hosts.natural_key)
+        below = [file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")]
+        return sorted({each.partition("/")[0] for each in below}, key=hosts.build_sort_key)
 
     def exists(self, path: str) -> bool:
-        return any(each == path or each.startswith(f"{path}/") for each in self._files)
+        return any(file == path or file.startswith(f"{path}/") for file in self._files)
 
     def open_error(self, path: str) -> str:
         return "" if self.exists(path) else "No such file or directory"

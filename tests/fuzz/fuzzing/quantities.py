@@ -32,7 +32,7 @@ def check(data: bytes) -> None:
     other = _reading(text)
     assert other is not None, text
     assert value == fractions.Fraction(other), text
-    for ours, scale in ((quantity.whole(text), 0), (quantity.milli(text), 3)):
+    for ours, scale in ((quantity.parse_units(text), 0), (quantity.parse_milli(text), 3)):
         assert ours == other.scaleb(scale, _EXACT).to_integral_value(decimal.ROUND_CEILING, _EXACT), text
 
 

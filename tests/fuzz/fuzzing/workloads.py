@@ -56,7 +56,7 @@ def check(data: bytes) -> None:
     if "patch" not in answered:
         return
     operations = json.loads(base64.b64decode(answered["patch"]))
-    assert {each["op"] for each in operations} <= {"add", "replace"}
+    assert {operation["op"] for operation in operations} <= {"add", "replace"}
     patched = jsonpatch.apply_patch(request["object"], operations)
     again = _answer(json.dumps({**tree, "request": {**request, "object": patched}}).encode())
     assert again is not None

@@ -10,18 +10,18 @@ PLACE = pathlib.PurePosixPath("/etc/kubernetes/railwright")
 
 
 def test_both_admission_plugins_read_the_kubeconfig_by_an_absolute_path():
-    document = yaml.safe_load(admission.configuration(PLACE))
+    document = yaml.safe_load(admission.build_configuration(PLACE))
     assert document["apiVersion"] == "apiserver.config.k8s.io/v1"
-    plugins = {each["name"]: each["configuration"] for each in document["plugins"]}
+    plugins = {plugin["name"]: plugin["configuration"] for plugin in document["plugins"]}
     assert set(plugins) == {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
     for told in plugins.values():
         assert (told["kind"], told["kubeConfigFile"]) == ("WebhookAdmissionConfiguration", f"{PLACE}/kubeconfig.yaml")
 
 
 def test_the_user_is_named_as_the_api_server_looks_it_up_and_nobody_else_is_shown_the_certificate():
-    users = [admission.user("railwright-system"), "127.0.0.1:9443"]
-    document = yaml.safe_load(admission.kubeconfig(users, PLACE / "apiserver.crt", PLACE / "apiserver.key"))
-    assert [each["name"] for each in document["users"]] == [
+    users = [admission.format_user("railwright-system"), "127.0.0.1:9443"]
+    document = yaml.safe_load(admission.build_kubeconfig(users, PLACE / "apiserver.crt", PLACE / "apiserver.key"))
+    assert [user["name"] for user in document["users"]] == [
         "railwright-webhook.railwright-system.svc",  # no port: it is called on 443
         "127.0.0.1:9443",
     ]

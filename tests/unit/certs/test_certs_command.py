@@ -33,8 +33,10 @@ def test_a_second_run_keeps_every_byte_and_does_not_touch_the_files(tmp_path, ca
     bytes_before = content(tmp_path)
     capsys.readouterr()
     assert run("--out", str(tmp_path), "-o", "json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["name"], each["state"]) for each in told["certificates"]] == [(name, "kept") for name in NAMES]
+    document = json.loads(capsys.readouterr().out)
+    assert [(certificate["name"], certificate["state"]) for certificate in document["certificates"]] == [
+        (name, "kept") for name in NAMES
+    ]
     assert content(tmp_path) == bytes_before
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
@@ -57,7 +59,7 @@ def test_a_new_host_renews_the_servers_only(tmp_path, capsys):
 )
 def test_wrong_use_is_exit_2_with_the_reason(tmp_path, capsys, arguments, words):
     (tmp_path / "file").write_text("")
-    assert run(*(each.replace("DIR", str(tmp_path)) for each in arguments)) == 2
+    assert run(*(argument.replace("DIR", str(tmp_path)) for argument in arguments)) == 2
     assert words in capsys.readouterr().err
 
 

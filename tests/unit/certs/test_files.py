@@ -44,4 +44,4 @@ def test_a_failed_write_leaves_the_old_file_and_no_key_in_a_temporary_one(tmp_pa
     (tmp_path / "webhook.key").mkdir()  # a rename onto a folder fails
     with pytest.raises(OSError, match=r"webhook\.key"):
         files.write(tmp_path, "webhook", PAIR)
-    assert [each.name for each in tmp_path.iterdir()] == ["webhook.key"]
+    assert [path.name for path in tmp_path.iterdir()] == ["webhook.key"]

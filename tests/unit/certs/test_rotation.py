@@ -91,15 +91,15 @@ class World:
         if mark != self.fingerprint:
             self.fingerprint, self.same = mark, self.time
         unchanged_for = (self.time - self.same) * SECOND
-        found = rotation.plan(
+        outcome = rotation.plan(
             seen, self.wanted, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
-        if isinstance(found, rotation.Step):
-            self.done.append(found.action)
-            writes = steps.build_changes(found, seen, self.wanted, now=self.now, schedule=self.schedule)
+        if isinstance(outcome, rotation.Step):
+            self.done.append(outcome.action)
+            writes = steps.build_changes(outcome, seen, self.wanted, now=self.now, schedule=self.schedule)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
-        return found
+        return outcome
 
     def crash(self) -> None:
         self.fingerprint = None
@@ -210,9 +210,9 @@ class Rotating(RuleBasedStateMachine):
     def another_writer_looks(self):
         world = self.world
         seen = world.seen()
-        found = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
-        if isinstance(found, rotation.Step):
-            writes = steps.build_changes(found, seen, world.wanted, now=world.now, schedule=world.schedule)
+        outcome = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
+        if isinstance(outcome, rotation.Step):
+            writes = steps.build_changes(outcome, seen, world.wanted, now=world.now, schedule=world.schedule)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
@@ -341,7 +341,7 @@ def test_an_old_authority_is_trusted_until_the_last_server_has_let_go_of_its_lea
     assert world.time - renewed >= SCHEDULE.propagation.total_seconds()
 
 
-def test_an_authority_restored_from_a_backup_breaks_nobody():
+def test_an_authority_restored_from_a_backup_breaks_nothing():
     """The Secret of before the rotation: its authority is out of every bundle, and every leaf is another's."""
     world = World(schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()

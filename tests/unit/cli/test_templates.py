@@ -28,7 +28,7 @@ def found() -> dict[tuple[str, str], templates.Template]:
 def role(template: templates.Template) -> str:
     view = admitting.view(template.pod)
     computing = any("nvidia.com/gpu" in each.requests for each in view.spec.containers)
-    return roles.role_of(view, policies.Roles(), accelerated=computing).name
+    return roles.find_role(view, policies.Roles(), accelerated=computing).name
 
 
 def name(template: templates.Template) -> str:

@@ -32,7 +32,7 @@ def device(store: policies.PolicyStore) -> str:
     return store.current.document.fabrics["ib"].rails[0].device
 
 
-def test_a_policy_that_never_was_is_told_otherwise_than_one_that_was_deleted():
+def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_map.replace([])
     assert origin.policy_problem() == (

@@ -23,10 +23,10 @@ STAND_IN = policies.read((pages.ROOT / "railwright" / "cli" / "demo" / "policy.y
 
 
 def documents(block: pages.Block) -> list[dict]:
-    return [each for each in yaml.safe_load_all(block.text) if isinstance(each, dict)]
+    return [document for document in yaml.safe_load_all(block.text) if isinstance(document, dict)]
 
 
-POLICIES = [block for block in YAML if any(each.get("kind") == names.POLICY_KIND for each in documents(block))]
+POLICIES = [block for block in YAML if any(document.get("kind") == names.POLICY_KIND for document in documents(block))]
 JOBS = [
     (block, tree)
     for block in YAML
@@ -42,8 +42,8 @@ def test_every_block_of_yaml_is_yaml(block):
 
 @pytest.mark.parametrize("block", POLICIES, ids=lambda block: block.title)
 def test_every_policy_on_a_page_would_be_accepted(block):
-    found = policies.read(block.text)
-    assert not isinstance(found, policies.Rejected), found.errors
+    result = policies.read(block.text)
+    assert not isinstance(result, policies.Rejected), result.errors
 
 
 @pytest.mark.parametrize(("block", "tree"), JOBS, ids=[f"{block.title} {tree['kind']}" for block, tree in JOBS])
@@ -70,8 +70,8 @@ def commands() -> list[tuple[str, str, bool]]:
             if block.language in {"console", "shell", "sh", "bash"}:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     parts = re.split(r"\s(?:&&|\||>)\s", line.removeprefix("$ "))
-                    found += [(page.name, each, True) for each in parts]
-        found += [(page.name, each, False) for each in re.findall(r"`([^`\n]+)`", pages.prose(page))]
+                    found += [(page.name, part, True) for part in parts]
+        found += [(page.name, match, False) for match in re.findall(r"`([^`\n]+)`", pages.prose(page))]
     kept = [(page, re.sub(r"^kubectl railwright\b", "railwright", text.strip()), whole) for page, text, whole in found]
     return sorted({(page, each, whole) for page, text, whole in kept for each in written(text)})
 
@@ -84,7 +84,7 @@ def written(text: str) -> list[str]:
     choice = re.search(r"(?<=\s)[a-z]+(?:\|[a-z]+)+(?=\s|$)", text)
     if not choice:
         return [text]
-    return [text[: choice.start()] + each + text[choice.end() :] for each in choice[0].split("|")]
+    return [text[: choice.start()] + part + text[choice.end() :] for part in choice[0].split("|")]
 
 
 def complaint(text: str) -> str:
@@ -105,7 +105,7 @@ def _parse(words: list[str]) -> None:
     if words[0] in SERVERS:
         settings._build_parser(words[0]).parse_args(words[1:])
     elif words[0] == "preflight":
-        parser = preflight._parser()
+        parser = preflight._build_parser()
         for action in parser._actions:
             action.required = False  # a page may speak of one option
         parser.parse_args(words[1:])

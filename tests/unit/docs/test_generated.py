@@ -25,7 +25,7 @@ from railwright.fabric.policy import descriptions, schema
 
 
 def test_every_generated_part_and_picture_is_up_to_date():
-    stale = [str(path.relative_to(pages.ROOT)) for path in content.stale()]
+    stale = [str(path.relative_to(pages.ROOT)) for path in content.list_stale()]
     assert stale == [], "run `make docs`, or `python -m railwright.documentation`"
 
 
@@ -48,23 +48,23 @@ def test_every_mark_on_a_page_is_closed():
 
 
 def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
-    told = policy.reference()
+    reference = policy.format_reference()
     for name, section in schema.build()["$defs"].items():
         for key in section.get("properties", {}):
             assert f"{name}.{key}" in descriptions.DESCRIPTIONS
-            assert f"| `{key}` |" in told
-    assert "| `gidIndex` | integer | unset |" in told
-    assert "-1 to 255." in told
-    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in told
+            assert f"| `{key}` |" in reference
+    assert "| `gidIndex` | integer | unset |" in reference
+    assert "-1 to 255." in reference
+    assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in reference
 
 
 def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
-    told = rules.all_rules()
+    told = rules.format_all()
     for rule in engine.list_rules():
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", told, re.DOTALL)
         assert part.count("```text") == len(rule.good) + len(rule.bad)
         assert part.count(f"\n# {rule.code} ") >= len(rule.bad)
-        assert f"[{rule.code}](#{rule.code.lower()})" in rules.overview()
+        assert f"[{rule.code}](#{rule.code.lower()})" in rules.format_overview()
 
 
 def test_every_key_that_is_ours_stands_on_the_page_of_labels():
@@ -92,20 +92,20 @@ def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
     assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
     assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
     assert by["none"].leaves > by["greedy"].leaves
-    assert set(by["railwright"].hosts).isdisjoint(placement.busy_nodes(placement.DRAWN))
+    assert set(by["railwright"].hosts).isdisjoint(placement.list_busy_nodes(placement.DRAWN))
     assert len(set(by["railwright"].hosts)) == placement.GANG
     assert placement.mean("railwright") == placement.mean("optimum"), "nor does the choice of the draw flatter it"
 
 
 def test_the_same_scene_is_drawn_to_the_same_bytes():
-    first = placement.pictures()
+    first = placement.draw_pictures()
     placement.place_gang.cache_clear()
-    assert placement.pictures() == first
+    assert placement.draw_pictures() == first
 
 
 def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
     gang = drawings.Placement("T", "S", busy=frozenset({2}), ranks={0: 1, 1: 0})
-    svg = drawings.fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
+    svg = drawings.draw_fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
     tree = ET.fromstring(svg)  # noqa: S314 - our own
     texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert tree.attrib["aria-label"] == "T: S"

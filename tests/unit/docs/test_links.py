@@ -47,7 +47,7 @@ def test_links_from_the_code_and_manifests_to_the_site_resolve():
             continue
         if name.startswith("tests/") or not path.exists():
             continue  # tests make up addresses; their subjects are judged by themselves
-        wrong += [f"{name}: {why}" for each in ADDRESS.finditer(path.read_text()) if (why := nowhere(each))]
+        wrong += [f"{name}: {why}" for match in ADDRESS.finditer(path.read_text()) if (why := nowhere(match))]
     assert wrong == []
 
 

@@ -190,7 +190,7 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
         kept = (now.get("env") or [])[: len(own)]
         assert [each for each in kept if each["name"] not in forced] == [e for e in own if e["name"] not in forced]
         if before.get("envFrom"):
-            assert {each["name"] for each in (now.get("env") or [])[len(own) :]} <= forced
+            assert {entry["name"] for entry in (now.get("env") or [])[len(own) :]} <= forced
 
 
 ROWS = st.sampled_from(registry.INJECTED_KINDS)
@@ -230,7 +230,9 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     outcomes = working.planned(row, stored, by, at)
     if any(isinstance(outcome, pod_changes.Refusal) for outcome in outcomes):
         refused = next(each for each in outcomes if isinstance(each, pod_changes.Refusal))
-        fates = [plan.plan(template_plan.build_pod(each), by, at) for each in working.read(row, stored).templates]
+        fates = [
+            plan.plan(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
+        ]
         assert refused.reason in {fate.reason for fate in fates if isinstance(fate, pod_changes.Refusal)}
         return
     after = working.patched(row, stored, by, at)

@@ -89,17 +89,19 @@ def test_more_than_one_default_route_is_refused_and_one_is_warned_about():
     one = '{"name":"lan2","default-route":["10.0.0.1","fd00::1"]}'
     outcome = planned(pod(annotations={NETWORKS: f"[{one}]"}), fabric())
     assert [warning for warning in messages(outcome) if "entry 1" in warning and "default-route" in warning]
-    told = refusal(pod(annotations={NETWORKS: f'[{one},{{"name":"x","default-route":["::ffff:10.0.0.2"]}}]'}), fabric())
-    assert 'entry 2: "default-route" names a second IPv4 gateway, after entry 1' in told
+    message = refusal(
+        pod(annotations={NETWORKS: f'[{one},{{"name":"x","default-route":["::ffff:10.0.0.2"]}}]'}), fabric()
+    )
+    assert 'entry 2: "default-route" names a second IPv4 gateway, after entry 1' in message
     empty = planned(pod(annotations={NETWORKS: '[{"name":"lan2","default-route":[]}]'}), fabric())
     assert any("default-route" in warning for warning in messages(empty)), "Multus takes the routes away for [] too"
 
 
 def test_a_missing_network_is_named_with_its_rail():
     by = fabric(rails="[{name: east, network: prod/lan2}, {name: west, network: prod/gone}]")
-    told = refusal(pod(), by)
-    assert "NetworkAttachmentDefinition prod/gone" in told
-    assert "`network` of rail west in the policy" in told
+    message = refusal(pod(), by)
+    assert "NetworkAttachmentDefinition prod/gone" in message
+    assert "`network` of rail west in the policy" in message
     skipped = pod(annotations={"railwright.io/skip": "networks"})
     assert planned(skipped, by).fabric == "f"
 
@@ -154,8 +156,8 @@ def test_a_network_of_the_users_is_nothing_to_a_pod_on_the_host_network():
 
 def test_a_message_shows_a_network_of_usual_length_whole():
     own = {"k8s.v1.cni.cncf.io/networks": "prod/rdma-net-ipam-lan4-of-rack-12@eth0"}
-    told = refusal(pod(annotations=own), fabric())
-    assert told.endswith("(the entry selects network 'prod/rdma-net-ipam-lan4-of-rack-12')")
+    message = refusal(pod(annotations=own), fabric())
+    assert message.endswith("(the entry selects network 'prod/rdma-net-ipam-lan4-of-rack-12')")
 
 
 def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():
@@ -163,5 +165,5 @@ def test_a_refusal_names_no_annotation_that_the_pod_does_not_have():
         rails="[{name: rail0, network: prod/lan2, interface: net3}, {name: rail1, network: prod/lan3}, "
         "{name: rail2, network: prod/lan4, interface: x}, {name: rail3, network: prod/lan5}]"
     )
-    told = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), by, known(networks=None))
-    assert told.startswith("Pod prod/p: network prod/lan5 of the fabric: ")
+    message = refusal(pod(annotations={"railwright.io/rails": "rail0,rail2,rail3"}), by, known(networks=None))
+    assert message.startswith("Pod prod/p: network prod/lan5 of the fabric: ")

@@ -230,7 +230,7 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
 MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))
 
 
-def test_a_shortcoming_of_the_policy_is_told_once_however_many_rails_have_it():
+def test_a_shortcoming_of_the_policy_is_reported_once_however_many_rails_have_it():
     networks = {("prod", f"lan{k}"): None for k in range(16)}
     (warning,) = messages(planned(pod(), fabric(rails=MANY), known(networks=networks)))
     assert "for rail0, rail1, " in warning
@@ -245,12 +245,12 @@ def test_a_shortcoming_of_the_policy_is_told_once_however_many_rails_have_it():
     assert warning.startswith("rail0: the policy requests rdma/ib and the network uses x.y/vf")
 
 
-def test_all_rails_whose_resource_no_node_offers_are_told_in_one_sentence():
+def test_all_rails_whose_resource_no_node_offers_are_reported_in_one_sentence():
     (warning,) = messages(planned(pod(), fabric(), known(offered=frozenset({"cpu"}))))
     assert warning.startswith("no node offers nvidia.com/mlx5_0, nvidia.com/mlx5_1, which rail0, rail1 needs")
 
 
-def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offers_them():
+def test_devices_that_are_left_from_an_older_policy_are_reported_where_no_node_offers_them():
     container = gpus(8)
     for part in ("requests", "limits"):
         container["resources"][part] |= {"nvidia.com/old_0": "1", "nvidia.com/none": "0", "memory": "1Gi"}
@@ -263,16 +263,16 @@ def test_devices_that_are_left_from_an_older_policy_are_told_where_no_node_offer
 
 
 @pytest.mark.parametrize(("asked", "told"), [(None, True), ("1", True), ("2", False), ("0", False)])
-def test_skipped_devices_of_a_pool_that_networks_draw_on_are_told_unless_the_pod_requests_them(asked, told):
+def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the_pod_requests_them(asked, told):
     container = gpus(8)
     if asked is not None:
         container["resources"]["limits"]["x.y/vf"] = asked
     tree = pod(container, annotations={"railwright.io/skip": "devices"})
     warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
-    assert any("leaves out devices, and the pod requests too few of x.y/vf" in each for each in warnings) == told
+    assert any("leaves out devices, and the pod requests too few of x.y/vf" in warning for warning in warnings) == told
     tree["metadata"]["annotations"]["railwright.io/skip"] = "devices,networks"
     warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
-    assert not any("leaves out devices" in each for each in warnings)
+    assert not any("leaves out devices" in warning for warning in warnings)
 
 
 def test_skipped_devices_that_no_network_draws_on_are_no_matter():
@@ -280,10 +280,10 @@ def test_skipped_devices_that_no_network_draws_on_are_no_matter():
 
 
 @pytest.mark.parametrize(("own", "told"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
-def test_a_pod_without_rails_is_told_of_devices_that_its_own_networks_lack(own, told):
+def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, told):
     """Nothing is added to it, and Multus fails to start the sandbox."""
     tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
-    assert any("use x.y/vf, and the pod requests too few" in each for each in messages(outcome)) == told
+    assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == told

@@ -7,7 +7,9 @@ CONF = "railwright.io/nccl.conf"
 
 
 def mounts(tree: dict, container: int = 0) -> dict:
-    return {each["mountPath"]: each["name"] for each in tree["spec"]["containers"][container].get("volumeMounts", [])}
+    return {
+        mount["mountPath"]: mount["name"] for mount in tree["spec"]["containers"][container].get("volumeMounts", [])
+    }
 
 
 def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
@@ -197,7 +199,7 @@ def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)
     assert env(after) == {"A": "1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    forced = [each for each in messages(planned(tree, by)) if "which overrides any" in each]
+    forced = [message for message in messages(planned(tree, by)) if "which overrides any" in message]
     assert len(forced) == 2
     assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in after["metadata"]["annotations"][CONF]
     assert planned(after, by).changes == ()
@@ -334,10 +336,12 @@ def test_what_a_rank_with_envfrom_shows_is_left_out_with_a_word():
     assert ", UCX_IB_TRAFFIC_CLASS is not set: it would override envFrom; set it in env" in warning
 
 
-def test_a_file_of_the_users_is_told_once_and_no_name_is_called_impossible_for_a_file_that_is_not():
+def test_a_file_of_the_users_is_reported_once_and_no_name_is_called_impossible_for_a_file_that_is_not():
     mounted = [{"name": "own", "mountPath": "/etc/nccl.conf"}]
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "s"}}], volumeMounts=mounted), volumes=[{"name": "own"}])
-    envfrom, file = [each for each in messages(planned(tree, fabric())) if " itself" in each or "envFrom" in each]
+    envfrom, file = [
+        message for message in messages(planned(tree, fabric())) if " itself" in message or "envFrom" in message
+    ]
     assert "so GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME is not set: it would override envFrom; set it in env" in envfrom
     assert "NCCL_" not in envfrom
     assert "mounts /etc/nccl.conf itself; remove that mount" in file

@@ -18,8 +18,8 @@ def test_a_rails_annotation_of_all_the_room_there_is_is_refused_at_once(mark):
     "key", ["k8s.v1.cni.cncf.io/networks", "railwright.io/rails", "railwright.io/containers", "else/where"]
 )
 def test_annotations_beyond_kubernetes_limit_are_refused_unread(key):
-    told = refusal(pod(annotations={key: "n," * 1_500_000}), fabric())
-    assert f"annotations are {3_000_000 + len(key)} bytes; the limit is 262144: remove some of them" in told
+    message = refusal(pod(annotations={key: "n," * 1_500_000}), fabric())
+    assert f"annotations are {3_000_000 + len(key)} bytes; the limit is 262144: remove some of them" in message
 
 
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
@@ -57,5 +57,7 @@ def test_very_many_affinity_terms_and_expressions_are_read_once_each():
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     selector = {f"k{number}": "v" for number in range(20_000)}
     tree = pod(affinity={"nodeAffinity": required}, nodeSelector=selector)
-    paths = [each["mountPath"] for each in admitted(tree, fabric(top=SHAPES))["spec"]["containers"][0]["volumeMounts"]]
+    paths = [
+        mount["mountPath"] for mount in admitted(tree, fabric(top=SHAPES))["spec"]["containers"][0]["volumeMounts"]
+    ]
     assert paths == ["/etc/nccl.conf"]

@@ -102,7 +102,7 @@ def check_nothing_twice(tree: dict) -> None:
             assert max(Counter(each[what] for each in container.get(key, [])).values(), default=1) == 1, container
         added = container.get("securityContext", {}).get("capabilities", {}).get("add", [])
         assert len(added) == len(set(added))
-    assert max(Counter(each["name"] for each in tree["spec"].get("volumes", [])).values(), default=1) == 1
+    assert max(Counter(volume["name"] for volume in tree["spec"].get("volumes", [])).values(), default=1) == 1
 
 
 @settings(max_examples=500)  # the space is wide, and one example takes a few milliseconds
@@ -129,13 +129,13 @@ def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
             assert "without_last" in removed
             continue
         container = now[before["name"]]
-        theirs = [each for each in before.get("env", []) if each["name"] not in forced]
+        theirs = [entry for entry in before.get("env", []) if entry["name"] not in forced]
         if "without_an_entry" not in removed:
-            assert [each for each in container.get("env", []) if each in theirs] == theirs
+            assert [entry for entry in container.get("env", []) if entry in theirs] == theirs
         for key in ("envFrom", "image"):
             assert container.get(key) == before.get(key)
         own = before.get("volumeMounts", [])
-        assert [each for each in container.get("volumeMounts", []) if each in own] == own
+        assert [mount for mount in container.get("volumeMounts", []) if mount in own] == own
         for resource, amount in before.get("resources", {}).get("limits", {}).items():
             assert float(container["resources"]["limits"][resource].replace("1000m", "1")) >= float(
                 amount.replace("1000m", "1")
@@ -163,7 +163,7 @@ def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names)
     assert sorted(record(last)["containers"]) == sorted(before)
     for container in last["spec"]["containers"]:
         if container["name"] in EXTRA:
-            assert not any(each["name"].startswith(("NCCL_", "FI_")) for each in container.get("env", []))
+            assert not any(entry["name"].startswith(("NCCL_", "FI_")) for entry in container.get("env", []))
             assert not container.get("resources", {}).get("limits")
             assert "securityContext" not in container
 
@@ -291,9 +291,9 @@ def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_p
     attached = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
     assert attached[: len(theirs)] == theirs
     assert {each.key for each in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
-    pools = {there.get(each.key) for each in theirs}
-    assert {each["name"] for each in after["spec"].get("volumes", [])} <= {"railwright-shm", "railwright-nccl-conf"}
-    assert all("hostPath" not in each for each in after["spec"].get("volumes", []))
+    pools = {there.get(selection.key) for selection in theirs}
+    assert {volume["name"] for volume in after["spec"].get("volumes", [])} <= {"railwright-shm", "railwright-nccl-conf"}
+    assert all("hostPath" not in volume for volume in after["spec"].get("volumes", []))
     for index, container in enumerate(after["spec"]["containers"]):
         assert set(limits(after, index)) <= {"nvidia.com/gpu", "x.y/r", "x.y/vf", *pools}
         context = container.get("securityContext", {})

@@ -40,12 +40,12 @@ def warnings(labels: dict | None = None, annotations: dict | None = None) -> tup
     ],
 )
 @pytest.mark.parametrize("kind", ["label", "annotation"])
-def test_a_misspelt_key_is_told_with_what_was_meant(written, meant, kind):
+def test_a_misspelt_key_is_reported_with_what_was_meant(written, meant, kind):
     (warning,) = warnings(**{f"{kind}s": {OURS + written: "2"}})
     assert warning == (f"{kind} {OURS}{written} '2' has no effect: railwright has no such key; did you mean {meant}?")
 
 
-def test_a_key_that_resembles_none_is_told_with_those_there_are():
+def test_a_key_that_resembles_none_is_reported_with_those_there_are():
     (warning,) = warnings(annotations={OURS + "zzz": "1"})
     assert warning == (
         "annotation railwright.io/zzz '1' has no effect: railwright has no such key; it reads label "
@@ -54,23 +54,23 @@ def test_a_key_that_resembles_none_is_told_with_those_there_are():
 
 
 @pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
-def test_an_annotation_written_as_a_label_is_told(key):
+def test_an_annotation_written_as_a_label_is_reported(key):
     (warning,) = warnings(labels={OURS + key: "env"})
     assert warning == f"label {OURS}{key} 'env' has no effect: railwright reads it as an annotation; move it there"
 
 
-def test_a_label_written_as_an_annotation_is_told():
+def test_a_label_written_as_an_annotation_is_reported():
     (warning,) = warnings(annotations={OURS + "fabric": "g"})
     assert warning == "annotation railwright.io/fabric 'g' has no effect: railwright reads it as a label; move it there"
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_a_key_of_namespaces_is_told_where_it_belongs(kind):
+def test_a_key_of_namespaces_is_reported_with_its_place(kind):
     (warning,) = warnings(**{kind: {OURS + "uninjected": "warn"}})
     assert "has no effect: railwright reads it as a label of the namespace; move it there" in warning
 
 
-def test_a_written_key_as_a_label_is_told_to_go():
+def test_a_written_key_as_a_label_is_to_be_removed():
     (warning,) = warnings(labels={OURS + "injection": "x"})
     assert (
         warning
@@ -87,14 +87,14 @@ def test_what_is_in_its_place_is_no_matter_and_so_is_its_copy_elsewhere():
     assert warnings(labels=other, annotations=other) == ()
 
 
-def test_a_pod_that_went_through_us_is_told_nothing():
+def test_a_pod_that_went_through_us_gets_no_warning():
     by = fabric("    nccl: {delivery: file}\n")
     once = admitting.admitted(pod(annotations={OURS + "rails": "1"}), by)
     assert {OURS + "injection", OURS + "nccl.conf"} <= once["metadata"]["annotations"].keys()
     assert messages(planned(once, by)) == ()
 
 
-def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_told():
+def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
     tree = pod(label=None)
     tree["metadata"]["labels"] = {OURS + "fabirc": "f"}
     outcome = planned(tree, BY)
@@ -114,7 +114,7 @@ def told(row, tree: dict, **request) -> list[str]:
     return working.answer(working.review(row, tree, **request), BY).get("warnings", [])
 
 
-def test_a_typo_in_a_template_is_told_with_its_place():
+def test_a_typo_in_a_template_is_reported_with_its_place():
     tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
     (warning,) = told(VOLCANO, tree)
     assert warning.startswith(
@@ -123,7 +123,7 @@ def test_a_typo_in_a_template_is_told_with_its_place():
 
 
 @pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
-def test_an_annotation_of_pods_on_the_workload_is_told_to_go_to_the_template(key):
+def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
     tree = working.workload(VOLCANO, working.template(), name="w", label="f")
     tree["metadata"]["annotations"] = {OURS + key: "2"}
     (warning,) = told(VOLCANO, tree)
@@ -137,7 +137,7 @@ def test_an_annotation_of_pods_on_the_workload_is_told_to_go_to_the_template(key
     assert key in {"skip", "delivery"} or told(VOLCANO, tree) == []
 
 
-def test_keys_between_the_workload_and_its_template_are_told_too():
+def test_keys_between_the_workload_and_its_template_are_reported_too():
     tree = working.workload(JOBSET, working.template(), name="w", label="f")
     tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
     (warning,) = told(JOBSET, tree)
@@ -147,14 +147,14 @@ def test_keys_between_the_workload_and_its_template_are_told_too():
     assert "(spec.replicatedJobs[w].template.spec.template.metadata)" in warning
 
 
-def test_typos_on_the_workload_are_told_once_however_many_templates_it_has():
+def test_typos_on_the_workload_are_reported_once_however_many_templates_it_has():
     tree = working.workload(JOBSET, working.template(), name="w", label="f")
     tree["spec"]["replicatedJobs"] = [{**tree["spec"]["replicatedJobs"][0], "name": f"w{at}"} for at in range(3)]
     tree["metadata"]["labels"][OURS + "fabrik"] = "f"
     assert len(told(JOBSET, tree)) == 1
 
 
-def test_explain_tells_what_admission_tells_of_the_workload():
+def test_explain_has_the_warnings_of_admission_about_the_workload():
     tree = working.workload(VOLCANO, working.template(), name="w", label="f")
     tree["metadata"]["annotations"] = {OURS + "rails": "2"}
     of_pod = {OURS + "fabirc": "f"}
@@ -171,7 +171,7 @@ def test_explain_tells_what_admission_tells_of_the_workload():
     assert "did you mean label railwright.io/fabric?" in found[1][0]
 
 
-def test_an_update_that_leaves_the_keys_as_they_were_tells_nothing():
+def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
     row = working.kind("Deployment.apps")
     tree = working.workload(row, working.template(), label="f")
     tree["metadata"]["annotations"] = {OURS + "rails": "2"}

@@ -37,14 +37,14 @@ def planned(tree, by, rows=ROWS):
 
 
 def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
-    found = planned(pod(), fabric())
-    assert isinstance(found, pod_changes.Injection)
-    assert found.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
-    operations = json.loads(msgspec.json.encode(patch.operations(view(pod()), found.changes)))
-    assert [each["value"] for each in operations if each["path"].endswith("nic-count")] == [
-        found.pod.metadata.annotations[SITE]
+    outcome = planned(pod(), fabric())
+    assert isinstance(outcome, pod_changes.Injection)
+    assert outcome.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
+    operations = json.loads(msgspec.json.encode(patch.build_operations(view(pod()), outcome.changes)))
+    assert [operation["value"] for operation in operations if operation["path"].endswith("nic-count")] == [
+        outcome.pod.metadata.annotations[SITE]
     ]
-    record = json.loads(found.pod.metadata.annotations["railwright.io/injection"])
+    record = json.loads(outcome.pod.metadata.annotations["railwright.io/injection"])
     assert record["added"][-1] == "nic-count"
 
 
@@ -65,7 +65,7 @@ def test_injecting_again_changes_nothing():
 @pytest.mark.parametrize("row", mutators.MUTATORS, ids=lambda row: row.mutate.__name__)
 def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
     by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    found = planned(pod(gpus(8)), by, mutators.MUTATORS)
-    again = applied_pod.read(found.pod, "prod")
+    outcome = planned(pod(gpus(8)), by, mutators.MUTATORS)
+    again = applied_pod.read(outcome.pod, "prod")
     ctx = context.build(again, by, known(), "f", admitting.options(again))
     assert row.mutate(again, ctx).changes == ()

@@ -24,7 +24,7 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
         metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}),
         status=views.NodeStatus(allocatable_or_none=allocatable),
     )
-    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_list_of_the_pods_own_that_is_not_forced_stays():
     assert env(admitted(tree, fabric(top=SHAPES, rails=UNNAMED)))[HCA] == "mlx5_9"
 
 
-def test_a_pod_that_names_its_node_itself_is_told_that_no_binding_comes():
+def test_a_pod_that_names_its_node_itself_learns_that_no_binding_comes():
     by = fabric(top=SHAPES, rails=UNNAMED)
     tree = pod(nodeName="gpu-3")
     assert any("spec.nodeName" in warning for warning in messages(planned(tree, by)))

@@ -22,7 +22,7 @@ def spelled(form: str, path: str) -> str:
 
 def ours(tree: dict, path: str) -> list[str]:
     mounts = tree["spec"]["containers"][0].get("volumeMounts", [])
-    return [each["name"] for each in mounts if each["mountPath"] == path and each["name"].startswith("railwright-")]
+    return [mount["name"] for mount in mounts if mount["mountPath"] == path and mount["name"].startswith("railwright-")]
 
 
 @pytest.mark.parametrize("form", [*SPELLINGS, "{0}//", "/dev//..{0}"])
@@ -49,7 +49,7 @@ def test_a_block_device_at_the_path_is_left_alone(path, form):
 def test_a_volume_over_the_whole_of_etc_keeps_the_file_out_however_it_is_written(form):
     tree = pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": form}]), volumes=[{"name": "own", "emptyDir": {}}])
     assert ours(admitted(tree, BY), FILE) == []
-    assert any("mounts /etc itself" in each for each in messages(planned(tree, BY)))
+    assert any("mounts /etc itself" in message for message in messages(planned(tree, BY)))
 
 
 @pytest.mark.parametrize(("at", "of"), [("/dev", "/dev"), ("/dev/", "/dev/"), ("//dev", "//dev")])

@@ -9,7 +9,7 @@ from railwright.fabric.injection import pod_changes
 LABEL = "railwright.io/fabric"
 
 
-def test_a_pod_without_any_label_is_none_of_our_business():
+def test_a_pod_without_any_label_is_ignored():
     assert planned(pod(label=None), fabric()) == pod_changes.NotOptedIn()
 
 

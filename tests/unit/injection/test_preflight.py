@@ -27,7 +27,7 @@ def told(tree: dict):
     """The arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
-    return program._parser().parse_args(command[2:])
+    return program._build_parser().parse_args(command[2:])
 
 
 def test_it_comes_last_with_what_the_policy_expects():
@@ -35,7 +35,7 @@ def test_it_comes_last_with_what_the_policy_expects():
         initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
     )
     after = admitted(tree, fabric(ON))
-    assert [each["name"] for each in after["spec"]["initContainers"]] == ["fetch", "log", NAME]
+    assert [container["name"] for container in after["spec"]["initContainers"]] == ["fetch", "log", NAME]
     assert preflight(after)["image"] == "site/railwright:1"
     arguments = told(after)
     assert (arguments.transport, arguments.mtu, arguments.warn, arguments.non_root) == ("roce", 4200, False, False)
@@ -147,7 +147,7 @@ def test_devices_that_only_the_node_decides_come_by_the_file():
     after = admitted(pod(), fabric(ON, top=shapes))
     assert [each.device for each in told(after).rail] == ["", ""]
     assert "env" not in preflight(after)
-    assert [each["mountPath"] for each in preflight(after)["volumeMounts"]] == ["/etc/nccl.conf"]
+    assert [mount["mountPath"] for mount in preflight(after)["volumeMounts"]] == ["/etc/nccl.conf"]
     assert preflight(after)["volumeMounts"] == after["spec"]["containers"][0]["volumeMounts"]
 
 
@@ -266,14 +266,14 @@ def charged(spec: dict) -> dict:
     total: dict = {}
     aside: dict = {}
     peak: dict = {}
-    for each in spec.get("initContainers", []):
-        amounts = asked(each)
-        if each.get("restartPolicy") == "Always":
+    for container in spec.get("initContainers", []):
+        amounts = asked(container)
+        if container.get("restartPolicy") == "Always":
             aside = plus(aside, amounts)
-        for name, amount in plus(aside, {} if each.get("restartPolicy") == "Always" else amounts).items():
+        for name, amount in plus(aside, {} if container.get("restartPolicy") == "Always" else amounts).items():
             peak[name] = max(peak.get(name, 0), amount)
-    for each in spec["containers"]:
-        total = plus(total, asked(each))
+    for container in spec["containers"]:
+        total = plus(total, asked(container))
     total = plus(total, aside)
     return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
 

@@ -84,7 +84,7 @@ def test_every_variable_it_lists_has_its_reason_and_source_however_it_travels_an
         assert variables
         assert list(written["reasons"]) == variables
         assert all(reason.endswith(")") for reason in render(written["reasons"]).values())
-    assert render(record(admitted(pod(), by))["reasons"])["env.A"] == "set by the policy (fabrics.f.env)"
+    assert render(record(admitted(pod(), by))["reasons"])["env.A"] == "set by the policy (`env` of the fabric)"
 
 
 def test_every_change_has_a_reason():

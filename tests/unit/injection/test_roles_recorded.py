@@ -270,7 +270,7 @@ def labelled(tree: dict, **more: str) -> dict:
 
 def role(tree: dict) -> roles.Role:
     pod = view(tree)
-    return roles.role_of(pod, policies.Roles(), accelerated=bool(accelerators.find_containers(pod, (GPU,))))
+    return roles.find_role(pod, policies.Roles(), accelerated=bool(accelerators.find_containers(pod, (GPU,))))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -34,12 +34,12 @@ def labelled(tree: dict, **labels: str) -> dict:
 
 
 def paths(tree: dict, container: int = 0) -> list[str]:
-    return [each["mountPath"] for each in tree["spec"]["containers"][container].get("volumeMounts", [])]
+    return [mount["mountPath"] for mount in tree["spec"]["containers"][container].get("volumeMounts", [])]
 
 
 def bound(tree: dict, by, labels: dict) -> dict:
     node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
-    return dict(binding.annotations_for(view(tree), by, known(), node) or {})
+    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
 
 
 # --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_the_submitter_of_a_ray_job_gets_no_rails_however_its_template_is_writte
     assert "nvidia.com/mlx5_0" not in limits(after)
 
 
-def test_a_container_that_is_named_in_a_pod_without_rails_is_told_that_nothing_came_of_it():
+def test_a_container_that_is_named_in_a_pod_without_rails_is_warned_that_this_has_no_effect():
     tree = pod(cpu(), annotations={"railwright.io/containers": "c"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     (warning,) = messages(planned(tree, fabric()))

@@ -78,7 +78,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     """Ranks of one node find each other by the device of their /dev/shm: one of the pod's own would part them."""
     by = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
     after = admitted(pod(hostIPC=True), by)
-    assert [each["mountPath"] for each in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
+    assert [mount["mountPath"] for mount in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
     assert "spec.hostIPC" in skipped(after)["mounts./dev/shm"]
     assert planned(after, by).changes == ()
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
@@ -147,7 +147,7 @@ def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context
     tree = pod(gpus(8, securityContext=context), **spec)
     warnings = messages(planned(tree, LOCKING))
     assert len(warnings) == bool(told)
-    assert all(each.startswith((told, f"container c: {told}")) for each in warnings), warnings
+    assert all(warning.startswith((told, f"container c: {told}")) for warning in warnings), warnings
     if "drop" not in context.get("capabilities", {}):
         added = admitted(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
         assert added == ["IPC_LOCK"]

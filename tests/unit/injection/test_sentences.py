@@ -344,9 +344,9 @@ WARNINGS = {
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS.keys())
 @pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
 def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
-    given = case.answer(name)
-    assert not given["allowed"]
-    message = given["status"]["message"]
+    response = case.answer(name)
+    assert not response["allowed"]
+    message = response["status"]["message"]
     assert message.isprintable()
     assert len(message) <= 4096
     if name != HOSTILE:
@@ -357,12 +357,12 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
 @pytest.mark.parametrize("name", [SHORT, LONGEST, HOSTILE], ids=["short", "longest", "hostile"])
 def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
-    given = case.answer(name)
-    assert given["allowed"], given["status"]["message"]
-    warnings = given["warnings"]
-    assert all(each.isprintable() and len(each) <= wire.MAX_WARNING for each in warnings)
+    response = case.answer(name)
+    assert response["allowed"], response["status"]["message"]
+    warnings = response["warnings"]
+    assert all(warning.isprintable() and len(warning) <= wire.MAX_WARNING for warning in warnings)
     if name != HOSTILE:  # such a name never gets past the API server; the others do
-        assert any(all(words in each for words in case.told) for each in warnings), warnings
+        assert any(all(words in warning for words in case.told) for warning in warnings), warnings
 
 
 # --- nothing is forgotten ---------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
 def pieces(node: ast.AST) -> set[str]:
     """The fixed texts of an expression that read as part of a sentence."""
     constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-    return {each for each in constants if isinstance(each, str) and len(each.split()) > 2}
+    return {constant for constant in constants if isinstance(constant, str) and len(constant.split()) > 2}
 
 
 def list_refusals(tree: ast.AST) -> set[str]:

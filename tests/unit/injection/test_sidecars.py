@@ -27,7 +27,7 @@ def container(tree: dict, name: str) -> dict:
 
 
 def variables(tree: dict, name: str) -> set[str]:
-    return {each["name"] for each in container(tree, name).get("env", [])}
+    return {entry["name"] for entry in container(tree, name).get("env", [])}
 
 
 @SIDECARS
@@ -95,4 +95,4 @@ def test_what_comes_between_two_calls_does_not_move_the_fabric(late):
         between["metadata"]["annotations"][DEFAULT] = late
     again = admitting.planned(between, BY)
     assert again.containers == ("perftest",)
-    assert [type(each).__name__ for each in again.changes] in ([], ["SetAnnotation"])
+    assert [type(change).__name__ for change in again.changes] in ([], ["SetAnnotation"])

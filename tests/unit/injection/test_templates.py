@@ -14,7 +14,7 @@ BY = fabric(
     top="roles: {volcanoTasks: {ps: never, default1: never}}\n",
 )
 DEPLOYMENT, VOLCANO = working.kind("Deployment.apps"), working.kind("Job.batch.volcano.sh")
-MPI_V1, MPI_V2 = (each for each in registry.INJECTED_KINDS if each.name == "MPIJob")
+MPI_V1, MPI_V2 = (kind for kind in registry.INJECTED_KINDS if kind.name == "MPIJob")
 JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.ray.io")
 
 
@@ -27,7 +27,7 @@ def devices(row, tree, by=BY, at=None) -> list[bool]:
 
 
 def test_the_table_has_each_kind_once():
-    assert sorted((each.group, *each.versions, each.name) for each in registry.INJECTED_KINDS) == sorted(
+    assert sorted((kind.group, *kind.versions, kind.name) for kind in registry.INJECTED_KINDS) == sorted(
         [
             ("apps", "v1", "Deployment"),
             ("apps", "v1", "StatefulSet"),
@@ -54,9 +54,9 @@ def test_the_table_has_each_kind_once():
 def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
     tree = working.workload(row, working.template(label="f"), name="Worker")
     after = working.patched(row, tree, BY)
-    found = working.read(row, after).templates
-    assert len(found) == len(row.templates)
-    for each in found:
+    templates = working.read(row, after).templates
+    assert len(templates) == len(row.templates)
+    for each in templates:
         before, now = working.at(tree, each.pointer), working.at(after, each.pointer)
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
@@ -69,9 +69,11 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
 @pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.versions[0]}")
 def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(row):
     after = working.patched(row, working.workload(row, working.template(), name="Worker", label="f"), BY)
-    for each in working.read(row, after).templates:
-        assert working.at(after, each.pointer)["metadata"]["labels"] == {FABRIC: "f"}
-        assert "nvidia.com/mlx5_0" in working.at(after, each.pointer)["spec"]["containers"][0]["resources"]["limits"]
+    for template in working.read(row, after).templates:
+        assert working.at(after, template.pointer)["metadata"]["labels"] == {FABRIC: "f"}
+        assert (
+            "nvidia.com/mlx5_0" in working.at(after, template.pointer)["spec"]["containers"][0]["resources"]["limits"]
+        )
 
 
 @pytest.mark.parametrize(("own", "above", "kept", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])

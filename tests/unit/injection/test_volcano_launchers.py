@@ -79,14 +79,14 @@ def is_rank(pod: dict) -> bool:
 def test_in_a_job_without_accelerators_the_label_was_said_of_the_master_too():
     stored, pods = admitted_pods(job(("master", cpu()), ("worker", cpu())))
     containers = [task["template"]["spec"]["containers"][0] for task in stored["spec"]["tasks"]]
-    assert [len(devices(each)) for each in containers] == [2, 2]
-    assert all(is_rank(each) for each in pods)
+    assert [len(devices(container)) for container in containers] == [2, 2]
+    assert all(is_rank(pod) for pod in pods)
     assert env(pods[0]).keys() >= PINS, "it may start the others too"
 
 
 def test_a_zero_is_no_accelerator():
     _, pods = admitted_pods(job(("master", cpu()), ("worker", gpus(0))))
-    assert all(is_rank(each) for each in pods)
+    assert all(is_rank(pod) for pod in pods)
 
 
 def test_a_master_that_requests_a_rails_device_itself_is_a_rank():

@@ -22,9 +22,9 @@ from webhook import patch
 
 
 def injected(tree, by, at=None):
-    found = plan.plan(admitting.view(tree), by, at or admitting.known())
-    assert isinstance(found, pod_changes.Injection), found
-    return found
+    outcome = plan.plan(admitting.view(tree), by, at or admitting.known())
+    assert isinstance(outcome, pod_changes.Injection), outcome
+    return outcome
 
 
 def warned(tree, by, at=None):
@@ -35,22 +35,22 @@ def gpus(*entries, **more):
     return admitting.gpus(8, env=[*entries], **more)
 
 
-def test_a_users_mistake_is_told_with_container_code_value_and_fix():
-    (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
-    assert told == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
+def test_a_users_mistake_is_reported_with_container_code_value_and_fix():
+    (warning,) = warned(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
+    assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
-def test_a_pod_without_a_mistake_is_told_nothing():
+def test_a_pod_without_a_mistake_gets_no_warning():
     assert warned(admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
 
 
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
     many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
-    told = warned(admitting.pod(gpus(*many)), admitting.fabric())
-    assert len(told) == 5
-    assert all(len(each) <= 256 for each in told)
-    assert told[0].startswith("N09: container c: NCCL_IB_SL=99")
-    assert told[-1] == "MoreFindings: 6 more findings about NCCL settings; `railwright lint FILE` shows them all"
+    warnings = warned(admitting.pod(gpus(*many)), admitting.fabric())
+    assert len(warnings) == 5
+    assert all(len(each) <= 256 for each in warnings)
+    assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
+    assert warnings[-1] == "MoreFindings: 6 more findings about NCCL settings; `railwright lint FILE` shows them all"
 
 
 def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
@@ -60,7 +60,7 @@ def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_t
     assert "N21" in warned(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), by)[0]
 
 
-def test_the_injected_pod_is_told_the_same_when_it_is_admitted_again():
+def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
     by = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
     again = admitting.admitted(tree, by)
@@ -68,10 +68,10 @@ def test_the_injected_pod_is_told_the_same_when_it_is_admitted_again():
 
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
-    told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
-    assert told[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
-    told = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
-    assert "N17" in told[0]
+    warnings = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
+    assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
+    warnings = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
+    assert "N17" in warnings[0]
     on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
     assert warned(on_host, admitting.fabric()) == ()
 
@@ -81,11 +81,11 @@ def test_devices_are_those_of_the_rails():
     assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
 
 
-def test_a_launcher_is_told_about_what_it_passes_on():
+def test_a_launcher_learns_about_what_it_passes_on():
     tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    told = warned(tree, admitting.fabric())
-    assert [each.split(":")[0] for each in told] == ["N09", "N15"]
+    warnings = warned(tree, admitting.fabric())
+    assert [each.split(":")[0] for each in warnings] == ["N09", "N15"]
 
 
 def test_of_two_entries_with_one_name_the_last_counts():
@@ -99,14 +99,14 @@ def test_a_value_from_elsewhere_is_not_guessed():
     assert warned(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
 
 
-def test_a_rule_that_breaks_costs_nobody_a_pod():
+def test_a_rule_that_breaks_rejects_no_pod():
     by = admitting.fabric()
     broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
     (told,) = admission.lint_injected(broken, by)
     assert told.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
-def test_the_webhook_tells_what_lint_finds_and_the_plan_alone_knows_nothing_of_it():
+def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
     by = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
     assert messages(injected(tree, by)) == ()
@@ -139,9 +139,11 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         policy = policies.Policy(document, "sha256:0")
         use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
         around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
-        found = engine.check(rank_contexts.build(pod, 0, around))
+        findings = engine.check(rank_contexts.build(pod, 0, around))
         told = [
-            each for each in found if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
+            each
+            for each in findings
+            if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
         ]
         assert not told
 
@@ -151,7 +153,7 @@ BY_HAND = {"N02", "N07", "N09", "N10", "N13", "N18", "N21", "N34"}
 
 
 @pytest.mark.parametrize("site", sorted(path.parent.name for path in admitting.EXAMPLES.glob("*/policy.yaml")))
-def test_the_example_jobs_are_told_nothing_but_what_is_wrong_with_their_own_variables(site):
+def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variables(site):
     folder = admitting.EXAMPLES / site
     by = admitting.policy((folder / "policy.yaml").read_text())
     for fabric in by.document.fabrics:
@@ -160,8 +162,8 @@ def test_the_example_jobs_are_told_nothing_but_what_is_wrong_with_their_own_vari
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
             for tree in twins.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
-                told = warned(tree, by, admitting.known(networks=None))
-                assert {re.search(r"N\d\d", each)[0] for each in told} <= expected, told
+                warnings = warned(tree, by, admitting.known(networks=None))
+                assert {re.search(r"N\d\d", each)[0] for each in warnings} <= expected, warnings
 
 
 PODS = [
@@ -186,8 +188,8 @@ def test_a_pod_that_gets_a_preflight_check_is_linted_too():
     by = POLICIES[2]
     assert warned(admitting.pod(), by) == ()
     for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
-        (told,) = warned(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
-        assert told.startswith("N09: container c: NCCL_IB_SL=99")
+        (warning,) = warned(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
+        assert warning.startswith("N09: container c: NCCL_IB_SL=99")
 
 
 def test_every_change_of_a_plan_has_its_place_in_the_view():
@@ -197,13 +199,13 @@ def test_every_change_of_a_plan_has_its_place_in_the_view():
 @pytest.mark.parametrize("tree", PODS)
 @pytest.mark.parametrize("by", POLICIES)
 def test_the_view_after_the_changes_is_the_view_of_the_patched_pod(tree, by):
-    found = admitting.planned(tree, by)
-    operations = patch.operations(admitting.view(tree), found.changes)
+    outcome = admitting.planned(tree, by)
+    operations = patch.build_operations(admitting.view(tree), outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), msgspec.json.decode(msgspec.json.encode(operations)))
     theirs = msgspec.convert(patched, views.Pod)
-    ours = applied_pod.apply(applied_pod.read(admitting.view(tree), "prod"), found.changes)
-    assert same(ours) == same(found.pod) == same(theirs)
-    assert ours.networks == found.networks == applied_pod.read(theirs, "prod").networks
+    ours = applied_pod.apply(applied_pod.read(admitting.view(tree), "prod"), outcome.changes)
+    assert same(ours) == same(outcome.pod) == same(theirs)
+    assert ours.networks == outcome.networks == applied_pod.read(theirs, "prod").networks
 
 
 def same(pod: views.Pod) -> dict:
@@ -229,13 +231,13 @@ def test_the_second_pod_of_a_gang_is_remembered():
         gpus(*variables(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
     ],
 )
-def test_a_pod_with_another_setting_is_not_taken_for_its_mate(changed):
+def test_a_pod_with_another_setting_is_not_taken_for_its_peer(changed):
     by = admitting.fabric()
     assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))), by) == ()
     assert "NCCL_IB_SL=99" in warned(admitting.pod(changed), by)[0]
 
 
-def test_a_pod_on_other_networks_is_not_taken_for_its_mate():
+def test_a_pod_on_other_networks_is_not_taken_for_its_peer():
     by, entries = admitting.fabric(), variables(NCCL_SOCKET_IFNAME="=net3")
     assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}

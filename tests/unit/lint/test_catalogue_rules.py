@@ -12,7 +12,9 @@ READ = [row for row in catalogue.list_variables() if row.status in {"active", "d
 
 
 def codes(name, value, **known):
-    return {each.code for each in engine.check(rule_types.RankContext("r", settings.env(**{name: value}), **known))}
+    return {
+        each.code for each in engine.check(rule_types.RankContext("r", settings.build_env(**{name: value}), **known))
+    }
 
 
 @pytest.mark.parametrize("row", catalogue.list_variables(), ids=lambda row: row.name)
@@ -86,28 +88,28 @@ def test_what_the_published_mistakes_were():
 
 def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     name = "NCCL_\x1b[31m" + "x" * 5000
-    (finding,) = engine.check(rule_types.RankContext("r", settings.env(**{name: "\n" * 5000})))
+    (finding,) = engine.check(rule_types.RankContext("r", settings.build_env(**{name: "\n" * 5000})))
     assert finding.message.isprintable()
     assert len(finding.message) < 900
 
 
 def test_only_the_setting_that_wins_is_looked_at():
-    first, second = settings.env(NCCL_IB_TIMEOUT="22"), settings.env(NCCL_IB_TIMEOUT="99")
+    first, second = settings.build_env(NCCL_IB_TIMEOUT="22"), settings.build_env(NCCL_IB_TIMEOUT="99")
     assert not engine.check(rule_types.RankContext("r", first + second))
     assert engine.check(rule_types.RankContext("r", second + first))
 
 
 def test_findings_stand_errors_first_and_once():
-    found = engine.check(
-        rule_types.RankContext("r", settings.env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1"))
+    findings = engine.check(
+        rule_types.RankContext("r", settings.build_env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1"))
     )
-    assert [each.code for each in found] == ["N09", "N01", "N05"]
-    assert engine.check(rule_types.RankContext("r", settings.env(NCCL_IB_TIMEOUT="99"))) == engine.check(
-        rule_types.RankContext("r", settings.env(NCCL_IB_TIMEOUT="99"))
+    assert [each.code for each in findings] == ["N09", "N01", "N05"]
+    assert engine.check(rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))) == engine.check(
+        rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))
     )
 
 
 def test_infos_are_not_admission_warnings():
-    found = engine.check(rule_types.RankContext("r", settings.env(NCCL_SHARP_DISABLE="1")))
-    assert found
-    assert engine.list_warnings(found) == ()
+    findings = engine.check(rule_types.RankContext("r", settings.build_env(NCCL_SHARP_DISABLE="1")))
+    assert findings
+    assert engine.list_warnings(findings) == ()

@@ -16,12 +16,12 @@ def exported(*words):
 
 
 def test_mpirun_passes_what_its_options_say():
-    found = commands.read(
+    result = commands.read(
         ["/opt/ompi/bin/mpirun", "-np", "4", "-x", "NCCL_DEBUG=INFO", "-x", "NCCL_IB_HCA", "-mca", "btl_tcp_if_include",
          "eth0", "--prtemca", "prte_if_include", "eth0", "-x", "PATH", "python", "train.py"]
     )  # fmt: skip
-    assert found.launches
-    assert [(s.name, s.value, s.where, s.origin) for s in found.passed] == [
+    assert result.launches
+    assert [(s.name, s.value, s.where, s.origin) for s in result.passed] == [
         ("NCCL_DEBUG", "INFO", "command: -x", rule_types.Origin.MPIRUN),
         ("NCCL_IB_HCA", None, "command: -x", rule_types.Origin.MPIRUN),
         ("OMPI_MCA_btl_tcp_if_include", "eth0", "command: -mca", rule_types.Origin.MPIRUN),
@@ -38,12 +38,12 @@ def test_a_script_behind_a_shell_is_read_line_by_line():
         -x NCCL_ALGO=Ring,Tree \\
         python train.py NCCL_NOT_A_SETTING=1
     """
-    found = commands.read(["/bin/bash", "-ec", script])
-    assert [(s.name, s.value) for s in found.exported] == [
+    result = commands.read(["/bin/bash", "-ec", script])
+    assert [(s.name, s.value) for s in result.exported] == [
         ("NCCL_IB_TIMEOUT", "22"), ("NCCL_DEBUG", "INFO"), ("NCCL_IB_HCA", "mlx5_0, mlx5_1"),
     ]  # fmt: skip
-    assert [(s.name, s.value) for s in found.passed] == [("NCCL_IB_RETRY_CNT", "15"), ("NCCL_ALGO", "Ring,Tree")]
-    assert {s.where for s in found.exported} == {"command: export", "command"}
+    assert [(s.name, s.value) for s in result.passed] == [("NCCL_IB_RETRY_CNT", "15"), ("NCCL_ALGO", "Ring,Tree")]
+    assert {s.where for s in result.exported} == {"command: export", "command"}
 
 
 @pytest.mark.parametrize("shell", ["sh", "/bin/sh", "bash", "/usr/bin/zsh"])
@@ -55,9 +55,9 @@ def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
 
 def test_a_script_started_by_mpirun_is_read_too():
     words = ["mpirun", "-x", "NCCL_DEBUG=INFO", "bash", "-c", "export NCCL_IB_SL=1; exec python"]
-    found = commands.read(words)
-    assert [s.name for s in found.passed] == ["NCCL_IB_SL", "NCCL_DEBUG"]
-    assert not found.exported
+    result = commands.read(words)
+    assert [s.name for s in result.passed] == ["NCCL_IB_SL", "NCCL_DEBUG"]
+    assert not result.exported
 
 
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
@@ -81,8 +81,8 @@ def test_a_value_a_shell_would_compute_is_not_known(value):
     ],
 )
 def test_what_is_no_setting_is_none(words):
-    found = commands.read(words)
-    assert (found.exported, found.passed) == ((), ())
+    result = commands.read(words)
+    assert (result.exported, result.passed) == ((), ())
 
 
 def test_a_quotation_over_lines_loses_no_setting():

@@ -34,4 +34,4 @@ def test_other_resources_are_not_taken_for_rdma_devices(name):
 )
 def test_devices_are_handed_out_one_by_one_where_transport_or_name_says_so(transport, resource, exclusive):
     resources = frozenset([resource] if resource else [])
-    assert hardware.exclusive(policies.Transport(transport), resources) is exclusive
+    assert hardware.are_exclusive(policies.Transport(transport), resources) is exclusive

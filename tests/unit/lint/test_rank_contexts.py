@@ -36,7 +36,7 @@ def test_the_last_export_of_a_script_counts():
 def test_the_annotation_counts_only_where_the_file_is_mounted():
     assert ranks(admitting.pod(admitting.gpus(8), annotations=CONF)).settings == ()
     found = ranks(admitting.pod(admitting.gpus(8, **FILE), annotations=CONF))
-    assert [(each.name, each.where) for each in found.settings] == [
+    assert [(setting.name, setting.where) for setting in found.settings] == [
         ("NCCL_IB_SL", "line 2"),
         ("NCCL_IB_TIMEOUT", "line 3"),
     ]

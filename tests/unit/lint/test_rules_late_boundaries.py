@@ -21,8 +21,8 @@ def speaks(code, ranks):
 
 
 def ranks(site=None, *, origin=rule_types.Origin.ENV, more=None, **values):
-    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
-    return rule_types.RankContext("a rank", found, site or rule_types.FabricContext(), **(more or {}))
+    entries = tuple(msgspec.structs.replace(entry, origin=origin) for entry in settings.build_env(**values))
+    return rule_types.RankContext("a rank", entries, site or rule_types.FabricContext(), **(more or {}))
 
 
 @hypothesis.given(pairs=st.integers(1, 200), fused=st.integers(1, 4))
@@ -51,7 +51,7 @@ def test_a_prefix_of_the_wanted_family_is_fine_and_any_other_is_not(prefix, fami
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "/8", "fe80::1%eth0/64", "10.0.0.0/8,", "x"])
-def test_what_is_no_prefix_is_told(text):
+def test_what_is_no_prefix_is_reported(text):
     assert speaks("N24", ranks(NCCL_IB_ADDR_RANGE=text))
 
 
@@ -61,7 +61,7 @@ def test_a_range_without_effect_is_another_rules_affair(site):
 
 
 @hypothesis.given(rail=st.integers(0, 255), range_=st.integers(0, 255), bits=st.integers(8, 24))
-def test_a_rail_outside_the_range_is_told_and_one_that_overlaps_is_not(rail, range_, bits):
+def test_a_rail_outside_the_range_is_reported_and_one_that_overlaps_is_not(rail, range_, bits):
     subnet = ipaddress.ip_network(f"10.{rail}.0.0/16")
     written = f"10.{range_}.0.0/{bits}"
     one = ranks(rule_types.FabricContext(transport=ROCE, rail_subnets=(str(subnet),)), NCCL_IB_ADDR_RANGE=written)
@@ -107,7 +107,7 @@ def test_a_plugin_does_not_look_at_the_switch():
     assert speaks("N28", ranks(**off, NCCL_NET="IB", more={"devices": SHARED}))
 
 
-def test_a_network_from_elsewhere_settles_nothing_and_accuses_nobody():
+def test_a_network_from_another_source_causes_no_finding():
     assert not speaks("N29", ranks(NCCL_NET=None, NCCL_IB_DISABLE="1"))
     assert not speaks("N30", ranks(NCCL_NET=None, NCCL_IB_DISABLE="1"))
     assert not speaks("N30", ranks(NCCL_IBEXT_DISABLE="1", NCCL_IB_DISABLE="1"))
@@ -145,8 +145,8 @@ def test_the_network_to_require_is_the_fabrics(transport, named):
     one = ranks(
         rule_types.FabricContext(transport=transport, fabric=strict), more={"devices": {"vpc.amazonaws.com/efa": 1}}
     )
-    (told,) = RULES["N32"].check(one)
-    assert f"set NCCL_NET={named}" in told.message
+    (finding,) = RULES["N32"].check(one)
+    assert f"set NCCL_NET={named}" in finding.message
 
 
 PIECES = st.sampled_from(
@@ -177,8 +177,8 @@ def test_the_grammar_takes_what_the_catalogue_allows_and_never_breaks(value):
     ],
 )
 def test_what_a_choice_leaves(value, left):
-    found = algo_proto.parse(value, algo_proto.ALGORITHMS)
-    assert {function: found[function] for function in left} == left
+    parsed = algo_proto.parse(value, algo_proto.ALGORITHMS)
+    assert {function: parsed[function] for function in left} == left
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_stops_nccl_is_refused(value):
     [("Tree", True), ("Ring", False), ("^Ring", True), ("AllReduce:PAT", True), ("NVLS,Ring", False),
      ("Tree;Broadcast:Ring", True), ("AllReduce:Tree;AllGather:NVLS", False), ("Rings", False)],
 )  # fmt: skip
-def test_a_function_without_an_algorithm_is_told(value, bare):
+def test_a_function_without_an_algorithm_is_reported(value, bare):
     assert speaks("N35", ranks(NCCL_ALGO=value)) == bare
     assert not speaks("N35", ranks(NCCL_ALGO=value, more={"nccl": (2, 23, 4)}))
 
@@ -344,11 +344,11 @@ def test_a_timeout_is_slow_from_24_to_the_end_of_its_range(exponent):
     assert speaks("N49", ranks(NCCL_IB_TIMEOUT=str(exponent))) == (24 <= exponent <= 31)
 
 
-def test_the_time_a_dead_link_takes_is_told_with_its_retries():
-    (told,) = RULES["N49"].check(ranks(NCCL_IB_TIMEOUT="24"))
-    assert "about 9 minutes" in told.message
-    (told,) = RULES["N49"].check(ranks(NCCL_IB_TIMEOUT="24", NCCL_IB_RETRY_CNT="3"))
-    assert "about 5 minutes" in told.message
+def test_the_time_a_dead_link_takes_is_reported_with_its_retries():
+    (finding,) = RULES["N49"].check(ranks(NCCL_IB_TIMEOUT="24"))
+    assert "about 9 minutes" in finding.message
+    (finding,) = RULES["N49"].check(ranks(NCCL_IB_TIMEOUT="24", NCCL_IB_RETRY_CNT="3"))
+    assert "about 5 minutes" in finding.message
 
 
 def test_the_policys_timeout_is_believed_also_where_it_is_not_derived():
@@ -425,14 +425,14 @@ def test_a_partition_index_ends_at_127(number):
 
 
 def test_a_successor_is_the_name_of_today():
-    (told,) = RULES["N60"].check(ranks(NCCL_MAX_NRINGS="4"))
-    assert told.message.endswith("use NCCL_MAX_CTAS")
-    (told,) = RULES["N60"].check(ranks(NCCL_LAUNCH_MODE="GROUP"))
-    assert told.message.endswith("remove it")
+    (finding,) = RULES["N60"].check(ranks(NCCL_MAX_NRINGS="4"))
+    assert finding.message.endswith("use NCCL_MAX_CTAS")
+    (finding,) = RULES["N60"].check(ranks(NCCL_LAUNCH_MODE="GROUP"))
+    assert finding.message.endswith("remove it")
 
 
 @pytest.mark.parametrize("code", [f"N{number}" for number in range(23, 61)])
 def test_an_empty_value_is_left_to_the_rule_for_empty_values(code):
-    every = {name: "" for example in RULES[code].bad for name in (each.name for each in example.context.settings)}
+    every = {name: "" for example in RULES[code].bad for name in (setting.name for setting in example.context.settings)}
     # what is empty is set, so these say only that it is not what should be there
     assert speaks(code, ranks(**every)) == (code in {"N52", "N53", "N54", "N60"} and bool(every))

@@ -69,7 +69,7 @@ def admitted(draw):
         interfaces=None if host_network else ("eth0", *nets),
         rail_interfaces=nets,
         devices=(devices,),
-        exclusive=hardware.exclusive(transport, frozenset(resources)),
+        exclusive=hardware.are_exclusive(transport, frozenset(resources)),
         rail_subnets=tuple(SUBNETS[facts.address_family].format(n) for n in range(count)) if own else None,
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}

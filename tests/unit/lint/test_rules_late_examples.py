@@ -23,9 +23,9 @@ def test_a_good_example_is_not_complained_about(rule, example):
 
 @pytest.mark.parametrize(("rule", "example"), examples("bad"))
 def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
-    found = list(rule.check(example.context))
-    assert found
-    for each in found:
+    findings = list(rule.check(example.context))
+    assert findings
+    for each in findings:
         assert len(f"container worker: {rule.code} {each.message}") <= WARNING
         assert each.name in each.message
         setting = example.context.setting(each.name) if each.where else None

@@ -20,8 +20,8 @@ def build(template):
 
 def worker(origin=rule_types.Origin.ENV, /, *, more=None, **values):
     """Eight GPUs, room in /dev/shm and memory that may be locked, but for what is said."""
-    found = tuple(msgspec.structs.replace(each, origin=origin) for each in settings.env(**values))
-    return rule_types.RankContext("worker", found, **{**POD, **(more or {})})
+    entries = tuple(msgspec.structs.replace(entry, origin=origin) for entry in settings.build_env(**values))
+    return rule_types.RankContext("worker", entries, **{**POD, **(more or {})})
 
 
 PUBLISHED = {
@@ -201,17 +201,17 @@ def test_exactly_these_rules_speak_of_what_is_published(name):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_a_job_written_by_hand_is_told_what_it_lacks(site):
+def test_a_job_written_by_hand_learns_what_it_lacks(site):
     tree = yaml.safe_load((EXAMPLES / site / "handwritten.yaml").read_text())
     (workload,) = workloads.read(tree)
     for template in workload.templates:
         ranks = build(template)
-        told = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
+        codes = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
-        assert told == {"N43", "N45", "N46"}
+        assert codes == {"N43", "N45", "N46"}
 
 
-def test_a_job_that_leaves_it_to_the_webhook_is_told_nothing_about_what_it_leaves_out():
+def test_a_job_that_leaves_it_to_the_webhook_gets_no_warning_about_what_it_leaves_out():
     for site in ("360-roce", "360-infiniband"):
         (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
         for template in workload.templates:

@@ -93,9 +93,9 @@ def test_a_pod_template_object_is_one():
 
 def test_a_list_is_read_item_by_item():
     items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
-    found = list(workloads.read({"kind": "List", "items": items}))
-    assert [each.title for each in found] == ["Pod a", "Pod b"]
-    assert found[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
+    result = list(workloads.read({"kind": "List", "items": items}))
+    assert [each.title for each in result] == ["Pod a", "Pod b"]
+    assert result[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
 
 
 def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
@@ -104,7 +104,7 @@ def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs()
     (found,) = workloads.read(
         {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
     )
-    assert [each.pod.metadata.labels["railwright.io/fabric"] for each in found.templates] == ["roce", "none"]
+    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in found.templates] == ["roce", "none"]
 
 
 def test_numbers_in_env_are_the_text_that_was_meant():

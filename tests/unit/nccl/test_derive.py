@@ -208,7 +208,7 @@ def test_every_variable_has_a_value_a_reason_and_a_source_and_fits_the_file(fabr
         assert variable.value
         assert variable.value not in {"true", "false", "True", "False", "None"}  # NCCL reads true as 0
         assert variable.reason
-        assert variable.source
+        assert variable.reason.code.source
         assert conf.fits(variable.name, variable.value)
 
 

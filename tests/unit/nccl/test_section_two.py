@@ -72,7 +72,10 @@ def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variable, valu
 
 def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    return {each.name: each.value for each in derive.derive_library_variables(fabric, ONE, devices, "eth0", False)}
+    return {
+        variable.name: variable.value
+        for variable in derive.derive_library_variables(fabric, ONE, devices, "eth0", False)
+    }
 
 
 PINS = {

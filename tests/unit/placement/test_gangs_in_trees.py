@@ -279,9 +279,9 @@ def halved(whole):
 
 def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
     levels = {"domains": ["example.com/leaf-{rail}", SPINE]}
-    assert presets.uplinks(fabric(**levels).placement) == "rail"
-    assert presets.uplinks(fabric(**levels, uplinks="bundle").placement) == "bundle"
-    assert presets.uplinks(fabric().placement) == "bundle"
+    assert presets.find_uplinks(fabric(**levels).placement) == "rail"
+    assert presets.find_uplinks(fabric(**levels, uplinks="bundle").placement) == "bundle"
+    assert presets.find_uplinks(fabric().placement) == "bundle"
 
 
 def fabric(**placement):

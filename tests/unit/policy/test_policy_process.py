@@ -30,10 +30,10 @@ def test_a_good_policy_comes_back_as_it_is(path):
     ],
 )
 def test_a_bad_one_comes_back_with_all_that_is_wrong(text):
-    given = asyncio.run(policy_process.read(text, SECONDS))
-    assert isinstance(given, policies.Rejected)
-    assert [each.line for each in given.errors] == [each.line for each in policies.read(text).errors]
-    assert given.errors[0].message
+    result = asyncio.run(policy_process.read(text, SECONDS))
+    assert isinstance(result, policies.Rejected)
+    assert [error.line for error in result.errors] == [error.line for error in policies.read(text).errors]
+    assert result.errors[0].message
 
 
 def test_a_policy_that_takes_too_much_memory_is_refused_for_that():

@@ -226,7 +226,7 @@ def test_no_text_at_all_makes_reading_raise(text):
 def test_yaml_is_read_as_the_reference_reads_it(tree):
     text = yaml.safe_dump(tree, allow_unicode=True)
     try:
-        ours = [documents.tree(root) for root in nodes.compose(text)]
+        ours = [documents.build_tree(root) for root in nodes.parse(text)]
     except nodes.DocumentError as error:
         assert "finite" in error.problem  # noqa: PT017 - the only refusal among plain values
         return

@@ -46,13 +46,13 @@ def test_every_form_carries_the_phrase_that_explains_it(target):
 def test_our_validator_and_a_stock_one_agree_on_what_is_wrong_with_whole_numbers():
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"]["nccl"]["timeout"] = 20.0
-    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
+    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
 
 
 def test_a_form_is_not_fooled_by_a_last_newline():
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"]["rails"][0]["device"] = "mlx5_0\n"
-    assert [v.path[-1] for v in sentences.violations(schema.build(), tree, lambda _path: None)] == ["device"]
+    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["device"]
 
 
 def replace_each(tree, values):
@@ -142,17 +142,17 @@ def test_the_first_shape_whose_labels_are_all_there_wins():
             for name, match in {"both": {"a": "1", "b": "1"}, "one": {"a": "1"}, "other": {"a": "1"}}.items()
         ),
     )
-    assert [getattr(selectors.shape_of(document, labels), "name", None) for labels in (
+    assert [getattr(selectors.find_shape(document, labels), "name", None) for labels in (
         {"a": "1", "b": "1"}, {"a": "1"}, {"b": "1"}, {},
     )] == ["both", "one", None, None]  # fmt: skip
 
 
 def test_a_preset_fills_the_domains_and_explicit_domains_win():
-    assert presets.domains(Placement()) == ()
-    assert presets.domains(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
-    assert presets.domains(Placement(preset="aws", domains=("rack",))) == ("rack",)
-    assert presets.domains(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
-    assert presets.domains(Placement(preset="volcano", domains=("rack",))) == ("rack",)
+    assert presets.list_domain_keys(Placement()) == ()
+    assert presets.list_domain_keys(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
+    assert presets.list_domain_keys(Placement(preset="aws", domains=("rack",))) == ("rack",)
+    assert presets.list_domain_keys(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
+    assert presets.list_domain_keys(Placement(preset="volcano", domains=("rack",))) == ("rack",)
     assert set(presets.DOMAINS) == set(
         schema.build()["$defs"]["Placement"]["properties"]["preset"]["enum"]
     ) - {None}  # fmt: skip
@@ -175,4 +175,4 @@ def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
 
 
 def test_nulls_are_dropped_from_mappings_only():
-    assert documents.without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
+    assert documents.remove_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}

@@ -22,12 +22,12 @@ items:
 
 
 def test_documents_and_lists_unfold_into_views_by_kind():
-    found = snapshots.read(NODES)
-    assert [node.metadata.name for node in found["Node"]] == ["a", "b"]
-    assert found["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}
-    assert [pod.metadata.namespace for pod in found["Pod"]] == ["n"]
-    assert found["PodGroup.scheduling.volcano.sh"] == []
-    assert "Deployment" not in found
+    result = snapshots.read(NODES)
+    assert [node.metadata.name for node in result["Node"]] == ["a", "b"]
+    assert result["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}
+    assert [pod.metadata.namespace for pod in result["Pod"]] == ["n"]
+    assert result["PodGroup.scheduling.volcano.sh"] == []
+    assert "Deployment" not in result
 
 
 def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():

@@ -66,7 +66,7 @@ def run(tmp_path, capsys):
         ("rxe", ["--transport=roce", "--rail=rail0"], "1 rail ready: rail0 rxe0 192.168.2.7 GID 0 mtu 9000"),
     ],
 )
-def test_a_host_in_order_is_told_in_one_line(run, tree, options, said):
+def test_a_host_in_order_is_reported_in_one_line(run, tree, options, said):
     code, line = run(tree, *options)
     assert line.startswith(said)
     assert code == 0
@@ -113,7 +113,7 @@ def test_without_rails_every_device_the_container_can_use_is_one(run):
         ("interface-no-link", "roce", "rail2 mlx5_2: interface net3 has no link (lowerlayerdown): check cable"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_and_its_fix_and_the_job_stops(run, tree, transport, said):
+def test_what_is_wrong_is_reported_with_its_place_and_its_fix_and_the_job_stops(run, tree, transport, said):
     code, line = run(f"broken/{tree}", f"--transport={transport}", *BY_TRANSPORT[transport])
     assert code == 1
     assert line.startswith(f"failed: {said}")
@@ -152,7 +152,7 @@ def test_a_capability_does_not_help_ranks_that_are_not_root(run):
     assert run("broken/ipc-lock", "--transport=roce", *ROCE, "--non-root")[0] == 1
 
 
-def test_a_list_of_devices_that_nccl_would_not_find_is_told(run):
+def test_a_list_of_devices_that_nccl_would_not_find_is_reported(run):
     code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=mlx5_7"})
     assert (code, "NCCL_IB_HCA: =mlx5_7 matches no device" in line) == (1, True)
 
@@ -192,9 +192,9 @@ def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path, capsys):
 def test_a_program_reads_the_same_as_json(tmp_path, capsys):
     root = trees.lay_out("broken/small-mtu", tmp_path)
     assert preflight.main([f"--root={root}", "--transport=roce", *ROCE, "--mtu=4200", "-o", "json"], {}) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["ready"], [each["rail"] for each in told["rails"]]) == (False, ["rail1", "rail3"])
-    assert told["problems"][0]["where"] == "rail0 mlx5_0"
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ready"], [rail["rail"] for rail in document["rails"]]) == (False, ["rail1", "rail3"])
+    assert document["problems"][0]["where"] == "rail0 mlx5_0"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_empty_host_is_an_answer(tmp_path, capsys):
     assert preflight.main([f"--root={tmp_path}", "--transport=roce", *ROCE], {}) == 1
 
 
-def test_a_rail_whose_network_goes_over_another_nic_is_told(run):
+def test_a_rail_whose_network_goes_over_another_nic_is_reported(run):
     code, line = run("roce", "--transport=roce", "--rail=rail0,device=mlx5_0,interface=net2")
     assert (code, line.startswith("failed: rail0 mlx5_0: no RoCE v2 GID of net2 (192.168.3.7): ")) == (1, True)
 
@@ -242,7 +242,7 @@ def test_the_line_is_bounded_however_much_is_wrong(run):
     assert (len(line) <= 1000, line.endswith("...")) == (True, True)
 
 
-def test_places_with_the_same_fix_are_told_together_and_the_rest_counted(run):
+def test_places_with_the_same_fix_are_reported_together_and_the_rest_counted(run):
     _, line = run("roce", "--transport=roce", *[f"--rail=r{k},device=d{k}" for k in range(100)])
     assert " and 92 more: check the rail's resource" in line
 

@@ -60,12 +60,12 @@ def test_equal_reasons_are_equal_and_hash_alike():
 
 
 def test_a_list_keeps_the_first_distinct_items_and_counts_the_others():
-    assert reason.first("aabcde") == reason.Some(("a", "b", "c"), 2)
-    assert reason.first(["a"], 0) == reason.Some((), 1)
+    assert reason.take_first("aabcde") == reason.Some(("a", "b", "c"), 2)
+    assert reason.take_first(["a"], 0) == reason.Some((), 1)
 
 
 def test_json_has_code_message_and_parameters_with_reasons_inside_reasons():
-    limit = reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=0.714, causes=reason.first([UPLINKS]))
+    limit = reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=0.714, causes=reason.take_first([UPLINKS]))
     message = msgspec.to_builtins(rendering.describe(limit))
     inner = message["parameters"]["causes"]["items"][0]
     assert message["code"] == "BandwidthUplinks"
@@ -85,7 +85,7 @@ def test_json_has_code_message_and_parameters_with_reasons_inside_reasons():
         (
             reason.make(
                 Code.NODES_BLOCKED,
-                causes=reason.first(
+                causes=reason.take_first(
                     [
                         reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.OTHER_RESOURCES), nodes=3),
                         reason.make(Code.BLOCKED_NODES, reason=reason.make(Code.NODE_INELIGIBLE), nodes=1),
@@ -99,7 +99,7 @@ def test_json_has_code_message_and_parameters_with_reasons_inside_reasons():
         ),
         (
             reason.make(
-                Code.DEVICE_IN_USE, device="rail0", node="gpu-1", pods=reason.first(["a/0", "a/1", "a/2", "a/3"])
+                Code.DEVICE_IN_USE, device="rail0", node="gpu-1", pods=reason.take_first(["a/0", "a/1", "a/2", "a/3"])
             ),
             "rail0 on gpu-1 is used by a/0, a/1, a/2 and 1 more",
         ),
@@ -132,7 +132,7 @@ def test_schedulers_see_the_component_and_events_the_code():
     [(1, "leaf", "1 leaf"), (2, "leaf", "2 leaves"), (0, "pod", "0 pods"), (1, "pod", "1 pod")],
 )
 def test_nouns_follow_their_count(count, noun, expected):
-    assert text.plural(count, noun) == expected
+    assert text.format_count(count, noun) == expected
 
 
 def test_lists_and_long_texts_are_shortened():

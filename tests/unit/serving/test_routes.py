@@ -64,4 +64,4 @@ def test_a_route_given_twice_is_refused():
 
 @given(st.text())
 def test_any_reason_becomes_json(reason):
-    assert json.loads(routes.error_body(400, reason))["error"]["code"] == 400
+    assert json.loads(routes.build_error_body(400, reason))["error"]["code"] == 400

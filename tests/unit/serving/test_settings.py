@@ -27,12 +27,12 @@ def files(tmp_path):
     ("server", "port", "max_body"), [("webhook", 9443, 7 * 2**20), ("extender", 8713, 256 * 2**20)]
 )
 def test_defaults_are_the_contracts(files, server, port, max_body):
-    found = settings.parse(server, files, {})
-    assert (found.listen, found.max_body) == (settings.Address("", port), max_body)
-    assert found.ops_listen == settings.Address("", 8080)
-    assert (found.assume_seconds, found.drain_seconds) == (30.0, 10.0)
-    assert (found.policy, found.snapshot, found.kubeconfig, found.client_ca) == (None, None, None, None)
-    assert not found.plain_http
+    parsed = settings.parse(server, files, {})
+    assert (parsed.listen, parsed.max_body) == (settings.Address("", port), max_body)
+    assert parsed.ops_listen == settings.Address("", 8080)
+    assert (parsed.assume_seconds, parsed.drain_seconds) == (30.0, 10.0)
+    assert (parsed.policy, parsed.snapshot, parsed.kubeconfig, parsed.client_ca) == (None, None, None, None)
+    assert not parsed.plain_http
 
 
 def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(tmp_path):
@@ -50,10 +50,10 @@ def test_every_option_is_also_an_environment_variable_and_the_command_line_wins(
         "RAILWRIGHT_DRAIN_SECONDS": "0.5",
         "RAILWRIGHT_SERVICE_PORT": "tcp://10.0.0.1:443",  # what Kubernetes sets for a Service
     }
-    found = settings.parse("webhook", ["--max-body", "1Mi"], environ)
-    assert (found.listen.port, found.ops_listen.port, found.max_body) == (1, 2, 1 << 20)
-    assert (found.policy, found.snapshot, found.kubeconfig) == (policy, policy, None)
-    assert (found.assume_seconds, found.drain_seconds, found.plain_http) == (5.0, 0.5, True)
+    parsed = settings.parse("webhook", ["--max-body", "1Mi"], environ)
+    assert (parsed.listen.port, parsed.ops_listen.port, parsed.max_body) == (1, 2, 1 << 20)
+    assert (parsed.policy, parsed.snapshot, parsed.kubeconfig) == (policy, policy, None)
+    assert (parsed.assume_seconds, parsed.drain_seconds, parsed.plain_http) == (5.0, 0.5, True)
     assert not settings.parse("webhook", ["--plain-http=false", *_certificate(tmp_path)], environ).plain_http
 
 
@@ -75,8 +75,8 @@ def _certificate(directory):
     ],
 )
 def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
-    found = settings.parse("webhook", [*files, "--listen", text], {}).listen
-    assert (found.host, found.port, found.is_loopback, str(found)) == (host, port, loopback, text)
+    listen = settings.parse("webhook", [*files, "--listen", text], {}).listen
+    assert (listen.host, listen.port, listen.is_loopback, str(listen)) == (host, port, loopback, text)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
 
 
 def test_plain_http_beyond_loopback_is_the_extenders_with_a_second_word():
-    found = settings.parse("extender", ["--plain-http", "--allow-plain-http"], {})
-    assert found.listen == settings.Address("", 8713)
+    parsed = settings.parse("extender", ["--plain-http", "--allow-plain-http"], {})
+    assert parsed.listen == settings.Address("", 8713)
 
 
 def test_the_description_is_plain_and_holds_every_setting(files):
@@ -145,11 +145,11 @@ def test_the_description_is_plain_and_holds_every_setting(files):
 @given(st.text(max_size=30))
 def test_any_text_is_an_address_or_a_value_error(text):
     try:
-        found = settings.address(text)
+        address = settings.parse_address(text)
     except ValueError:
         return
-    assert 0 <= found.port <= 65535
-    assert settings.address(str(found)) == found
+    assert 0 <= address.port <= 65535
+    assert settings.parse_address(str(address)) == address
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,13 @@ ANYWHERE = {
 PRIVATE = {"secrets", "configmaps"}  # read by name only
 
 
-DOCUMENTS = [each for path in sorted(BASE.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()) if each]
+DOCUMENTS = [
+    document for path in sorted(BASE.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text()) if document
+]
 
 
 def objects(kind: str) -> list[dict]:
-    return [each for each in DOCUMENTS if each["kind"] == kind]
+    return [document for document in DOCUMENTS if document["kind"] == kind]
 
 
 DEPLOYMENTS = {each["metadata"]["name"]: each["spec"] for each in objects("Deployment")}
@@ -61,7 +63,7 @@ def rules(account: str) -> Iterator[tuple[dict, bool]]:
     }
     for kind in ("RoleBinding", "ClusterRoleBinding"):
         for binding in objects(kind):
-            if any(each["name"] == account for each in binding["subjects"]):
+            if any(subject["name"] == account for subject in binding["subjects"]):
                 role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
                 yield from ((rule, kind == "ClusterRoleBinding") for rule in role["rules"])
 
@@ -94,7 +96,7 @@ def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
     assert pod["shareProcessNamespace"] is True, "and one container, so that nobody sees another's processes"
     assert len(pod["containers"]) == 1
     assert pod["securityContext"].items() >= {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}.items()
-    mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounted["account"] == "/var/run/secrets/kubernetes.io/serviceaccount"
     for volume in pod["volumes"]:
         (source,) = (volume[key] for key in ("secret", "projected") if key in volume)
@@ -155,7 +157,9 @@ def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_ro
 def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_them_all(name):
     """What kube-scheduler makes of it: tests/controlplane/test_spread.py."""
     (hosts,) = [
-        each for each in pod_of(name)["topologySpreadConstraints"] if each["topologyKey"] == "kubernetes.io/hostname"
+        constraint
+        for constraint in pod_of(name)["topologySpreadConstraints"]
+        if constraint["topologyKey"] == "kubernetes.io/hostname"
     ]
     assert (hosts["maxSkew"], hosts["whenUnsatisfiable"]) == (1, "DoNotSchedule")
     assert hosts["nodeTaintsPolicy"] == "Honor", "a control plane's tainted node would count as a free one"
@@ -218,7 +222,9 @@ def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
     labels = spec["template"]["metadata"]["labels"]
     (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-    (zones,) = [each for each in pod["topologySpreadConstraints"] if each["topologyKey"].endswith("/zone")]
+    (zones,) = [
+        constraint for constraint in pod["topologySpreadConstraints"] if constraint["topologyKey"].endswith("/zone")
+    ]
     assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
     assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
     assert chosen_by(zones["labelSelector"], labels)
@@ -240,8 +246,12 @@ def opting_in(selector: dict) -> bool:
 
 
 def left_out(selector: dict) -> set[str]:
-    rows = [each for each in selector.get("matchExpressions", ()) if each["key"] == "kubernetes.io/metadata.name"]
-    return {value for each in rows if each["operator"] == "NotIn" for value in each["values"]}
+    rows = [
+        expression
+        for expression in selector.get("matchExpressions", ())
+        if expression["key"] == "kubernetes.io/metadata.name"
+    ]
+    return {value for row in rows if row["operator"] == "NotIn" for value in row["values"]}
 
 
 def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_the_cluster():
@@ -254,7 +264,7 @@ def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_t
         if hook["failurePolicy"] != "Ignore":
             assert opting_in(hook["objectSelector"]) or opting_in(hook["namespaceSelector"]), hook["name"]
         if any(rule["resources"] == ["pods"] for rule in hook["rules"]):
-            assert "is-no-mirror-pod" in {each["name"] for each in hook["matchConditions"]}, hook["name"]
+            assert "is-no-mirror-pod" in {condition["name"] for condition in hook["matchConditions"]}, hook["name"]
 
 
 def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at():
@@ -290,7 +300,7 @@ def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a
     warned = {"matchExpressions": [{"key": names.UNINJECTED, "operator": "NotIn", "values": ["warn"]}]}
     for policy in objects("ValidatingAdmissionPolicy"):
         name = policy["metadata"]["name"]
-        mine = [each["spec"] for each in bindings if each["spec"]["policyName"] == name]
+        mine = [binding["spec"] for binding in bindings if binding["spec"]["policyName"] == name]
         (denying,) = [each for each in mine if each["validationActions"] == ["Deny", "Audit"]]
         others = [each for each in mine if each is not denying]
         assert denying.get("matchResources", {}).get("namespaceSelector", warned) == warned
@@ -302,7 +312,7 @@ def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a
 def entering(name: str) -> dict[str, list]:
     """Who may come in: port by name -> sources, [] for any."""
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
-    mine = [each for each in POLICIES.values() if chosen_by(each["podSelector"], labels)]
+    mine = [policy for policy in POLICIES.values() if chosen_by(policy["podSelector"], labels)]
     return {
         port["port"]: rule.get("from", [])
         for each in mine
@@ -318,15 +328,17 @@ def test_t08_t09_the_network_is_closed_but_for_the_ports_we_serve_and_the_api_se
         served = {port["name"] for port in container.get("ports", ())}
         assert entering(name).keys() >= served, f"{name} serves a port nobody can reach"
         assert entering(name)["ops"], "metrics are for those who are named"
-    leaving = {port["port"] for each in POLICIES.values() for rule in each.get("egress", ()) for port in rule["ports"]}
+    leaving = {
+        port["port"] for policy in POLICIES.values() for rule in policy.get("egress", ()) for port in rule["ports"]
+    }
     assert leaving == {443, 6443, 53}
 
 
 def test_t08_t09_the_patches_of_the_security_page_narrow_who_may_call():
     page = (ROOT / "docs" / "security.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
-    patches = [each for block in blocks for each in yaml.safe_load(block).get("patches", ())]
-    assert {each["target"]["name"] for each in patches} == {"railwright-webhook", "railwright-extender"}
+    patches = [patche for block in blocks for patche in yaml.safe_load(block).get("patches", ())]
+    assert {patche["target"]["name"] for patche in patches} == {"railwright-webhook", "railwright-extender"}
     for each in patches:
         assert each["target"]["kind"] == "NetworkPolicy"
         before = {"spec": POLICIES[each["target"]["name"]]}

@@ -48,7 +48,7 @@ def operations(tenant, by) -> list[dict]:
     outcome = admitting.planned(tree, by)
     if not isinstance(outcome, pod_changes.Injection):
         return []
-    made = patch.operations(admitting.view(tree), outcome.changes)
+    made = patch.build_operations(admitting.view(tree), outcome.changes)
     return json.loads(msgspec.json.encode(made))
 
 

@@ -31,7 +31,7 @@ def verbs():
     return made(state.State(assume_seconds=30))
 
 
-def test_t09_without_tls_the_extender_listens_to_its_own_host_or_is_told_twice():
+def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
     with pytest.raises(SystemExit):
         settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
     settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
@@ -74,8 +74,8 @@ def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
     version = re.search(r"^aiohttp==(\d+)\.(\d+)\.(\d+)", locked, re.MULTILINE)
     assert tuple(map(int, version.groups())) >= (3, 14, 1), "the trailer and chunk limits of 2026"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for each in project["dependencies"]:
-        name = re.match(r"[A-Za-z0-9-]+", each).group().lower()
+    for dependency in project["dependencies"]:
+        name = re.match(r"[A-Za-z0-9-]+", dependency).group().lower()
         assert re.search(rf"^{name}==", locked, re.MULTILINE), f"{name} is not in requirements/run.txt: make lock"
     assert "requirements/run.txt" in (ROOT / "Containerfile").read_text()
 

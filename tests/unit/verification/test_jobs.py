@@ -25,9 +25,9 @@ SITES = {
 
 
 def policy_of(site):
-    found = policies.read((EXAMPLES / site / "policy.yaml").read_text())
-    assert not isinstance(found, policies.Rejected)
-    return found
+    result = policies.read((EXAMPLES / site / "policy.yaml").read_text())
+    assert not isinstance(result, policies.Rejected)
+    return result
 
 
 def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
@@ -58,10 +58,10 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     text = yaml.safe_dump_all(trees)
     found = [each for tree in object_files.read_manifest(text, "job") for each in templates.expand(tree, "prod") or ()]
     accounts = [previews.preview_admission(each, policy, caches) for each in found]
-    assert all(each.outcome != "refused" for each in accounts), [each.message for each in accounts]
+    assert all(account.outcome != "refused" for account in accounts), [account.message for account in accounts]
     gpus = policy.document.fabrics[fabric].gpus_per_node or 8
     rails = [rail.name for rail in policy.document.fabrics[fabric].rails]
-    injected = [each for each in accounts if each.rails]
+    injected = [account for account in accounts if account.rails]
     assert sum(each.pods or 0 for each in injected) == 3
     for each in injected:
         (container,) = each.after["spec"]["containers"]
@@ -69,8 +69,8 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
         assert container["resources"]["limits"]["nvidia.com/gpu"] == str(gpus)
     said = [
         {e["name"]: e.get("value") for e in c.get("env", [])}
-        for each in accounts
-        for c in each.after["spec"]["containers"]
+        for account in accounts
+        for c in account.after["spec"]["containers"]
     ]
     assert any(each.get("NCCL_DEBUG") == "INFO" and each.get("NCCL_DEBUG_SUBSYS") == "INIT,NET" for each in said)
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
@@ -86,7 +86,7 @@ def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
 
 def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
     _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
-    (label,) = {tuple(each["template"]["metadata"]["labels"].items()) for each in job["spec"]["tasks"]}
+    (label,) = {tuple(task["template"]["metadata"]["labels"].items()) for task in job["spec"]["tasks"]}
     assert label == ((names.FABRIC, "roce-derived"),)
 
 
@@ -110,7 +110,7 @@ def test_it_is_a_list_in_json(capsys):
     command_line.main(
         ["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "job", "-o", "json"]
     )
-    assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == ["Service", "Job"]
+    assert [item["kind"] for item in json.loads(capsys.readouterr().out)["items"]] == ["Service", "Job"]
 
 
 def test_the_command_offers_the_kinds_that_the_frameworks_have():

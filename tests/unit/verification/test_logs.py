@@ -25,7 +25,7 @@ def judged(*logs, **expected) -> log_types.Report:
 
 
 def by_name(found: log_types.Report) -> dict[str, log_types.Pod]:
-    return {each.name: each for each in found.pods}
+    return {pod.name: pod for pod in found.pods}
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
@@ -101,7 +101,7 @@ PREFIXES = [
 def test_what_others_put_before_a_line_does_not_matter(prefix):
     found = judged([prefix + line for line in GOOD.splitlines()], ALSO)
     assert found.state == log_types.RDMA, found.line
-    assert [each.name for each in found.pods] == ["w-0", "w-1"]
+    assert [pod.name for pod in found.pods] == ["w-0", "w-1"]
 
 
 def test_colours_within_the_prefix_are_taken_out():
@@ -116,18 +116,18 @@ def test_lines_that_two_processes_wrote_at_once_are_taken_apart():
 
 def test_a_line_that_names_no_host_is_of_the_file_it_stands_in():
     bare = [text.replace(f"w-{at}:7:8 [0] ", "") for at, text in enumerate((GOOD, ALSO))]
-    assert [each.name for each in judged(*bare).pods] == ["file-0", "file-1"]
+    assert [pod.name for pod in judged(*bare).pods] == ["file-0", "file-1"]
 
 
-def test_pods_on_the_host_network_are_told_apart_by_kubectls_prefix_and_a_launchers_log_by_hosts():
+def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_launchers_log_by_hosts():
     shared = [
         f"[pod/p-{at}/c] {line.replace(f'w-{at}', 'node-7')}"
         for at, text in enumerate((GOOD, ALSO))
         for line in text.splitlines()
     ]
-    assert [each.name for each in judged(shared).pods] == ["p-0", "p-1"]
+    assert [pod.name for pod in judged(shared).pods] == ["p-0", "p-1"]
     launched = [f"[pod/launcher-x/mpi] {line}" for line in [*GOOD.splitlines(), *ALSO.splitlines()]]
-    assert [each.name for each in judged(launched).pods] == ["w-0", "w-1"]
+    assert [pod.name for pod in judged(launched).pods] == ["w-0", "w-1"]
 
 
 # --- reports ----------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     )
 
 
-def test_another_fabric_than_the_policys_is_told():
+def test_another_fabric_than_the_policys_is_reported():
     found = judged(GOOD, ALSO, transport="infiniband")
     assert found.state == log_types.PARTIAL
     assert "the fabric is infiniband, and it ran over RoCE" in found.line
@@ -269,8 +269,8 @@ def test_the_order_of_lines_and_how_pods_are_interleaved_decide_nothing(names, s
 def test_no_text_at_all_breaks_the_reading(texts):
     mixed = [
         *texts,
-        *(f"h:1:2 [0] NCCL INFO {each}" for each in texts),
-        *(f"h:1:2 [0] NCCL INFO NET/IB : Using {each}" for each in texts),
+        *(f"h:1:2 [0] NCCL INFO {text}" for text in texts),
+        *(f"h:1:2 [0] NCCL INFO NET/IB : Using {text}" for text in texts),
     ]
     assert aggregate.collect([("log", mixed)]) is not None
     assert "\n" not in judged(mixed).line

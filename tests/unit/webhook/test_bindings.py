@@ -36,10 +36,10 @@ def answer(known: state.State, by, body: bytes | None = None) -> dict:
 
 
 def annotations(known: state.State, by) -> dict:
-    given = answer(known, by)
-    assert given["allowed"]
+    response = answer(known, by)
+    assert response["allowed"]
     bound = json.loads(CAPTURED.read_text())["request"]["object"]
-    return jsonpatch.apply_patch(bound, admitting.operations(given))["metadata"].get("annotations", {})
+    return jsonpatch.apply_patch(bound, admitting.operations(response))["metadata"].get("annotations", {})
 
 
 def test_the_placement_names_node_shape_rails_and_domains_closest_first():
@@ -68,8 +68,10 @@ def test_a_binding_that_has_annotations_keeps_them():
     by = fabric(PLACE)
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
-    given = answer(caches(named(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
-    assert [each["path"] for each in admitting.operations(given)] == ["/metadata/annotations/railwright.io~1placement"]
+    response = answer(caches(named(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
+    assert [operation["path"] for operation in admitting.operations(response)] == [
+        "/metadata/annotations/railwright.io~1placement"
+    ]
 
 
 def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way():
@@ -79,8 +81,8 @@ def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way(
     tree["metadata"]["annotations"]["railwright.io/placement"] = '{"node":"gpu-7"}'
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = dict(tree["metadata"]["annotations"])
-    given = answer(caches(tree), by, json.dumps(body).encode())
-    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(given))["metadata"]["annotations"]
+    response = answer(caches(tree), by, json.dumps(body).encode())
+    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(response))["metadata"]["annotations"]
     assert json.loads(after.pop("railwright.io/placement"))["node"] == "gpu-3"
     assert after.items() <= tree["metadata"]["annotations"].items()
 
@@ -109,20 +111,22 @@ def test_a_pod_that_did_not_opt_in_is_bound_without_a_word():
 
 
 def test_an_unknown_pod_or_node_is_bound_with_a_warning():
-    given = answer(caches(), fabric())
-    assert given["allowed"]
-    assert "pod prod/plain-6788d8cbb-s49hm is not known to railwright yet" in given["warnings"][0]
+    response = answer(caches(), fabric())
+    assert response["allowed"]
+    assert "pod prod/plain-6788d8cbb-s49hm is not known to railwright yet" in response["warnings"][0]
     known = caches(named(admitting.admitted(pod(), fabric())))
     known.nodes.replace([])
-    given = answer(known, fabric())
-    assert given["allowed"]
-    assert given["warnings"] == ["BoundNodeUnknown: node gpu-3 is not known to railwright yet: " + _PLACEMENT_MISSING]
+    response = answer(known, fabric())
+    assert response["allowed"]
+    assert response["warnings"] == [
+        "BoundNodeUnknown: node gpu-3 is not known to railwright yet: " + _PLACEMENT_MISSING
+    ]
 
 
 _PLACEMENT_MISSING = "annotation railwright.io/placement is not written"
 
 
-def test_a_pod_whose_devices_only_its_node_decides_is_told_that_they_are_missing():
+def test_a_pod_whose_devices_only_its_node_decides_learns_that_they_are_missing():
     by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
     known = caches(named(admitting.admitted(pod(), by)))
     known.nodes.replace([])
@@ -133,10 +137,10 @@ def test_a_pod_whose_devices_only_its_node_decides_is_told_that_they_are_missing
 def test_a_placement_that_does_not_fit_is_warned_about():
     tree = named(admitting.admitted(pod(), fabric()))
     tree["metadata"]["annotations"]["x"] = "y" * 262_000
-    given = answer(caches(tree), fabric())
-    assert given["allowed"]
-    assert "256 KiB" in given["warnings"][0]
-    assert "patch" not in given
+    response = answer(caches(tree), fabric())
+    assert response["allowed"]
+    assert "256 KiB" in response["warnings"][0]
+    assert "patch" not in response
 
 
 def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
@@ -211,8 +215,8 @@ def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives()
     sent = tree["metadata"]["annotations"] | {"b": "2"} | dict.fromkeys("def", "scheduler's")
     del sent["g"]
     body["request"]["object"]["metadata"]["annotations"] = dict(sent)
-    given = answer(known, by, json.dumps(body).encode())
-    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(given))["metadata"]["annotations"]
+    response = answer(known, by, json.dumps(body).encode())
+    after = jsonpatch.apply_patch(body["request"]["object"], admitting.operations(response))["metadata"]["annotations"]
     assert after.keys() == (sent.keys() | {"railwright.io/placement"}) - {"a", "c"}  # as the pod has them
     assert [after[key] for key in "bdef"] == ["2", "scheduler's", "scheduler's", "scheduler's"]
 

@@ -124,7 +124,7 @@ def holds(result: dict, change: pod_changes.AnyChange) -> bool:
 
 
 def applied(tree: dict, changes) -> dict:
-    operations = patch.operations(view(tree), changes)
+    operations = patch.build_operations(view(tree), changes)
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
 
 
@@ -169,7 +169,7 @@ def kept(before: object, after: object, touched: set[str]) -> bool:
 
 @given(pods(), CHANGES.map(last_of_each))
 def test_the_same_changes_give_the_same_bytes_and_only_additions(tree, changes):
-    first, second = (patch.operations(view(tree), changes) for _ in range(2))
+    first, second = (patch.build_operations(view(tree), changes) for _ in range(2))
     assert msgspec.json.encode(first) == msgspec.json.encode(second)
     assert {operation["op"] for operation in first} <= {"add"}
     parents = [op["path"] for op in first if op["value"] in ({}, [])]
@@ -177,19 +177,19 @@ def test_the_same_changes_give_the_same_bytes_and_only_additions(tree, changes):
 
 
 def test_no_changes_are_no_operations():
-    assert patch.operations(views.Pod(), ()) == []
+    assert patch.build_operations(views.Pod(), ()) == []
 
 
 def test_slashes_and_tildes_of_keys_are_escaped():
     change = why(pod_changes.SetAnnotation, key="a.b/c~d", value="v")
-    (operation,) = patch.operations(view({"metadata": {"annotations": {}}}), [change])
+    (operation,) = patch.build_operations(view({"metadata": {"annotations": {}}}), [change])
     assert operation == {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "v"}
 
 
 def test_parents_come_before_children_and_once():
     pod = view({"metadata": {}, "spec": {"containers": [{"name": "c"}]}})
     changes = [why(pod_changes.AddResource, container=0, resource=f"x/{name}", quantity=1) for name in "ab"]
-    assert [(op["path"], op["value"]) for op in patch.operations(pod, changes)] == [
+    assert [(op["path"], op["value"]) for op in patch.build_operations(pod, changes)] == [
         ("/spec/containers/0/resources", {}),
         ("/spec/containers/0/resources/limits", {}),
         ("/spec/containers/0/resources/limits/x~1a", "1"),
@@ -224,14 +224,14 @@ def test_an_amount_already_written_another_way_is_left_as_written():
 
 
 def test_annotate_makes_the_map_only_where_there_is_none():
-    assert patch.annotate(None, {}) == []
-    made = patch.annotate(None, {"a/b": "1"})
+    assert patch.build_annotations(None, {}) == []
+    made = patch.build_annotations(None, {"a/b": "1"})
     assert [operation["path"] for operation in made] == ["/metadata/annotations", "/metadata/annotations/a~1b"]
-    assert patch.annotate({"a/b": "0"}, {"a/b": "1"}) == made[1:]
+    assert patch.build_annotations({"a/b": "0"}, {"a/b": "1"}) == made[1:]
 
 
 @given(pods(), CHANGES.map(last_of_each))
 def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
-    grouped = patch.by_change(view(tree), changes)
+    grouped = patch.group_by_change(view(tree), changes)
     assert [change for change, _ in grouped] == list(changes)
-    assert [each for _, made in grouped for each in made] == patch.operations(view(tree), changes)
+    assert [each for _, made in grouped for each in made] == patch.build_operations(view(tree), changes)

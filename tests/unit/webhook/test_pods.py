@@ -18,10 +18,10 @@ def facts(namespace):
 
 
 def answer(body: bytes, by=BY) -> dict:
-    given = json.loads(pods.handle(body, by, facts).body)
-    assert (given["apiVersion"], given["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    assert given["response"]["uid"] == json.loads(body)["request"]["uid"]
-    return given["response"]
+    document = json.loads(pods.handle(body, by, facts).body)
+    assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert document["response"]["uid"] == json.loads(body)["request"]["uid"]
+    return document["response"]
 
 
 def bench() -> dict:
@@ -56,7 +56,7 @@ def test_the_same_review_gets_the_same_bytes():
 
 
 def test_only_additions_are_made_to_a_pod_without_forced_names():
-    assert {each["op"] for each in admitting.operations(answer(review(bench())))} == {"add"}
+    assert {operation["op"] for operation in admitting.operations(answer(review(bench())))} == {"add"}
 
 
 def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
@@ -65,13 +65,13 @@ def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
 
 
 def test_a_refusal_is_an_answer_that_names_the_fix():
-    given = answer(review(pod(label="g")))
-    assert not given["allowed"]
-    assert given["status"]["code"] == 403
-    assert "allowed are f, default, none" in given["status"]["message"]
-    (cause,) = given["status"]["details"]["causes"]
-    assert cause == {"reason": "unknown-fabric", "message": given["status"]["message"]}
-    assert "patch" not in given
+    response = answer(review(pod(label="g")))
+    assert not response["allowed"]
+    assert response["status"]["code"] == 403
+    assert "allowed are f, default, none" in response["status"]["message"]
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause == {"reason": "unknown-fabric", "message": response["status"]["message"]}
+    assert "patch" not in response
 
 
 def test_a_refusal_is_bounded_whatever_the_pod_is_called():
@@ -158,8 +158,8 @@ def test_audit_annotations_say_what_was_done():
 
 
 def test_audit_annotations_of_a_refusal_say_who_and_why_and_all_are_bounded():
-    given = answer(review(pod(annotations={"railwright.io/rails": "9"})))
-    assert given["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
+    response = answer(review(pod(annotations={"railwright.io/rails": "9"})))
+    assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "rails"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
     names = [f"rail-{number}-{'x' * 50}" for number in range(40)]
     by = fabric(rails="[" + ", ".join(f"{{name: {name}, device: mlx5_0}}" for name in names) + "]")

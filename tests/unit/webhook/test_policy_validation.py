@@ -38,13 +38,13 @@ def test_a_good_policy_is_allowed():
 
 
 def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
-    given = answer({"policy.yaml": BAD})
-    assert not given["allowed"]
-    message = given["status"]["message"]
+    response = answer({"policy.yaml": BAD})
+    assert not response["allowed"]
+    message = response["status"]["message"]
     assert "line 4: fabrics.f.transport" in message
     assert "line 5:" in message
     assert "colour" in message
-    assert given["status"]["code"] == 400
+    assert response["status"]["code"] == 400
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other": GOOD}])
@@ -52,7 +52,7 @@ def test_one_without_the_key_is_refused(data):
     assert "key policy.yaml is missing" in answer(data)["status"]["message"]
 
 
-def test_other_config_maps_are_none_of_our_business():
+def test_other_config_maps_are_ignored():
     assert answer({"policy.yaml": BAD}, name="other")["allowed"]
     assert answer({"policy.yaml": BAD}, namespace="other")["allowed"]
 
@@ -60,7 +60,7 @@ def test_other_config_maps_are_none_of_our_business():
 def test_more_errors_than_anybody_reads_are_counted_and_none_is_cut_in_two():
     text = BAD + "".join(f"unknown{number}: 1\n" for number in range(2000))
     lines = answer({"policy.yaml": text})["status"]["message"].splitlines()
-    shown = [each for each in lines if each.startswith("line ")]
+    shown = [line for line in lines if line.startswith("line ")]
     assert 50 < len(shown) < 200
     total = int(lines[0].split(" error")[0].rpartition(" ")[2])
     assert lines[-1] == f"and {total - len(shown)} more; correct these first"
@@ -108,10 +108,10 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
         ),
     ],
 )
-def test_what_a_valid_policy_lacks_in_this_cluster_is_told_to_who_writes_it_once_a_fabric(data, cluster, code, told):
-    given = answer(data, cluster=cluster)
-    assert given["allowed"]
-    (warning,) = given["warnings"]
+def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, cluster, code, told):
+    response = answer(data, cluster=cluster)
+    assert response["allowed"]
+    (warning,) = response["warnings"]
     assert warning.startswith(f"{code}: fabrics.f.rails: {told}")
 
 

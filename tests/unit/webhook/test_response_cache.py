@@ -103,7 +103,7 @@ def after(*steps: str) -> dict:
     return tree
 
 
-def test_mates_of_a_gang_are_planned_once():
+def test_peers_of_a_gang_are_planned_once():
     kept = response_cache.ResponseCache()
     known = versioned(KNOWN, 1)
     for rank in range(8):

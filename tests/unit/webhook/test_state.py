@@ -17,7 +17,7 @@ def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDe
     return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
 
 
-def test_nothing_is_known_before_a_source_has_told_all():
+def test_nothing_is_known_before_a_source_has_listed_all():
     known = state.State()
     known.networks.upsert(network("a"))
     known.nodes.upsert(node("n", a="1"))

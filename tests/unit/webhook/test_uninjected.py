@@ -125,7 +125,7 @@ def test_a_pod_leaves_the_count_once_it_is_being_deleted():
 
 def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():
     known = states.State()
-    (watched,) = [each for each in webhook._list_watches(known) if each.kind is resources.PODS]
+    (watched,) = [watch for watch in webhook._list_watches(known) if watch.kind is resources.PODS]
     tree = phase(admitting.pod(), "Running")
     tree["spec"]["nodeName"] = "n"
     watched.sink.upsert(watched.excerpt(admitting.view(tree)))

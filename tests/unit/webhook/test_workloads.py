@@ -46,7 +46,7 @@ def test_the_patch_applies_strictly_and_the_second_answer_has_none(row):
     tree = working.workload(row, working.template(), name="Worker", label="f")
     first = working.answer(working.review(row, tree), BY)
     assert first["patchType"] == "JSONPatch"
-    assert {each["op"] for each in admitting.operations(first)} == {"add"}
+    assert {operation["op"] for operation in admitting.operations(first)} == {"add"}
     after = patched(tree, first)
     assert not {"patch", "patchType"} & working.answer(working.review(row, after), BY).keys()
 
@@ -66,15 +66,15 @@ def test_a_workload_that_did_not_opt_in_is_allowed_with_nothing_else():
 
 def test_a_refusal_names_the_workload_and_is_bounded():
     tree = working.workload(DEPLOYMENT, working.template(label="g"))
-    given_ = working.answer(working.review(DEPLOYMENT, tree), BY)
-    assert given_["status"]["code"] == 403
-    assert given_["status"]["message"].startswith("Deployment prod/w: spec.template: label")
-    assert "patch" not in given_
+    response = working.answer(working.review(DEPLOYMENT, tree), BY)
+    assert response["status"]["code"] == 403
+    assert response["status"]["message"].startswith("Deployment prod/w: spec.template: label")
+    assert "patch" not in response
     tree["metadata"] = {"generateName": "x" * 10_000}
     assert len(working.answer(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
 
 
-def test_a_wrong_label_is_told_where_it_stands():
+def test_a_wrong_label_is_reported_with_its_place():
     on_itself = working.workload(DEPLOYMENT, working.template(), label="g")
     message = working.answer(working.review(DEPLOYMENT, on_itself), BY)["status"]["message"]
     assert message.startswith("Deployment prod/w: label railwright.io/fabric 'g' is not a fabric of the policy")
@@ -122,13 +122,13 @@ def test_a_changed_template_is_patched_as_at_creation(row):
 
 
 def test_only_the_changed_template_is_patched():
-    row = next(each for each in registry.INJECTED_KINDS if each.name == "PyTorchJob")
+    row = next(kind for kind in registry.INJECTED_KINDS if kind.name == "PyTorchJob")
     old = stored(row)
     old["spec"]["pytorchReplicaSpecs"]["Master"] = {"template": working.template(label="f")}
     new = copy.deepcopy(old)
     new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostNetwork"] = True
     new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"] = {}
-    paths = [each["path"] for each in admitting.operations(update(row, new, old))]
+    paths = [operation["path"] for operation in admitting.operations(update(row, new, old))]
     assert paths
     assert all(path.startswith("/spec/pytorchReplicaSpecs/Worker/template/") for path in paths)
 
@@ -283,7 +283,7 @@ def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_b
     new["spec"]["tasks"][0]["replicas"] = 7
     new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
     given_ = update(VOLCANO, new, old)
-    assert [each["path"] for each in admitting.operations(given_)] == ["/spec/tasks/0/template"]
+    assert [operation["path"] for operation in admitting.operations(given_)] == ["/spec/tasks/0/template"]
     after = patched(new, given_)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
     (warning,) = given_["warnings"]
@@ -338,7 +338,7 @@ def test_a_label_put_on_a_workload_counts_at_once():
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
-def test_a_changed_label_that_a_templates_own_outvotes_is_told(label):
+def test_a_changed_label_that_a_templates_own_outvotes_is_reported(label):
     old = stored(DEPLOYMENT, label="f")
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
@@ -348,11 +348,11 @@ def test_a_changed_label_that_a_templates_own_outvotes_is_told(label):
     assert "its own label railwright.io/fabric 'f' takes precedence" in given_["warnings"][0]
 
 
-def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_told():
+def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
     tree = working.workload(DEPLOYMENT, working.template(), label="f")
-    given_ = working.answer(working.review(DEPLOYMENT, tree), None)
-    assert patched(tree, given_)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
-    assert "no policy in force yet" in given_["warnings"][0]
+    response = working.answer(working.review(DEPLOYMENT, tree), None)
+    assert patched(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
+    assert "no policy in force yet" in response["warnings"][0]
     for template in (working.template(label="none"), working.template(cpu())):
         plain = working.workload(DEPLOYMENT, template)
         assert working.answer(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
@@ -438,11 +438,11 @@ def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_
     tree = working.workload(row, template)
     tree["metadata"] = metadata
     try:
-        given_ = working.answer(working.review(row, tree, operation=operation, oldObject=old), BY)
+        response = working.answer(working.review(row, tree, operation=operation, oldObject=old), BY)
     except wire.MalformedError:
         return
-    if given_["allowed"]:
-        after = patched(tree, given_)
+    if response["allowed"]:
+        after = patched(tree, response)
         assert "patch" not in working.answer(working.review(row, after, operation=operation, oldObject=old), BY)
 
 

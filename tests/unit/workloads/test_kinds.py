@@ -25,8 +25,8 @@ def workload(row: kinds.WorkloadKind, version: str, *, label: str | None = "f") 
 def test_lint_finds_the_templates_of_every_kind_where_admission_does(row, version):
     tree = workload(row, version)
     (found,) = linted.read(tree)
-    assert ["/" + "/".join(map(str, each.path)) for each in found.templates] == [
-        each.pointer for each in working.read(row, tree).templates
+    assert ["/" + "/".join(map(str, template.path)) for template in found.templates] == [
+        template.pointer for template in working.read(row, tree).templates
     ]
 
 
@@ -35,10 +35,10 @@ def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_w
     tree = workload(row, version)
     for job in tree["spec"].get("replicatedJobs", []):
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
-    labels = [each.label for each in working.read(row, tree).templates]
+    labels = [template.label for template in working.read(row, tree).templates]
     assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
     (found,) = linted.read(tree)
-    assert [each.pod.metadata.labels[FABRIC] for each in found.templates] == labels
+    assert [template.pod.metadata.labels[FABRIC] for template in found.templates] == labels
     assert [each.pod["metadata"]["labels"][FABRIC] for each in explained.expand(tree, "prod")] == labels
 
 
@@ -72,12 +72,12 @@ def test_a_cron_jobs_label_counts_from_its_job_template_only():
 
 def webhooks() -> dict[str, dict]:
     documents = yaml.safe_load_all((admitting.ROOT / "manifests" / "base" / "admission.yaml").read_text())
-    found = [each for each in documents if each["kind"] == "MutatingWebhookConfiguration"]
+    found = [document for document in documents if document["kind"] == "MutatingWebhookConfiguration"]
     return {hook["name"]: hook for each in found for hook in each["webhooks"]}
 
 
 @pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
-def test_the_api_server_is_told_of_every_kind_that_admission_equips_and_of_no_other(name):
+def test_the_api_server_learns_of_every_kind_that_admission_equips_and_of_no_other(name):
     rules = webhooks()[f"{name}.railwright.io"]["rules"]
     told = {
         (group, version, resource)
@@ -91,7 +91,10 @@ def test_the_api_server_is_told_of_every_kind_that_admission_equips_and_of_no_ot
 
 @EVERY
 def test_the_condition_that_looks_for_a_label_in_a_template_names_the_templates_of_every_kind(row, version):
-    conditions = {each["name"]: each["expression"] for each in webhooks()["templates.railwright.io"]["matchConditions"]}
+    conditions = {
+        condition["name"]: condition["expression"]
+        for condition in webhooks()["templates.railwright.io"]["matchConditions"]
+    }
     for site in row.templates:
         steps = [step for step in site.path if step not in {kinds.EACH, "spec", "template"}]
         assert all(f"?{step}" in conditions["opts-in"] for step in steps), (row.display_name, steps)

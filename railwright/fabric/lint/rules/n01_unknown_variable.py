@@ -7,20 +7,22 @@ from railwright.fabric.nccl import catalogue
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting in settings.effective(ctx):
+    for setting in settings.list_effective(ctx):
         name = setting.name
         if setting.origin is rule_types.Origin.FILE and name != name.strip().removeprefix("export "):
-            yield settings.violation(setting, f"the file's lines are taken as they are; write {_last_word(name)}=VALUE")
+            yield settings.build_violation(
+                setting, f"the file's lines are taken as they are; write {_quote_last_word(name)}=VALUE"
+            )
             continue
         if name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None:
-            yield settings.violation(setting, f"NCCL knows no such name and ignores it; {_advice(name)}")
+            yield settings.build_violation(setting, f"NCCL knows no such name and ignores it; {_suggest_fix(name)}")
 
 
-def _last_word(name: str) -> str:
+def _quote_last_word(name: str) -> str:
     return settings.quote((name.split() or [""])[-1])
 
 
-def _advice(name: str) -> str:
+def _suggest_fix(name: str) -> str:
     if catalogue.find(name.upper()) is not None:
         return f"write {name.upper()} in upper case"
     near = catalogue.suggest_name(name)
@@ -39,12 +41,12 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
     good=(
-        rule_types.example("a name NCCL reads", settings.env(NCCL_IB_HCA="mlx5")),
-        rule_types.example("a name of another program", settings.env(NCCL_TESTS_DEVICE="0", PATH="/")),
+        rule_types.build_example("a name NCCL reads", settings.build_env(NCCL_IB_HCA="mlx5")),
+        rule_types.build_example("a name of another program", settings.build_env(NCCL_TESTS_DEVICE="0", PATH="/")),
     ),
     bad=(
-        rule_types.example("a misspelt name", settings.env(NCCL_IB_TIMEOUTS="22")),
-        rule_types.example("a name in lower case", settings.env(nccl_debug="INFO")),
+        rule_types.build_example("a misspelt name", settings.build_env(NCCL_IB_TIMEOUTS="22")),
+        rule_types.build_example("a name in lower case", settings.build_env(nccl_debug="INFO")),
     ),
     check=_check,
 )

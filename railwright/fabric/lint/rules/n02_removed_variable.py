@@ -7,14 +7,14 @@ from railwright.fabric.nccl import catalogue
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
-        if row.status == "removed" and not _still_read(row, ctx.nccl):
+    for setting, row in settings.list_rows(ctx):
+        if row.status == "removed" and not _is_still_read(row, ctx.nccl):
             when = f"after {row.last_seen}" if row.last_seen else "any more"
             advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"
-            yield settings.violation(setting, f"NCCL does not read this {when}; {advice}")
+            yield settings.build_violation(setting, f"NCCL does not read this {when}; {advice}")
 
 
-def _still_read(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
+def _is_still_read(row: catalogue.Variable, version: tuple[int, ...] | None) -> bool:
     return version is not None and row.until is not None and version <= row.until
 
 
@@ -29,9 +29,11 @@ RULE = rule_types.Rule(
     ),
     source="release tags of NVIDIA/nccl",
     good=(
-        rule_types.example("the present name", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
-        rule_types.example("an image old enough to read it", settings.env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)),
+        rule_types.build_example("the present name", settings.build_env(NCCL_NET_GDR_LEVEL="SYS")),
+        rule_types.build_example(
+            "an image old enough to read it", settings.build_env(NCCL_TREE_THRESHOLD="0"), nccl=(2, 4, 8)
+        ),
     ),
-    bad=(rule_types.example("a name of 2.3", settings.env(NCCL_IB_GDR_LEVEL="0")),),
+    bad=(rule_types.build_example("a name of 2.3", settings.build_env(NCCL_IB_GDR_LEVEL="0")),),
     check=_check,
 )

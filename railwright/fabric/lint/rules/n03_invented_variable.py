@@ -1,19 +1,19 @@
-"""N03: a name that is found in guides and that nobody ever read."""
+"""N03: a name that guides recommend and that NCCL never read."""
 
 from collections.abc import Iterator
 
 from railwright.fabric.lint import rule_types, settings
 
-_NOTHING = frozenset({"none", "none known"})  # as the data says that there is no replacement
+_NOTHING = frozenset({"none", "none known"})  # words of the data for a variable without a replacement
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
+    for setting, row in settings.list_rows(ctx):
         if row.status == "unknown":
-            yield settings.violation(setting, f"no NCCL ever read this; {_advice(row.deprecated_by)}")
+            yield settings.build_violation(setting, f"no NCCL ever read this; {_suggest_fix(row.deprecated_by)}")
 
 
-def _advice(replacement: str | None) -> str:
+def _suggest_fix(replacement: str | None) -> str:
     if replacement is None or replacement in _NOTHING:
         return "remove it"
     return replacement if replacement.startswith("unset ") else f"use {replacement}"
@@ -29,10 +29,10 @@ RULE = rule_types.Rule(
         "intended variable has another name."
     ),
     source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
-    good=(rule_types.example("the real name", settings.env(NCCL_IB_QPS_PER_CONNECTION="4")),),
+    good=(rule_types.build_example("the real name", settings.build_env(NCCL_IB_QPS_PER_CONNECTION="4")),),
     bad=(
-        rule_types.example("an invented name", settings.env(NCCL_IB_QP_PER_CONNECTION="4")),
-        rule_types.example("a switch that does not exist", settings.env(NCCL_IB_ENABLE="1")),
+        rule_types.build_example("an invented name", settings.build_env(NCCL_IB_QP_PER_CONNECTION="4")),
+        rule_types.build_example("a switch that does not exist", settings.build_env(NCCL_IB_ENABLE="1")),
     ),
     check=_check,
 )

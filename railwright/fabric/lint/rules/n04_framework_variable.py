@@ -6,9 +6,11 @@ from railwright.fabric.lint import rule_types, settings
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
+    for setting, row in settings.list_rows(ctx):
         if row.status == "framework":
-            yield settings.violation(setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}")
+            yield settings.build_violation(
+                setting, f"PyTorch renamed this, and NCCL never read it; use {row.deprecated_by}"
+            )
 
 
 RULE = rule_types.Rule(
@@ -21,7 +23,7 @@ RULE = rule_types.Rule(
         "releases drop it. NCCL itself does not read either."
     ),
     source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
-    good=(rule_types.example("the new form", settings.env(TORCH_NCCL_BLOCKING_WAIT="1")),),
-    bad=(rule_types.example("the old form", settings.env(NCCL_ASYNC_ERROR_HANDLING="1")),),
+    good=(rule_types.build_example("the new form", settings.build_env(TORCH_NCCL_BLOCKING_WAIT="1")),),
+    bad=(rule_types.build_example("the old form", settings.build_env(NCCL_ASYNC_ERROR_HANDLING="1")),),
     check=_check,
 )

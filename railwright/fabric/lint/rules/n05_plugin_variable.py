@@ -10,12 +10,12 @@ _WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
-        if row.status == "plugin" and not _inside(row.owner, ctx.image or ""):
-            yield settings.violation(setting, f"only {row.owner} reads this; it needs that plugin in the image")
+    for setting, row in settings.list_rows(ctx):
+        if row.status == "plugin" and not _contains_plugin(row.owner, ctx.image or ""):
+            yield settings.build_violation(setting, f"only {row.owner} reads this; it needs that plugin in the image")
 
 
-def _inside(owner: str, image: str) -> bool:
+def _contains_plugin(owner: str, image: str) -> bool:
     return owner == _SHARP and any(word in image for word in _WITH_SHARP)
 
 
@@ -30,11 +30,13 @@ RULE = rule_types.Rule(
     ),
     source="the plugins' repositories",
     good=(
-        rule_types.example("a variable of NCCL itself", settings.env(NCCL_IB_DISABLE="0")),
-        rule_types.example(
-            "the image holds the plugin", settings.env(NCCL_IBEXT_DISABLE="1"), image="nvcr.io/nvidia/pytorch:25.01-py3"
+        rule_types.build_example("a variable of NCCL itself", settings.build_env(NCCL_IB_DISABLE="0")),
+        rule_types.build_example(
+            "the image holds the plugin",
+            settings.build_env(NCCL_IBEXT_DISABLE="1"),
+            image="nvcr.io/nvidia/pytorch:25.01-py3",
         ),
     ),
-    bad=(rule_types.example("a variable of Google's plugin", settings.env(NCCL_FASTRAK_NUM_FLOWS="2")),),
+    bad=(rule_types.build_example("a variable of Google's plugin", settings.build_env(NCCL_FASTRAK_NUM_FLOWS="2")),),
     check=_check,
 )

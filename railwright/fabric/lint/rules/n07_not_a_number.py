@@ -7,28 +7,26 @@ from railwright.fabric.nccl import catalogue, integers
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, value, row in settings.values(ctx):
-        text = settings.bare(value)
+    for setting, value, row in settings.list_rows_with_values(ctx):
+        text = settings.strip_quotes(value)
         if row.is_numeric and text and not integers.is_plain(text) and not integers.is_octal(text):
-            yield settings.violation(
-                setting, f"is not a decimal number: {_describe_reading(text, row)}; {_advice(row)}"
+            yield settings.build_violation(
+                setting, f"is not a decimal number: {_describe_reading(text, row)}; {_suggest_fix(row)}"
             )
 
 
 def _describe_reading(text: str, row: catalogue.Variable) -> str:
     if row.parser not in catalogue.INTEGER_PARSERS:
-        return "its reader wants digits"
-    effective_values, before = integers.parse(text), integers.parse(text, (2, 31, 2))
-    if effective_values is integers.NoValue.DEFAULT:
+        return "its reader expects digits"
+    number, number_before = integers.parse(text), integers.parse(text, (2, 31, 2))
+    if number is integers.NoValue.DEFAULT:
         return (
-            "it is refused"
-            if before == effective_values
-            else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
+            "it is refused" if number_before == number else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
         )
-    return f"NCCL takes it as {effective_values}"
+    return f"NCCL takes it as {number}"
 
 
-def _advice(row: catalogue.Variable) -> str:
+def _suggest_fix(row: catalogue.Variable) -> str:
     return f"write {row.words.replace(' ', ' or ')}" if _is_switch(row) else "write decimal digits"
 
 
@@ -48,13 +46,13 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed on 2.27.7, 2.30.7, 2.31.2 and 2.32.3",
     good=(
-        rule_types.example("digits", settings.env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1")),
-        rule_types.example("a word where words are meant", settings.env(NCCL_NET_GDR_LEVEL="PHB")),
+        rule_types.build_example("digits", settings.build_env(NCCL_IB_DISABLE="1", NCCL_IB_GID_INDEX="-1")),
+        rule_types.build_example("a word where words are meant", settings.build_env(NCCL_NET_GDR_LEVEL="PHB")),
     ),
     bad=(
-        rule_types.example("a boolean word", settings.env(NCCL_IB_DISABLE="true")),
-        rule_types.example("a unit", settings.env(NCCL_IB_TIMEOUT="22s")),
-        rule_types.example("hexadecimal", settings.env(NCCL_IB_TC="0x60")),
+        rule_types.build_example("a boolean word", settings.build_env(NCCL_IB_DISABLE="true")),
+        rule_types.build_example("a unit", settings.build_env(NCCL_IB_TIMEOUT="22s")),
+        rule_types.build_example("hexadecimal", settings.build_env(NCCL_IB_TC="0x60")),
     ),
     check=_check,
 )

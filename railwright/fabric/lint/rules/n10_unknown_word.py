@@ -1,4 +1,4 @@
-"""N10: a word the variable does not know, or knows in another case."""
+"""N10: a word that is not one of the variable's, or is in the wrong letter case."""
 
 from collections.abc import Iterator
 
@@ -23,18 +23,20 @@ _ELSEWHERE = frozenset(
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, value, row in settings.values(ctx):
-        text = settings.bare(value)
+    for setting, value, row in settings.list_rows_with_values(ctx):
+        text = settings.strip_quotes(value)
         if row.is_numeric or row.name in _ELSEWHERE or not text or row.allows(text) or row.allows(value):
             continue
-        yield settings.violation(setting, f"NCCL does not know this word{_effect(row)}; {_advice(text, row)}")
+        yield settings.build_violation(
+            setting, f"NCCL does not know this word{_format_effect(row)}; {_suggest_fix(text, row)}"
+        )
 
 
-def _effect(row: catalogue.Variable) -> str:
+def _format_effect(row: catalogue.Variable) -> str:
     return f" ({row.on_invalid})" if row.on_invalid else ""
 
 
-def _advice(text: str, row: catalogue.Variable) -> str:
+def _suggest_fix(text: str, row: catalogue.Variable) -> str:
     if isinstance(row.allowed, catalogue.Enumeration):
         upper = text.upper()
         return f"write {upper}" if row.allowed.allows(upper) else f"it takes one of: {row.words}"
@@ -53,14 +55,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc",
     good=(
-        rule_types.example("the word in its case", settings.env(NCCL_NET_GDR_LEVEL="SYS")),
-        rule_types.example("a distance as a digit", settings.env(NCCL_P2P_LEVEL="5")),
-        rule_types.example("a word in any case", settings.env(NCCL_NET_MERGE_POLICY="rail")),
+        rule_types.build_example("the word in its case", settings.build_env(NCCL_NET_GDR_LEVEL="SYS")),
+        rule_types.build_example("a distance as a digit", settings.build_env(NCCL_P2P_LEVEL="5")),
+        rule_types.build_example("a word in any case", settings.build_env(NCCL_NET_MERGE_POLICY="rail")),
     ),
     bad=(
-        rule_types.example("the wrong case", settings.env(NCCL_NET_GDR_LEVEL="sys")),
-        rule_types.example("an unknown family", settings.env(NCCL_IB_ADDR_FAMILY="ipv6")),
-        rule_types.example("the wrong grammar", settings.env(NCCL_NETDEVS_POLICY="MAX")),
+        rule_types.build_example("the wrong case", settings.build_env(NCCL_NET_GDR_LEVEL="sys")),
+        rule_types.build_example("an unknown family", settings.build_env(NCCL_IB_ADDR_FAMILY="ipv6")),
+        rule_types.build_example("the wrong grammar", settings.build_env(NCCL_NETDEVS_POLICY="MAX")),
     ),
     check=_check,
 )

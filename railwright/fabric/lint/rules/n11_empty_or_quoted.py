@@ -6,19 +6,19 @@ from railwright.fabric.lint import rule_types, settings
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
+    for setting, row in settings.list_rows(ctx):
         value = setting.value
         if value is None or value == row.default_text:
             continue
         if not value:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting, "an empty value counts as set for some names and as unset for others; omit it"
             )
-        elif value != settings.bare(value):
-            yield settings.violation(
+        elif value != settings.strip_quotes(value):
+            yield settings.build_violation(
                 setting,
                 "quotes and blanks around a value become part of it; "
-                f"write {settings.quote(settings.bare(value)) or 'a value, or omit it'}",
+                f"write {settings.quote(settings.strip_quotes(value)) or 'a value, or omit it'}",
             )
 
 
@@ -34,13 +34,13 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed",
     good=(
-        rule_types.example("a bare value", settings.env(NCCL_SOCKET_IFNAME="=eth0")),
-        rule_types.example("intended blanks inside", settings.env(NCCL_THREAD_THRESHOLDS="1 2")),
+        rule_types.build_example("a bare value", settings.build_env(NCCL_SOCKET_IFNAME="=eth0")),
+        rule_types.build_example("intended blanks inside", settings.build_env(NCCL_THREAD_THRESHOLDS="1 2")),
     ),
     bad=(
-        rule_types.example("quotes", settings.env(NCCL_SOCKET_IFNAME="'eth0'")),
-        rule_types.example("an empty value", settings.env(NCCL_NET="")),
-        rule_types.example("a trailing blank", settings.env(NCCL_IB_TIMEOUT="22 ")),
+        rule_types.build_example("quotes", settings.build_env(NCCL_SOCKET_IFNAME="'eth0'")),
+        rule_types.build_example("an empty value", settings.build_env(NCCL_NET="")),
+        rule_types.build_example("a trailing blank", settings.build_env(NCCL_IB_TIMEOUT="22 ")),
     ),
     check=_check,
 )

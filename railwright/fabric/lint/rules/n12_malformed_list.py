@@ -1,4 +1,4 @@
-"""N12: a list of devices or interfaces that NCCL reads otherwise than it looks."""
+"""N12: a list of devices or interfaces with an entry that matches nothing."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,11 @@ _LONGEST = {  # characters of a name in the list
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
-        if setting.name in _LONGEST and (text := settings.bare(value)):
-            yield from (settings.violation(setting, flaw) for flaw in _flaws(text, _LONGEST[setting.name]))
+        if setting.name in _LONGEST and (text := settings.strip_quotes(value)):
+            yield from (settings.build_violation(setting, flaw) for flaw in _list_flaws(text, _LONGEST[setting.name]))
 
 
-def _flaws(text: str, longest: int) -> Iterator[str]:
+def _list_flaws(text: str, longest: int) -> Iterator[str]:
     if any(blank in text for blank in settings.BLANKS):
         yield "a blank becomes part of the name behind it, which then matches nothing; remove the blanks"
     if text.startswith("=^"):
@@ -49,14 +49,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar",
     good=(
-        rule_types.example("an exact list", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
-        rule_types.example("an excluded list", settings.env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
+        rule_types.build_example("an exact list", settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1:1")),
+        rule_types.build_example("an excluded list", settings.build_env(NCCL_SOCKET_IFNAME="^=docker0,lo")),
     ),
     bad=(
-        rule_types.example("a blank", settings.env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
-        rule_types.example("= repeated", settings.env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
-        rule_types.example("^ repeated", settings.env(NCCL_SOCKET_IFNAME="^lo,^docker")),
-        rule_types.example("the marks in the wrong order", settings.env(NCCL_IB_HCA="=^mlx5_4")),
+        rule_types.build_example("a blank", settings.build_env(NCCL_IB_HCA="mlx5_0, mlx5_1")),
+        rule_types.build_example("= repeated", settings.build_env(NCCL_IB_HCA="=mlx5_0,=mlx5_1")),
+        rule_types.build_example("^ repeated", settings.build_env(NCCL_SOCKET_IFNAME="^lo,^docker")),
+        rule_types.build_example("the marks in the wrong order", settings.build_env(NCCL_IB_HCA="=^mlx5_4")),
     ),
     check=_check,
 )

@@ -15,29 +15,34 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value or ctx.fabric_context.devices is None:
         return
-    name_list = lists.parse(settings.bare(setting.value))
+    name_list = lists.parse(settings.strip_quotes(setting.value))
     if name_list.exact:
         return
     exactly = msgspec.structs.replace(name_list, exact=True, exclude=False)
     for entry in name_list.entries:
-        others = _others(entry, exactly, ctx.fabric_context.devices) if entry.name[-1].isdigit() else ()
+        others = (
+            _list_unintended_matches(entry, exactly, ctx.fabric_context.devices) if entry.name[-1].isdigit() else ()
+        )
         if others:
             verb = "excludes" if name_list.exclude else "takes"
             mark = "^=" if name_list.exclude else "="
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 f"{settings.quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
                 f"put {mark} in front of the list for exact names",
             )
 
 
-def _others(entry: lists.Entry, exactly: lists.NameList, sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def _list_unintended_matches(
+    entry: lists.Entry, exactly: lists.NameList, sets: tuple[tuple[str, ...], ...]
+) -> tuple[str, ...]:
+    """Return the devices that the entry also matches as a prefix, and that an exact list would not select."""
     names = dict.fromkeys(device for devices in sets for device in devices)
-    return tuple(name for name in names if _counts_on(entry.name, name) and not exactly.selects(name))
+    return tuple(name for name in names if _ends_inside_number(entry.name, name) and not exactly.selects(name))
 
 
-def _counts_on(prefix: str, name: str) -> bool:
-    """mlx5_1 and mlx5_10, but not mlx5 and mlx5_0: a prefix that ends inside a number was meant as a name."""
+def _ends_inside_number(prefix: str, name: str) -> bool:
+    """True if the prefix ends inside a number of the name, as mlx5_1 does in mlx5_10: it was meant as a name."""
     return name.startswith(prefix) and name[len(prefix) :][:1].isdigit()
 
 
@@ -49,21 +54,21 @@ RULE = rule_types.Rule(
     explanation="Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19.",
     source="NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "exact names",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
             fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
-        rule_types.example(
+        rule_types.build_example(
             "an intended prefix",
-            settings.env(NCCL_IB_HCA="mlx5"),
+            settings.build_env(NCCL_IB_HCA="mlx5"),
             fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "mlx5_1 takes mlx5_10",
-            settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
             fabric_context=rule_types.FabricContext(devices=_DEVICES),
         ),
     ),

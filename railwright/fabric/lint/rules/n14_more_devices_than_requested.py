@@ -1,4 +1,4 @@
-"""N14: a device list longer than what the pod has, or than NCCL reads."""
+"""N14: a device list with more entries than the pod has devices, or than NCCL reads."""
 
 from collections.abc import Iterator
 
@@ -13,15 +13,15 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
-    name_list = lists.parse(settings.bare(setting.value), _UNLIMITED)
+    name_list = lists.parse(settings.strip_quotes(setting.value), _UNLIMITED)
     count = len(name_list.entries)
     if count > lists.MAX_DEVICES:
-        yield settings.violation(
+        yield settings.build_violation(
             setting, f"names {count} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
         )
-    requested = sum(hardware.rdma(ctx).values())
+    requested = sum(hardware.find_rdma_devices(ctx).values())
     if ctx.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
-        yield settings.violation(
+        yield settings.build_violation(
             setting,
             f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
             f"{count} or name {requested}",
@@ -39,27 +39,29 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "a prefix for all its devices",
-            settings.env(NCCL_IB_HCA="mlx5"),
+            settings.build_env(NCCL_IB_HCA="mlx5"),
             rule_types.FabricContext(exclusive=True),
             devices={"example.com/sriov_vf": 4},
         ),
-        rule_types.example(
+        rule_types.build_example(
             "a shared plugin shows all devices of the host",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
             rule_types.FabricContext(exclusive=False),
             devices={"rdma/hca_shared": 1},
         ),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "two named, one requested",
-            settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="mlx5_0,mlx5_1"),
             rule_types.FabricContext(exclusive=True),
             devices={"example.com/sriov_vf": 1},
         ),
-        rule_types.example("33 entries", settings.env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))),
+        rule_types.build_example(
+            "33 entries", settings.build_env(NCCL_IB_HCA="=" + ",".join(f"mlx5_{n}" for n in range(33)))
+        ),
     ),
     check=_check,
 )

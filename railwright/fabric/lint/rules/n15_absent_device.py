@@ -1,4 +1,4 @@
-"""N15: a device list that names what no node type of the fabric has."""
+"""N15: a device list with devices that no node type of the fabric has."""
 
 from collections.abc import Iterator
 
@@ -13,28 +13,30 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, sets = ctx.setting(_NAME), ctx.fabric_context.devices
     if setting is None or not setting.value or not sets:
         return
-    name_list = lists.parse(settings.bare(setting.value))
-    empty = [devices for devices in sets if not any(map(name_list.selects, devices))]
-    if empty:
-        yield settings.violation(
-            setting, f"selects none of {', '.join(empty[0])}, the devices of the rails: NCCL would use TCP; name those"
+    name_list = lists.parse(settings.strip_quotes(setting.value))
+    unmatched_sets = [devices for devices in sets if not any(map(name_list.selects, devices))]
+    if unmatched_sets:
+        yield settings.build_violation(
+            setting,
+            f"selects none of {', '.join(unmatched_sets[0])}, the devices of the rails: NCCL would use TCP; name those",
         )
     elif not name_list.exclude:
-        yield from _absent(setting, name_list, sets)
+        yield from _report_absent(setting, name_list, sets)
 
 
-def _absent(
+def _report_absent(
     setting: rule_types.Setting, name_list: lists.NameList, sets: tuple[tuple[str, ...], ...]
 ) -> Iterator[rule_types.Violation]:
-    every = dict.fromkeys(device for devices in sets for device in devices)
-    lacking = [
+    all_devices = dict.fromkeys(device for devices in sets for device in devices)
+    absent = [
         settings.quote(entry.name)
         for entry in name_list.entries
-        if not any(entry.matches(device, -1, exact=name_list.exact) for device in every)
+        if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
     ]
-    if lacking:
-        yield settings.violation(
-            setting, f"{', '.join(lacking)}: no rail of the fabric has such a device; the rails have {', '.join(every)}"
+    if absent:
+        yield settings.build_violation(
+            setting,
+            f"{', '.join(absent)}: no rail of the fabric has such a device; the rails have {', '.join(all_devices)}",
         )
 
 
@@ -49,29 +51,29 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "devices of either node type",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_4,mlx5_5"),
             rule_types.FabricContext(devices=_SHAPES),
         ),
-        rule_types.example(
+        rule_types.build_example(
             "excluding a device outside of the fabric",
-            settings.env(NCCL_IB_HCA="^mlx5_9"),
+            settings.build_env(NCCL_IB_HCA="^mlx5_9"),
             rule_types.FabricContext(devices=_SHAPES),
         ),
     ),
     bad=(
-        rule_types.example(
-            "another vendor's names", settings.env(NCCL_IB_HCA="erdma"), rule_types.FabricContext(devices=_SHAPES)
+        rule_types.build_example(
+            "another vendor's names", settings.build_env(NCCL_IB_HCA="erdma"), rule_types.FabricContext(devices=_SHAPES)
         ),
-        rule_types.example(
+        rule_types.build_example(
             "nothing left on the second node type",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
             rule_types.FabricContext(devices=_SHAPES),
         ),
-        rule_types.example(
+        rule_types.build_example(
             "one device too many",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_7"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_7"),
             rule_types.FabricContext(devices=(("mlx5_0", "mlx5_1"),)),
         ),
     ),

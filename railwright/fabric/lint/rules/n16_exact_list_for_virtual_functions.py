@@ -12,7 +12,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
-    name_list = lists.parse(settings.bare(setting.value))
+    name_list = lists.parse(settings.strip_quotes(setting.value))
     if (
         not name_list.exact
         or name_list.exclude
@@ -20,13 +20,13 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         or _are_named_by_policy(name_list, ctx)
     ):
         return
-    yield settings.violation(
+    yield settings.build_violation(
         setting, "names of virtual functions are not known before they are allocated; use a prefix, such as mlx5"
     )
 
 
 def _uses_virtual_functions(ctx: rule_types.RankContext) -> bool:
-    requested = hardware.rdma(ctx)
+    requested = hardware.find_rdma_devices(ctx)
     return bool(ctx.fabric_context.exclusive) and (not requested or any(map(hardware.is_virtual, requested)))
 
 
@@ -47,17 +47,17 @@ RULE = rule_types.Rule(
     ),
     source="oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "a prefix",
-            settings.env(NCCL_IB_HCA="mlx5"),
+            settings.build_env(NCCL_IB_HCA="mlx5"),
             rule_types.FabricContext(exclusive=True),
             devices={"x/sriov_vf": 8},
         ),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "exact names",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
             rule_types.FabricContext(exclusive=True),
             devices={"nvidia.com/sriov-rdma-vf": 2},
         ),

@@ -11,13 +11,13 @@ _POD = rule_types.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("n
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting, there = ctx.setting(_NAME), ctx.fabric_context.interfaces
-    if setting is None or not setting.value or there is None:
+    setting, interfaces = ctx.setting(_NAME), ctx.fabric_context.interfaces
+    if setting is None or not setting.value or interfaces is None:
         return
-    if not lists.select_interfaces(settings.bare(setting.value), (*there, _LOOPBACK)):
-        yield settings.violation(
+    if not lists.select_interfaces(settings.strip_quotes(setting.value), (*interfaces, _LOOPBACK)):
+        yield settings.build_violation(
             setting,
-            f"selects no interface of the pod, which has {', '.join(there)}: NCCL fails to start; "
+            f"selects no interface of the pod, which has {', '.join(interfaces)}: NCCL fails to start; "
             f"write ={ctx.fabric_context.primary}",
         )
 
@@ -34,9 +34,9 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7",
     good=(
-        rule_types.example("the pod's interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        rule_types.example("the host's network", settings.env(NCCL_SOCKET_IFNAME="ens3")),
+        rule_types.build_example("the pod's interface", settings.build_env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.build_example("the host's network", settings.build_env(NCCL_SOCKET_IFNAME="ens3")),
     ),
-    bad=(rule_types.example("a node's interface", settings.env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD),),
+    bad=(rule_types.build_example("a node's interface", settings.build_env(NCCL_SOCKET_IFNAME="=ens3,bond0"), _POD),),
     check=_check,
 )

@@ -13,9 +13,9 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
-    rails = lists.select_interfaces(settings.bare(setting.value), ctx.fabric_context.rail_interfaces)
+    rails = lists.select_interfaces(settings.strip_quotes(setting.value), ctx.fabric_context.rail_interfaces)
     if rails:
-        yield settings.violation(
+        yield settings.build_violation(
             setting,
             f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
             f"write ={ctx.fabric_context.primary}",
@@ -34,12 +34,12 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        rule_types.example("the primary interface", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        rule_types.example("a prefix of it", settings.env(NCCL_SOCKET_IFNAME="eth"), _POD),
+        rule_types.build_example("the primary interface", settings.build_env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.build_example("a prefix of it", settings.build_env(NCCL_SOCKET_IFNAME="eth"), _POD),
     ),
     bad=(
-        rule_types.example("a rail", settings.env(NCCL_SOCKET_IFNAME="net1"), _POD),
-        rule_types.example("all interfaces except loopback", settings.env(NCCL_SOCKET_IFNAME="^lo"), _POD),
+        rule_types.build_example("a rail", settings.build_env(NCCL_SOCKET_IFNAME="net1"), _POD),
+        rule_types.build_example("all interfaces except loopback", settings.build_env(NCCL_SOCKET_IFNAME="^lo"), _POD),
     ),
     check=_check,
 )

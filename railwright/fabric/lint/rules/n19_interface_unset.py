@@ -29,9 +29,11 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/socket.cc",
     good=(
-        rule_types.example("set", settings.env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
-        rule_types.example("no secondary networks", fabric_context=rule_types.FabricContext(interfaces=("eth0",))),
+        rule_types.build_example("set", settings.build_env(NCCL_SOCKET_IFNAME="=eth0"), _POD),
+        rule_types.build_example(
+            "no secondary networks", fabric_context=rule_types.FabricContext(interfaces=("eth0",))
+        ),
     ),
-    bad=(rule_types.example("unset", settings.env(NCCL_DEBUG="WARN"), _POD),),
+    bad=(rule_types.build_example("unset", settings.build_env(NCCL_DEBUG="WARN"), _POD),),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N20: NCCL's marks in the interface lists of Gloo and TensorPipe."""
+"""N20: ^ and = of NCCL in the interface lists of Gloo and TensorPipe."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         if setting.name in _NAMES and ("^" in value or "=" in value):
             plain = settings.quote(value.replace("^", "").replace("=", ""))
             advice = f"write {ctx.fabric_context.primary}" if "^" in value else f"write {plain}"
-            yield settings.violation(setting, f"takes plain interface names only, without ^ and =; {advice}")
+            yield settings.build_violation(setting, f"takes plain interface names only, without ^ and =; {advice}")
 
 
 RULE = rule_types.Rule(
@@ -25,10 +25,14 @@ RULE = rule_types.Rule(
         "NCCL_SOCKET_IFNAME, match no interface, and process groups on CPU fail to start."
     ),
     source="PyTorch torch.distributed, common environment variables; facebookincubator/gloo",
-    good=(rule_types.example("a plain name", settings.env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0")),),
+    good=(
+        rule_types.build_example(
+            "a plain name", settings.build_env(GLOO_SOCKET_IFNAME="eth0", NCCL_SOCKET_IFNAME="=eth0")
+        ),
+    ),
     bad=(
-        rule_types.example("=", settings.env(GLOO_SOCKET_IFNAME="=eth0")),
-        rule_types.example("^", settings.env(TP_SOCKET_IFNAME="^lo,docker0")),
+        rule_types.build_example("=", settings.build_env(GLOO_SOCKET_IFNAME="=eth0")),
+        rule_types.build_example("^", settings.build_env(TP_SOCKET_IFNAME="^lo,docker0")),
     ),
     check=_check,
 )

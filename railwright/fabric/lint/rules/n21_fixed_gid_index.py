@@ -18,14 +18,14 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         return
     index = integers.parse(setting.value, ctx.nccl)
     old = ctx.nccl is not None and ctx.nccl < _AUTOMATIC
-    if old or isinstance(index, integers.NoValue) or index < 0 or _of_the_site(ctx, index):
+    if old or isinstance(index, integers.NoValue) or index < 0 or _is_set_by_policy(ctx, index):
         return
-    yield settings.violation(
+    yield settings.build_violation(
         setting, "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
     )
 
 
-def _of_the_site(ctx: rule_types.RankContext, index: int) -> bool:
+def _is_set_by_policy(ctx: rule_types.RankContext, index: int) -> bool:
     fabric = ctx.fabric_context.fabric
     return fabric is not None and fabric.nccl.gid_index == index
 
@@ -43,17 +43,19 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(
-        rule_types.example("unset", settings.env(NCCL_IB_GID_INDEX="-1"), _ROCE),
-        rule_types.example("a release before 2.21", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)),
-        rule_types.example(
+        rule_types.build_example("unset", settings.build_env(NCCL_IB_GID_INDEX="-1"), _ROCE),
+        rule_types.build_example(
+            "a release before 2.21", settings.build_env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 19, 3)
+        ),
+        rule_types.build_example(
             "a GID table that is not used",
-            settings.env(NCCL_IB_GID_INDEX="3"),
+            settings.build_env(NCCL_IB_GID_INDEX="3"),
             rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
     ),
     bad=(
-        rule_types.example("fixed", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5)),
-        rule_types.example("release not known", settings.env(NCCL_IB_GID_INDEX="5"), _ROCE),
+        rule_types.build_example("fixed", settings.build_env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 21, 5)),
+        rule_types.build_example("release not known", settings.build_env(NCCL_IB_GID_INDEX="5"), _ROCE),
     ),
     check=_check,
 )

@@ -20,8 +20,8 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         return
     release = ".".join(map(str, ctx.nccl))
     yield rule_types.Violation(
-        f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids tells), or "
-        "use NCCL 2.21 or newer",
+        f"{_NAME} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids lists them) "
+        "or use NCCL 2.21 or newer",
         _NAME,
         "" if setting is None else setting.where,
     )
@@ -43,10 +43,10 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        rule_types.example("set", settings.env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5)),
-        rule_types.example("release 2.21 or newer", fabric_context=_ROCE, nccl=(2, 21, 5)),
-        rule_types.example("release not known", fabric_context=_ROCE),
+        rule_types.build_example("set", settings.build_env(NCCL_IB_GID_INDEX="3"), _ROCE, nccl=(2, 20, 5)),
+        rule_types.build_example("release 2.21 or newer", fabric_context=_ROCE, nccl=(2, 21, 5)),
+        rule_types.build_example("release not known", fabric_context=_ROCE),
     ),
-    bad=(rule_types.example("unset", fabric_context=_ROCE, nccl=(2, 20, 5)),),
+    bad=(rule_types.build_example("unset", fabric_context=_ROCE, nccl=(2, 20, 5)),),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N23: more queue pairs than the array for them holds."""
+"""N23: more queue pairs than NCCL's array holds."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ _MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_N
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fused = _count_fused(ctx.value(_GROUPS) or "")
-    for setting, pairs in effective_values.numbers(ctx, _NAME):
+    for setting, pairs in effective_values.list_numbers(ctx, _NAME):
         if pairs * fused > _MOST:
             group = f" times {fused} devices that {_GROUPS} fuses" if fused > 1 else ""
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 f"{pairs} queue pairs{group} overrun NCCL's array of {_MOST}, and nothing checks it; write "
                 f"{_MOST // fused} or less, 2 to 8 do",
@@ -40,16 +40,17 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        rule_types.example("few queue pairs", settings.env(NCCL_IB_QPS_PER_CONNECTION="8")),
-        rule_types.example(
-            "exactly 128", settings.env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2")
+        rule_types.build_example("few queue pairs", settings.build_env(NCCL_IB_QPS_PER_CONNECTION="8")),
+        rule_types.build_example(
+            "exactly 128",
+            settings.build_env(NCCL_IB_QPS_PER_CONNECTION="64", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1;mlx5_2"),
         ),
     ),
     bad=(
-        rule_types.example("more than the array", settings.env(NCCL_IB_QPS_PER_CONNECTION="129")),
-        rule_types.example(
+        rule_types.build_example("more than the array", settings.build_env(NCCL_IB_QPS_PER_CONNECTION="129")),
+        rule_types.build_example(
             "more than the array on two fused devices",
-            settings.env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_QPS_PER_CONNECTION="65", NCCL_NET_FORCE_MERGE="mlx5_0,mlx5_1"),
         ),
     ),
     check=_check,

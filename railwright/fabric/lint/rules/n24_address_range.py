@@ -10,19 +10,19 @@ _WITHOUT = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, pol
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(addresses.RANGE)
-    text = settings.bare(setting.value or "") if setting else ""
-    if setting is None or not text or ctx.fabric_context.transport in _WITHOUT or effective_values.on_efa(ctx):
+    text = settings.strip_quotes(setting.value or "") if setting else ""
+    if setting is None or not text or ctx.fabric_context.transport in _WITHOUT or effective_values.is_on_efa(ctx):
         return
-    network, family = addresses.network(text), addresses.find_family(ctx)
+    network, family = addresses.parse_range(text), addresses.find_family(ctx)
     if network is None:
-        yield settings.violation(
+        yield settings.build_violation(
             setting, "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"
         )
     elif family is not None and network.version != family:
-        yield settings.violation(
+        yield settings.build_violation(
             setting,
-            f"is not of the family NCCL looks for, {addresses.word(family)}, so no GID matches and every HCA falls to "
-            f"entry 0; set {addresses.FAMILY}={addresses.word(network.version)}",
+            f"is not of the family NCCL looks for, {addresses.format_family(family)}, so no GID matches and every HCA "
+            f"falls to entry 0; set {addresses.FAMILY}={addresses.format_family(network.version)}",
         )
 
 
@@ -38,16 +38,18 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        rule_types.example("IPv4, the default", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/16")),
-        rule_types.example(
-            "IPv6 with the family", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6", NCCL_IB_ADDR_RANGE="fd02::/16")
+        rule_types.build_example("IPv4, the default", settings.build_env(NCCL_IB_ADDR_RANGE="192.168.0.0/16")),
+        rule_types.build_example(
+            "IPv6 with the family", settings.build_env(NCCL_IB_ADDR_FAMILY="AF_INET6", NCCL_IB_ADDR_RANGE="fd02::/16")
         ),
-        rule_types.example("unknown family", settings.env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")),
+        rule_types.build_example(
+            "unknown family", settings.build_env(NCCL_IB_ADDR_FAMILY=None, NCCL_IB_ADDR_RANGE="fd02::/16")
+        ),
     ),
     bad=(
-        rule_types.example("an address", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0")),
-        rule_types.example("a netmask", settings.env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0")),
-        rule_types.example("IPv6 without the family", settings.env(NCCL_IB_ADDR_RANGE="fd02::/16")),
+        rule_types.build_example("an address", settings.build_env(NCCL_IB_ADDR_RANGE="192.168.0.0")),
+        rule_types.build_example("a netmask", settings.build_env(NCCL_IB_ADDR_RANGE="192.168.0.0/255.255.0.0")),
+        rule_types.build_example("IPv6 without the family", settings.build_env(NCCL_IB_ADDR_RANGE="fd02::/16")),
     ),
     check=_check,
 )

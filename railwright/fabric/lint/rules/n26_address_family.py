@@ -1,4 +1,4 @@
-"""N26: rails with IPv6 only, and NCCL looks for IPv4."""
+"""N26: NCCL looks for IPv4 addresses, but the rails have only IPv6."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _RAILS = rule_types.FabricContext(transport=policies.Transport.ROCE, rail_subnet
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    rails = addresses.rails(ctx)
+    rails = addresses.list_rail_subnets(ctx)
     if (
         not rails
         or any(rail.version != 6 for rail in rails)
@@ -18,7 +18,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     ):
         return
     setting, index = ctx.setting(addresses.FAMILY), ctx.setting(_INDEX)
-    number = effective_values.number(ctx, _INDEX)
+    number = effective_values.read_number(ctx, _INDEX)
     fixed = index is not None and (index.value is None or (number is not None and number >= 0))
     if addresses.find_family(ctx) != 4 or fixed or effective_values.is_older(ctx, *addresses.SINCE):
         return
@@ -26,7 +26,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if setting is None:
         yield rule_types.Violation(f"{addresses.FAMILY} is not set: {problem}", addresses.FAMILY)
     else:
-        yield settings.violation(setting, problem)
+        yield settings.build_violation(setting, problem)
 
 
 RULE = rule_types.Rule(
@@ -40,19 +40,19 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc, simulated on recorded GID tables",
     good=(
-        rule_types.example("IPv6 set", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
-        rule_types.example(
+        rule_types.build_example("IPv6 set", settings.build_env(NCCL_IB_ADDR_FAMILY="AF_INET6"), _RAILS),
+        rule_types.build_example(
             "both families on the rails",
             fabric_context=rule_types.FabricContext(rail_subnets=("fd02:1::/64", "192.168.1.0/24")),
         ),
-        rule_types.example(
+        rule_types.build_example(
             "subnets not known", fabric_context=rule_types.FabricContext(transport=policies.Transport.ROCE)
         ),
-        rule_types.example("a fixed index", settings.env(NCCL_IB_GID_INDEX="3"), _RAILS),
+        rule_types.build_example("a fixed index", settings.build_env(NCCL_IB_GID_INDEX="3"), _RAILS),
     ),
     bad=(
-        rule_types.example("unset", fabric_context=_RAILS),
-        rule_types.example("IPv4", settings.env(NCCL_IB_ADDR_FAMILY="AF_INET"), _RAILS),
+        rule_types.build_example("unset", fabric_context=_RAILS),
+        rule_types.build_example("IPv4", settings.build_env(NCCL_IB_ADDR_FAMILY="AF_INET"), _RAILS),
     ),
     check=_check,
 )

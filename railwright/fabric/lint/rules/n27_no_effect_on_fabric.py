@@ -21,16 +21,16 @@ _AUTOMATIC = "-1"  # as if unset
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    efa, infiniband = effective_values.on_efa(ctx), ctx.fabric_context.transport is policies.Transport.INFINIBAND
-    for setting in settings.effective(ctx):
+    efa, infiniband = effective_values.is_on_efa(ctx), ctx.fabric_context.transport is policies.Transport.INFINIBAND
+    for setting in settings.list_effective(ctx):
         if setting.value == _AUTOMATIC:
             continue
         if efa and setting.name.startswith("NCCL_IB_"):
-            yield settings.violation(
+            yield settings.build_violation(
                 setting, "has no effect on EFA, which NCCL reaches through the libfabric plugin; remove it"
             )
         elif infiniband and setting.name in _ROCE_ONLY:
-            yield settings.violation(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
+            yield settings.build_violation(setting, "has no effect on native InfiniBand, only on RoCE; remove it")
 
 
 RULE = rule_types.Rule(
@@ -45,20 +45,20 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        rule_types.example("a service level", settings.env(NCCL_IB_SL="1"), _INFINIBAND),
-        rule_types.example(
+        rule_types.build_example("a service level", settings.build_env(NCCL_IB_SL="1"), _INFINIBAND),
+        rule_types.build_example(
             "a traffic class on RoCE",
-            settings.env(NCCL_IB_TC="96"),
+            settings.build_env(NCCL_IB_TC="96"),
             rule_types.FabricContext(transport=policies.Transport.ROCE),
         ),
-        rule_types.example("fabric not known", settings.env(NCCL_IB_GID_INDEX="3")),
-        rule_types.example("a variable of the plugin", settings.env(FI_PROVIDER="efa"), _EFA),
+        rule_types.build_example("fabric not known", settings.build_env(NCCL_IB_GID_INDEX="3")),
+        rule_types.build_example("a variable of the plugin", settings.build_env(FI_PROVIDER="efa"), _EFA),
     ),
     bad=(
-        rule_types.example("a GID index", settings.env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),
-        rule_types.example("a device list on EFA", settings.env(NCCL_IB_HCA="mlx5"), _EFA),
-        rule_types.example(
-            "EFA by its device", settings.env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}
+        rule_types.build_example("a GID index", settings.build_env(NCCL_IB_GID_INDEX="3"), _INFINIBAND),
+        rule_types.build_example("a device list on EFA", settings.build_env(NCCL_IB_HCA="mlx5"), _EFA),
+        rule_types.build_example(
+            "EFA by its device", settings.build_env(NCCL_IB_TIMEOUT="22"), devices={"vpc.amazonaws.com/efa": 4}
         ),
     ),
     check=_check,

@@ -15,20 +15,20 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if (
         setting is None
         or not effective_values.is_on(ctx, _NAME)
-        or not effective_values.rdma_requested(ctx)
-        or _by_plugin(ctx)
+        or not effective_values.is_rdma_requested(ctx)
+        or _is_plugin_in_use(ctx)
     ):
         return
-    resources = ", ".join(sorted(hardware.rdma(ctx)))
-    yield settings.violation(
+    resources = ", ".join(sorted(hardware.find_rdma_devices(ctx)))
+    yield settings.build_violation(
         setting, f"turns RDMA off, and the container requests {resources}; remove the variable, or the request"
     )
 
 
-def _by_plugin(ctx: rule_types.RankContext) -> bool:
-    """True where a plugin carries the data and does not look at the variable."""
+def _is_plugin_in_use(ctx: rule_types.RankContext) -> bool:
+    """True if a plugin carries the data, because it ignores the variable."""
     named = ctx.value("NCCL_NET")
-    return effective_values.on_efa(ctx) or (named is not None and named.casefold() not in _BUILT_IN)
+    return effective_values.is_on_efa(ctx) or (named is not None and named.casefold() not in _BUILT_IN)
 
 
 RULE = rule_types.Rule(
@@ -43,19 +43,19 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
     good=(
-        rule_types.example("disabled, none requested", settings.env(NCCL_IB_DISABLE="1")),
-        rule_types.example("requested and enabled", settings.env(NCCL_IB_DISABLE="0"), devices=_SHARED),
-        rule_types.example(
+        rule_types.build_example("disabled, none requested", settings.build_env(NCCL_IB_DISABLE="1")),
+        rule_types.build_example("requested and enabled", settings.build_env(NCCL_IB_DISABLE="0"), devices=_SHARED),
+        rule_types.build_example(
             "a comparison over TCP",
-            settings.env(NCCL_IB_DISABLE="1"),
+            settings.build_env(NCCL_IB_DISABLE="1"),
             rule_types.FabricContext(transport=policies.Transport.TCP),
             devices=_SHARED,
         ),
     ),
     bad=(
-        rule_types.example("requested and disabled", settings.env(NCCL_IB_DISABLE="1"), devices=_SHARED),
-        rule_types.example(
-            "SR-IOV functions", settings.env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}
+        rule_types.build_example("requested and disabled", settings.build_env(NCCL_IB_DISABLE="1"), devices=_SHARED),
+        rule_types.build_example(
+            "SR-IOV functions", settings.build_env(NCCL_IB_DISABLE="1"), devices={"nvidia.com/sriov-rdma-vf": 8}
         ),
     ),
     check=_check,

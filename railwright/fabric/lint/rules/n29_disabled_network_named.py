@@ -1,4 +1,4 @@
-"""N29: the network that is required is turned off."""
+"""N29: NCCL_NET requires a network that is turned off."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         or not effective_values.is_on(ctx, "NCCL_IB_DISABLE")
     ):
         return
-    yield settings.violation(
+    yield settings.build_violation(
         setting, "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
     )
 
@@ -31,12 +31,12 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        rule_types.example("required", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
-        rule_types.example("restricted to TCP", settings.env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
+        rule_types.build_example("required", settings.build_env(NCCL_NET="IB", NCCL_IB_DISABLE="0")),
+        rule_types.build_example("restricted to TCP", settings.build_env(NCCL_NET="Socket", NCCL_IB_DISABLE="1")),
     ),
     bad=(
-        rule_types.example("both", settings.env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),
-        rule_types.example("in small letters", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="ib")),
+        rule_types.build_example("both", settings.build_env(NCCL_NET="IB", NCCL_IB_DISABLE="1")),
+        rule_types.build_example("in small letters", settings.build_env(NCCL_IB_DISABLE="1", NCCL_NET="ib")),
     ),
     check=_check,
 )

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from railwright.fabric.lint import effective_values, rule_types, settings
 
 _NAME = "NCCL_IB_DISABLE"
-# Any of these says which network or plugin is meant, or that the plugin of HPC-X is off as well.
-_SETTLED = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
+# Each of these selects a network or a plugin, or turns off the plugin of HPC-X as well.
+_EXPLICIT_CHOICES = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx):
+    if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.is_on_efa(ctx):
         return
-    if all(effective_values.is_unset(ctx, name) for name in _SETTLED):
-        yield settings.violation(
+    if all(effective_values.is_unset(ctx, name) for name in _EXPLICIT_CHOICES):
+        yield settings.build_violation(
             setting,
             "does not stop a network plugin in the image (HPC-X in NGC images, AWS, Google); to hold NCCL to TCP set "
             "NCCL_NET=Socket as well",
@@ -33,10 +33,10 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
     good=(
-        rule_types.example("with the network named", settings.env(NCCL_IB_DISABLE="1", NCCL_NET="Socket")),
-        rule_types.example("without plugins", settings.env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none")),
-        rule_types.example("not disabled", settings.env(NCCL_IB_DISABLE="0")),
+        rule_types.build_example("with the network named", settings.build_env(NCCL_IB_DISABLE="1", NCCL_NET="Socket")),
+        rule_types.build_example("without plugins", settings.build_env(NCCL_IB_DISABLE="1", NCCL_NET_PLUGIN="none")),
+        rule_types.build_example("not disabled", settings.build_env(NCCL_IB_DISABLE="0")),
     ),
-    bad=(rule_types.example("alone", settings.env(NCCL_IB_DISABLE="1")),),
+    bad=(rule_types.build_example("alone", settings.build_env(NCCL_IB_DISABLE="1")),),
     check=_check,
 )

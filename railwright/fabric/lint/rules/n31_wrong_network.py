@@ -7,7 +7,7 @@ from railwright.fabric.policy import model as policies
 
 _NAME = "NCCL_NET"
 _EFA = frozenset({policies.Transport.EFA})
-# Which fabrics a network can carry; of names that are not here nothing is known.
+# The fabrics that a network can use. Nothing is known about other names.
 _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
     "ib": effective_values.VERBS,
     "ibext": effective_values.VERBS,  # HPC-X; its names carry a version: IBext_v11
@@ -22,27 +22,29 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
     if setting is None or not setting.value:
         return
-    network = _family(settings.bare(setting.value))
+    network = _strip_version(settings.strip_quotes(setting.value))
     if network in _PLUGINS and ctx.value("NCCL_NET_PLUGIN") == "none":
-        yield settings.violation(
+        yield settings.build_violation(
             setting,
             "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
             "remove NCCL_NET_PLUGIN",
         )
-    elif (why := _misfit(network, ctx)) is not None:
-        yield settings.violation(setting, f"{why}; write {effective_values.network(ctx)}, or remove it")
+    elif (problem := _explain_misfit(network, ctx)) is not None:
+        yield settings.build_violation(
+            setting, f"{problem}; write {effective_values.choose_network(ctx)}, or remove it"
+        )
 
 
-def _misfit(network: str, ctx: rule_types.RankContext) -> str | None:
-    transport = policies.Transport.EFA if effective_values.on_efa(ctx) else ctx.fabric_context.transport
-    if network == "socket" and transport is None and effective_values.rdma_requested(ctx):
-        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.rdma(ctx)))}"
+def _explain_misfit(network: str, ctx: rule_types.RankContext) -> str | None:
+    transport = policies.Transport.EFA if effective_values.is_on_efa(ctx) else ctx.fabric_context.transport
+    if network == "socket" and transport is None and effective_values.is_rdma_requested(ctx):
+        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(hardware.find_rdma_devices(ctx)))}"
     if transport is None or transport in _CARRIES.get(network, frozenset(policies.Transport)):
         return None
     return f"is not a network of this fabric ({transport})"
 
 
-def _family(name: str) -> str:
+def _strip_version(name: str) -> str:
     return name.casefold().partition("_")[0]
 
 
@@ -58,29 +60,29 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "the fabric's network",
-            settings.env(NCCL_NET="IB"),
+            settings.build_env(NCCL_NET="IB"),
             rule_types.FabricContext(transport=policies.Transport.ROCE),
         ),
-        rule_types.example(
-            "the plugin of EFA", settings.env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}
+        rule_types.build_example(
+            "the plugin of EFA", settings.build_env(NCCL_NET="AWS Libfabric"), devices={"vpc.amazonaws.com/efa": 32}
         ),
-        rule_types.example(
+        rule_types.build_example(
             "HPC-X on InfiniBand",
-            settings.env(NCCL_NET="IBext_v11"),
+            settings.build_env(NCCL_NET="IBext_v11"),
             rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        rule_types.example("Socket, and no RDMA", settings.env(NCCL_NET="Socket")),
+        rule_types.build_example("Socket, and no RDMA", settings.build_env(NCCL_NET="Socket")),
     ),
     bad=(
-        rule_types.example(
-            "Socket with RDMA devices", settings.env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}
+        rule_types.build_example(
+            "Socket with RDMA devices", settings.build_env(NCCL_NET="Socket"), devices={"rdma/hca_shared_devices": 1}
         ),
-        rule_types.example(
-            "IB on EFA", settings.env(NCCL_NET="IB"), rule_types.FabricContext(transport=policies.Transport.EFA)
+        rule_types.build_example(
+            "IB on EFA", settings.build_env(NCCL_NET="IB"), rule_types.FabricContext(transport=policies.Transport.EFA)
         ),
-        rule_types.example("a disabled plugin", settings.env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
+        rule_types.build_example("a disabled plugin", settings.build_env(NCCL_NET="gIB", NCCL_NET_PLUGIN="none")),
     ),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N32: nothing forbids the silent fall to TCP, and the policy wants it forbidden."""
+"""N32: NCCL may silently fall back to TCP although the policy forbids it."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,10 @@ _SHARED = {"rdma/hca_shared_devices": 1}
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fabric = ctx.fabric_context.fabric
     strict = fabric is not None and fabric.nccl.forbid_tcp_fallback
-    if strict and effective_values.rdma_requested(ctx) and effective_values.is_unset(ctx, _NAME):
+    if strict and effective_values.is_rdma_requested(ctx) and effective_values.is_unset(ctx, _NAME):
         yield rule_types.Violation(
-            f"{_NAME} is not set, so that NCCL may go on over TCP, which the policy forbids (forbidTcpFallback); set "
-            f"{_NAME}={effective_values.network(ctx)}",
+            f"{_NAME} is not set, so NCCL may continue over TCP, which the policy forbids (forbidTcpFallback); set "
+            f"{_NAME}={effective_values.choose_network(ctx)}",
             _NAME,
         )
 
@@ -36,10 +36,10 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/plugin/net.cc",
     good=(
-        rule_types.example("named", settings.env(NCCL_NET="IB"), _STRICT, devices=_SHARED),
-        rule_types.example("not forbidden", devices=_SHARED),
-        rule_types.example("no RDMA requested", fabric_context=_STRICT),
+        rule_types.build_example("named", settings.build_env(NCCL_NET="IB"), _STRICT, devices=_SHARED),
+        rule_types.build_example("not forbidden", devices=_SHARED),
+        rule_types.build_example("no RDMA requested", fabric_context=_STRICT),
     ),
-    bad=(rule_types.example("unset", fabric_context=_STRICT, devices=_SHARED),),
+    bad=(rule_types.build_example("unset", fabric_context=_STRICT, devices=_SHARED),),
     check=_check,
 )

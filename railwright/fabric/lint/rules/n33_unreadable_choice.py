@@ -17,7 +17,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         try:
             algo_proto.parse(value, WORDS[setting.name])
         except algo_proto.InvalidChoiceError as error:
-            yield settings.violation(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
+            yield settings.build_violation(setting, f"{error}. NCCL 2.24 and newer fail at start; correct or remove it")
 
 
 RULE = rule_types.Rule(
@@ -32,15 +32,15 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc",
     good=(
-        rule_types.example("a list", settings.env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128")),
-        rule_types.example("functions", settings.env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT")),
-        rule_types.example("a release that ignores it", settings.env(NCCL_ALGO="CollNet"), nccl=(2, 19)),
+        rule_types.build_example("a list", settings.build_env(NCCL_ALGO="Ring,Tree", NCCL_PROTO="^ll128")),
+        rule_types.build_example("functions", settings.build_env(NCCL_ALGO="Ring;allreduce:tree,ring;AllGather:^PAT")),
+        rule_types.build_example("a release that ignores it", settings.build_env(NCCL_ALGO="CollNet"), nccl=(2, 19)),
     ),
     bad=(
-        rule_types.example("no such algorithm", settings.env(NCCL_ALGO="Rings")),
-        rule_types.example("a blank", settings.env(NCCL_PROTO="LL, Simple")),
-        rule_types.example("no such function", settings.env(NCCL_ALGO="AllToAll:Ring")),
-        rule_types.example("a later entry without function", settings.env(NCCL_ALGO="AllReduce:Tree;Ring")),
+        rule_types.build_example("no such algorithm", settings.build_env(NCCL_ALGO="Rings")),
+        rule_types.build_example("a blank", settings.build_env(NCCL_PROTO="LL, Simple")),
+        rule_types.build_example("no such function", settings.build_env(NCCL_ALGO="AllToAll:Ring")),
+        rule_types.build_example("a later entry without function", settings.build_env(NCCL_ALGO="AllReduce:Tree;Ring")),
     ),
     check=_check,
 )

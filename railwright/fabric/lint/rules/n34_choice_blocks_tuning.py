@@ -1,4 +1,4 @@
-"""N34: NCCL_ALGO or NCCL_PROTO is set at all."""
+"""N34: NCCL_ALGO or NCCL_PROTO is set."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,14 @@ _NAMES = frozenset({"NCCL_ALGO", "NCCL_PROTO"})
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     effect = (
         "turns off the tuner of the EFA plugin"
-        if effective_values.on_efa(ctx)
+        if effective_values.is_on_efa(ctx)
         else "keeps NCCL from choosing by itself"
     )
-    for setting in settings.effective(ctx):
+    for setting in settings.list_effective(ctx):
         if setting.name in _NAMES and setting.value != "":  # an empty value is N11's
-            yield settings.violation(setting, f"{effect}, for every size and function; remove it outside of benchmarks")
+            yield settings.build_violation(
+                setting, f"{effect}, for every size and function; remove it outside of benchmarks"
+            )
 
 
 RULE = rule_types.Rule(
@@ -30,15 +32,15 @@ RULE = rule_types.Rule(
         "off the vendor's tuner."
     ),
     source="NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md",
-    good=(rule_types.example("unset", settings.env(NCCL_DEBUG="WARN")),),
+    good=(rule_types.build_example("unset", settings.build_env(NCCL_DEBUG="WARN")),),
     bad=(
-        rule_types.example("an algorithm", settings.env(NCCL_ALGO="Ring")),
-        rule_types.example(
+        rule_types.build_example("an algorithm", settings.build_env(NCCL_ALGO="Ring")),
+        rule_types.build_example(
             "a protocol on EFA",
-            settings.env(NCCL_PROTO="Simple"),
+            settings.build_env(NCCL_PROTO="Simple"),
             rule_types.FabricContext(transport=policies.Transport.EFA),
         ),
-        rule_types.example("from elsewhere", settings.env(NCCL_ALGO=None)),
+        rule_types.build_example("from elsewhere", settings.build_env(NCCL_ALGO=None)),
     ),
     check=_check,
 )

@@ -13,16 +13,17 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if setting is None or not setting.value or effective_values.is_older(ctx, *algo_proto.SINCE):
         return
     try:
-        chosen = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
+        words_by_function = algo_proto.parse(setting.value, algo_proto.ALGORITHMS)
     except algo_proto.InvalidChoiceError:  # N33's
         return
-    bare = [
-        function for function, words in chosen.items() if words.isdisjoint(algo_proto.ALGORITHMS_BY_FUNCTION[function])
+    functions_without_algorithm = [
+        function
+        for function, words in words_by_function.items()
+        if words.isdisjoint(algo_proto.ALGORITHMS_BY_FUNCTION[function])
     ]
-    if bare:
-        yield settings.violation(
-            setting, f"leaves no algorithm for {', '.join(bare)}, which then fail; add Ring, or limit it to a function"
-        )
+    if functions_without_algorithm:
+        problem = f"leaves no algorithm for {', '.join(functions_without_algorithm)}, which then fail"
+        yield settings.build_violation(setting, f"{problem}; add Ring, or limit it to a function")
 
 
 RULE = rule_types.Rule(
@@ -37,14 +38,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/tuning.cc; user guide, NCCL_ALGO",
     good=(
-        rule_types.example("Ring is left", settings.env(NCCL_ALGO="Ring,Tree")),
-        rule_types.example("one function", settings.env(NCCL_ALGO="AllReduce:Tree")),
-        rule_types.example("all but one", settings.env(NCCL_ALGO="^Tree")),
+        rule_types.build_example("Ring is left", settings.build_env(NCCL_ALGO="Ring,Tree")),
+        rule_types.build_example("one function", settings.build_env(NCCL_ALGO="AllReduce:Tree")),
+        rule_types.build_example("all but one", settings.build_env(NCCL_ALGO="^Tree")),
     ),
     bad=(
-        rule_types.example("Tree for all", settings.env(NCCL_ALGO="Tree")),
-        rule_types.example("all but Ring", settings.env(NCCL_ALGO="^Ring")),
-        rule_types.example("PAT cannot reduce to all", settings.env(NCCL_ALGO="AllReduce:PAT")),
+        rule_types.build_example("Tree for all", settings.build_env(NCCL_ALGO="Tree")),
+        rule_types.build_example("all but Ring", settings.build_env(NCCL_ALGO="^Ring")),
+        rule_types.build_example("PAT cannot reduce to all", settings.build_env(NCCL_ALGO="AllReduce:PAT")),
     ),
     check=_check,
 )

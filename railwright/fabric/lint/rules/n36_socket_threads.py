@@ -11,16 +11,16 @@ _MOST_SOCKETS = 64  # of all threads (net_socket.cc, MAX_SOCKETS)
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    threads = effective_values.number(ctx, _THREADS) or 0
-    for setting, each in effective_values.numbers(ctx, _THREADS):
-        if each > _MOST_THREADS:
-            yield settings.violation(
+    threads = effective_values.read_number(ctx, _THREADS) or 0
+    for setting, thread_count in effective_values.list_numbers(ctx, _THREADS):
+        if thread_count > _MOST_THREADS:
+            yield settings.build_violation(
                 setting, f"NCCL supports at most {_MOST_THREADS} threads; set it to {_MOST_THREADS} or less"
             )
-    for setting, sockets in effective_values.numbers(ctx, _SOCKETS):
+    for setting, sockets in effective_values.list_numbers(ctx, _SOCKETS):
         least = max(1, threads)  # if unset, NCCL decides by platform, but uses at least one
         if sockets * least > _MOST_SOCKETS:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 f"times {_THREADS} ({least}) makes {sockets * least} connections, but NCCL supports at most "
                 f"{_MOST_SOCKETS}; set it to {max(1, _MOST_SOCKETS // least)} or less",
@@ -38,12 +38,16 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD",
     good=(
-        rule_types.example("exactly 64", settings.env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4")),
-        rule_types.example("one of them", settings.env(NCCL_NSOCKS_PERTHREAD="8")),
+        rule_types.build_example(
+            "exactly 64", settings.build_env(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="4")
+        ),
+        rule_types.build_example("one of them", settings.build_env(NCCL_NSOCKS_PERTHREAD="8")),
     ),
     bad=(
-        rule_types.example("too many threads", settings.env(NCCL_SOCKET_NTHREADS="17")),
-        rule_types.example("too many together", settings.env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")),
+        rule_types.build_example("too many threads", settings.build_env(NCCL_SOCKET_NTHREADS="17")),
+        rule_types.build_example(
+            "too many together", settings.build_env(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="16")
+        ),
     ),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N37: NCCL_CROSS_NIC against what the policy says of the rails."""
+"""N37: NCCL_CROSS_NIC contradicts the policy's `railOnly`."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _NAME = "NCCL_CROSS_NIC"
 _SAME_NIC = 0
 
 
-def _site(*, rail_only: bool) -> rule_types.FabricContext:
+def _build_context(*, rail_only: bool) -> rule_types.FabricContext:
     rails = (policies.Rail(name="rail0"), policies.Rail(name="rail1"))
     fabric = policies.Fabric(transport=policies.Transport.ROCE, rails=rails, nccl=policies.Nccl(rail_only=rail_only))
     return rule_types.FabricContext(transport=fabric.transport, fabric=fabric)
@@ -19,15 +19,15 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     fabric = ctx.fabric_context.fabric
     if fabric is None or len(fabric.rails) < 2 or effective_values.is_policy_value(ctx, _NAME):
         return
-    for setting, number in effective_values.numbers(ctx, _NAME):
+    for setting, number in effective_values.list_numbers(ctx, _NAME):
         if fabric.nccl.rail_only and number != _SAME_NIC:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 "lets NCCL cross rails, and the policy says that they do not reach each other (railOnly); "
                 "write 0 or remove it",
             )
         elif not fabric.nccl.rail_only and number == _SAME_NIC:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 "keeps NCCL from crossing rails, and in the policy they reach each other, so it may cost "
                 "bandwidth; remove it, or have the policy say railOnly",
@@ -46,15 +46,23 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/search.cc; user guide, NCCL_CROSS_NIC",
     good=(
-        rule_types.example("rail-only, as the policy says", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=True)),
-        rule_types.example(
-            "NCCL's default on a connected fabric", settings.env(NCCL_CROSS_NIC="2"), _site(rail_only=False)
+        rule_types.build_example(
+            "rail-only, as the policy says", settings.build_env(NCCL_CROSS_NIC="0"), _build_context(rail_only=True)
         ),
-        rule_types.example("no policy", settings.env(NCCL_CROSS_NIC="0")),
+        rule_types.build_example(
+            "NCCL's default on a connected fabric",
+            settings.build_env(NCCL_CROSS_NIC="2"),
+            _build_context(rail_only=False),
+        ),
+        rule_types.build_example("no policy", settings.build_env(NCCL_CROSS_NIC="0")),
     ),
     bad=(
-        rule_types.example("rails without connection", settings.env(NCCL_CROSS_NIC="1"), _site(rail_only=True)),
-        rule_types.example("connected rails", settings.env(NCCL_CROSS_NIC="0"), _site(rail_only=False)),
+        rule_types.build_example(
+            "rails without connection", settings.build_env(NCCL_CROSS_NIC="1"), _build_context(rail_only=True)
+        ),
+        rule_types.build_example(
+            "connected rails", settings.build_env(NCCL_CROSS_NIC="0"), _build_context(rail_only=False)
+        ),
     ),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N38: NVLink or shared memory turned off where several GPUs talk."""
+"""N38: NVLink or shared memory turned off although the container has several GPUs."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.accelerators < 2:
         return
     advice = f"and the container has {ctx.accelerators} accelerators; remove it outside of benchmarks"
-    for setting, number in effective_values.numbers(ctx, "NCCL_P2P_DISABLE"):
+    for setting, number in effective_values.list_numbers(ctx, "NCCL_P2P_DISABLE"):
         if number == 1:  # it acts on this number only (src/graph/paths.cc)
-            yield settings.violation(setting, f"turns NVLink and PCIe between GPUs off, {advice}")
-    for setting, number in effective_values.numbers(ctx, "NCCL_SHM_DISABLE"):
+            yield settings.build_violation(setting, f"turns NVLink and PCIe between GPUs off, {advice}")
+    for setting, number in effective_values.list_numbers(ctx, "NCCL_SHM_DISABLE"):
         if number != 0:
-            yield settings.violation(setting, f"turns shared memory between ranks off, {advice}")
+            yield settings.build_violation(setting, f"turns shared memory between ranks off, {advice}")
 
 
 RULE = rule_types.Rule(
@@ -29,12 +29,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/paths.cc; kubernetes-sigs/dranet examples",
     good=(
-        rule_types.example("one GPU", settings.env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1),
-        rule_types.example("enabled", settings.env(NCCL_SHM_DISABLE="0"), accelerators=8),
+        rule_types.build_example(
+            "one GPU", settings.build_env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), accelerators=1
+        ),
+        rule_types.build_example("enabled", settings.build_env(NCCL_SHM_DISABLE="0"), accelerators=8),
     ),
     bad=(
-        rule_types.example("NVLink off", settings.env(NCCL_P2P_DISABLE="1"), accelerators=8),
-        rule_types.example("shared memory off", settings.env(NCCL_SHM_DISABLE="1"), accelerators=2),
+        rule_types.build_example("NVLink off", settings.build_env(NCCL_P2P_DISABLE="1"), accelerators=8),
+        rule_types.build_example("shared memory off", settings.build_env(NCCL_SHM_DISABLE="1"), accelerators=2),
     ),
     check=_check,
 )

@@ -13,16 +13,16 @@ _EFFECTS = {
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
         if setting.name in _EFFECTS and value and _is_shared(setting, ctx):
-            yield settings.violation(
+            yield settings.build_violation(
                 setting, f"is the same in all pods of the template: {_EFFECTS[setting.name]}; remove it"
             )
 
 
 def _is_shared(setting: rule_types.Setting, ctx: rule_types.RankContext) -> bool:
-    """A launcher's mpirun gives it to the whole job, a template to its own pods."""
-    several = (ctx.job or 1) > 1
-    everywhere = setting.origin is rule_types.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"
-    return (ctx.count or 1) > 1 or (several and everywhere)
+    """True if several ranks get the value. A launcher's mpirun passes it to the whole job, a template to its pods."""
+    has_several_ranks = (ctx.job or 1) > 1
+    reaches_job = setting.origin is rule_types.Origin.MPIRUN or setting.name == "NCCL_COMM_ID"
+    return (ctx.count or 1) > 1 or (has_several_ranks and reaches_job)
 
 
 RULE = rule_types.Rule(
@@ -37,13 +37,15 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/utils.cc and src/bootstrap.cc",
     good=(
-        rule_types.example("one pod", settings.env(NCCL_HOSTID="node1"), count=1, job=1),
-        rule_types.example("from the pod", settings.env(NCCL_HOSTID=None), count=8, job=64),
-        rule_types.example("unknown number of pods", settings.env(NCCL_HOSTID="node1")),
+        rule_types.build_example("one pod", settings.build_env(NCCL_HOSTID="node1"), count=1, job=1),
+        rule_types.build_example("from the pod", settings.build_env(NCCL_HOSTID=None), count=8, job=64),
+        rule_types.build_example("unknown number of pods", settings.build_env(NCCL_HOSTID="node1")),
     ),
     bad=(
-        rule_types.example("eight pods on one host", settings.env(NCCL_HOSTID="node1"), count=8),
-        rule_types.example("one address for the job", settings.env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16),
+        rule_types.build_example("eight pods on one host", settings.build_env(NCCL_HOSTID="node1"), count=8),
+        rule_types.build_example(
+            "one address for the job", settings.build_env(NCCL_COMM_ID="10.0.0.1:5000"), count=1, job=16
+        ),
     ),
     check=_check,
 )

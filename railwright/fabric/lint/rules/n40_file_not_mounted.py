@@ -8,28 +8,28 @@ _EFFECTS = {
     "NCCL_TOPO_FILE": "NCCL ignores a topology file that is missing",
     "NCCL_GRAPH_FILE": "NCCL fails at start when the graph file is missing",
 }
-_IN_IMAGES = ("/opt/amazon/",)  # where images of AWS hold those of their plugin
-_DEFAULT = "/var/run/nvidia-topologyd/virtualTopology.xml"  # where NCCL looks anyway
+_IN_IMAGES = ("/opt/amazon/",)  # images of AWS have the files of their plugin here
+_DEFAULT = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL looks here by default
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.capabilities is None:  # no pod is seen, so neither are its mounts
         return
     for setting, value in settings.list_values(ctx):
-        path = settings.bare(value)
+        path = settings.strip_quotes(value)
         if (
             setting.name not in _EFFECTS
             or not path
-            or _present(path, ctx)
+            or _is_present(path, ctx)
             or effective_values.is_policy_value(ctx, setting.name)
         ):
             continue
-        yield settings.violation(
+        yield settings.build_violation(
             setting, f"no volume is mounted there, and {_EFFECTS[setting.name]}; mount it, unless the image holds it"
         )
 
 
-def _present(path: str, ctx: rule_types.RankContext) -> bool:
+def _is_present(path: str, ctx: rule_types.RankContext) -> bool:
     mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ctx.mounts)
     return mounted or path == _DEFAULT or path.startswith(_IN_IMAGES)
 
@@ -46,19 +46,21 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "mounted",
-            settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"),
+            settings.build_env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml"),
             capabilities=frozenset(),
             mounts={"/opt/microsoft": "hostPath"},
         ),
-        rule_types.example("no pod known", settings.env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
+        rule_types.build_example("no pod known", settings.build_env(NCCL_TOPO_FILE="/opt/microsoft/ndv5-topo.xml")),
     ),
     bad=(
-        rule_types.example("not mounted", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()),
-        rule_types.example(
+        rule_types.build_example(
+            "not mounted", settings.build_env(NCCL_TOPO_FILE="/opt/topo.xml"), capabilities=frozenset()
+        ),
+        rule_types.build_example(
             "mounted at another path",
-            settings.env(NCCL_GRAPH_FILE="/data2/graph.xml"),
+            settings.build_env(NCCL_GRAPH_FILE="/data2/graph.xml"),
             capabilities=frozenset(),
             mounts={"/data": "other"},
         ),

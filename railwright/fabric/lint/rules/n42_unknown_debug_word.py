@@ -13,21 +13,21 @@ _SUBSYSTEMS = (
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, value in settings.list_values(ctx):
-        text = settings.bare(value)
+        text = settings.strip_quotes(value)
         if not text:
             continue
         if setting.name == "NCCL_DEBUG" and text.upper() not in _LEVELS:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting, f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
             )
-        if setting.name == "NCCL_DEBUG_SUBSYS" and (unknown := _unknown(text)):
-            yield settings.violation(
+        if setting.name == "NCCL_DEBUG_SUBSYS" and (unknown := _list_unknown_words(text)):
+            yield settings.build_violation(
                 setting,
                 f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it",
             )
 
 
-def _unknown(text: str) -> list[str]:
+def _list_unknown_words(text: str) -> list[str]:
     tokens = text.removeprefix("^").split(",")
     return [settings.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
 
@@ -44,14 +44,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
     good=(
-        rule_types.example("any case", settings.env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET")),
-        rule_types.example("all but one", settings.env(NCCL_DEBUG_SUBSYS="^COLL,CALL")),
+        rule_types.build_example("any case", settings.build_env(NCCL_DEBUG="warn", NCCL_DEBUG_SUBSYS="init,NET")),
+        rule_types.build_example("all but one", settings.build_env(NCCL_DEBUG_SUBSYS="^COLL,CALL")),
     ),
     bad=(
-        rule_types.example("no such level", settings.env(NCCL_DEBUG="WARNING")),
-        rule_types.example("a number", settings.env(NCCL_DEBUG="1")),
-        rule_types.example("no such subsystem", settings.env(NCCL_DEBUG_SUBSYS="INIT,NETWORK")),
-        rule_types.example("^ inside", settings.env(NCCL_DEBUG_SUBSYS="ALL,^CALL")),
+        rule_types.build_example("no such level", settings.build_env(NCCL_DEBUG="WARNING")),
+        rule_types.build_example("a number", settings.build_env(NCCL_DEBUG="1")),
+        rule_types.build_example("no such subsystem", settings.build_env(NCCL_DEBUG_SUBSYS="INIT,NETWORK")),
+        rule_types.build_example("^ inside", settings.build_env(NCCL_DEBUG_SUBSYS="ALL,^CALL")),
     ),
     check=_check,
 )

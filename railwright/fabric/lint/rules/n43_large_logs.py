@@ -10,8 +10,8 @@ _LOUD = frozenset({"INFO", "TRACE"})
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    if setting is not None and settings.bare(setting.value or "").upper() in _LOUD:
-        yield settings.violation(setting, "makes large logs from every rank; write WARN in production")
+    if setting is not None and settings.strip_quotes(setting.value or "").upper() in _LOUD:
+        yield settings.build_violation(setting, "makes large logs from every rank; write WARN in production")
 
 
 RULE = rule_types.Rule(
@@ -25,10 +25,10 @@ RULE = rule_types.Rule(
         "production."
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG",
-    good=(rule_types.example("warnings", settings.env(NCCL_DEBUG="WARN")),),
+    good=(rule_types.build_example("warnings", settings.build_env(NCCL_DEBUG="WARN")),),
     bad=(
-        rule_types.example("info", settings.env(NCCL_DEBUG="INFO")),
-        rule_types.example("trace", settings.env(NCCL_DEBUG="trace")),
+        rule_types.build_example("info", settings.build_env(NCCL_DEBUG="INFO")),
+        rule_types.build_example("trace", settings.build_env(NCCL_DEBUG="trace")),
     ),
     check=_check,
 )

@@ -11,27 +11,27 @@ _PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other po
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    value = settings.bare(setting.value or "") if setting else ""
+    value = settings.strip_quotes(setting.value or "") if setting else ""
     if setting is None or not value or value.startswith(_STREAMS):
         return
-    if why := _overwritten(setting, value, ctx):
-        yield settings.violation(
+    if why := _explain_overwriting(setting, value, ctx):
+        yield settings.build_violation(
             setting, f"{why} overwrite each other's log; put %h (host) and %p (process) into the name"
         )
 
 
-def _overwritten(setting: rule_types.Setting, value: str, ctx: rule_types.RankContext) -> str | None:
+def _explain_overwriting(setting: rule_types.Setting, value: str, ctx: rule_types.RankContext) -> str | None:
     processes, hosts = "%p" in value, "%h" in value
     if not processes and ctx.accelerators > 1:
         return "the processes of a container"
-    if not hosts and (ctx.count or 1) > 1 and _elsewhere(value, ctx):
+    if not hosts and (ctx.count or 1) > 1 and _is_on_shared_volume(value, ctx):
         return "the pods of the template"
     by_launcher = setting.origin is rule_types.Origin.MPIRUN and (ctx.job or 1) > 1
     return "the ranks of the job" if by_launcher and not processes and not hosts else None
 
 
-def _elsewhere(path: str, ctx: rule_types.RankContext) -> bool:
-    """True for a file on a volume that other pods may mount as well; a container's own files are its own."""
+def _is_on_shared_volume(path: str, ctx: rule_types.RankContext) -> bool:
+    """True if the file is on a volume that other pods may mount as well."""
     holding = [mount for mount in ctx.mounts if path.startswith(f"{mount.rstrip('/')}/")]
     return bool(holding) and ctx.mounts[max(holding, key=len)] not in _PRIVATE
 
@@ -47,22 +47,24 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
     good=(
-        rule_types.example(
-            "host and process", settings.env(NCCL_DEBUG_FILE="/logs/nccl.%h.%p"), accelerators=8, count=4
+        rule_types.build_example(
+            "host and process", settings.build_env(NCCL_DEBUG_FILE="/logs/nccl.%h.%p"), accelerators=8, count=4
         ),
-        rule_types.example(
+        rule_types.build_example(
             "one rank a pod, and a file of its own",
-            settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"),
+            settings.build_env(NCCL_DEBUG_FILE="/workspace/nccl.log"),
             accelerators=1,
             count=4,
         ),
-        rule_types.example("standard error", settings.env(NCCL_DEBUG_FILE="/dev/stderr"), accelerators=8),
+        rule_types.build_example("standard error", settings.build_env(NCCL_DEBUG_FILE="/dev/stderr"), accelerators=8),
     ),
     bad=(
-        rule_types.example("eight processes", settings.env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=8),
-        rule_types.example(
+        rule_types.build_example(
+            "eight processes", settings.build_env(NCCL_DEBUG_FILE="/workspace/nccl.log"), accelerators=8
+        ),
+        rule_types.build_example(
             "a shared volume",
-            settings.env(NCCL_DEBUG_FILE="/shared/nccl.%p.log"),
+            settings.build_env(NCCL_DEBUG_FILE="/shared/nccl.%p.log"),
             accelerators=8,
             count=2,
             mounts={"/shared": "other"},

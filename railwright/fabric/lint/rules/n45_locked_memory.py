@@ -1,4 +1,4 @@
-"""N45: RDMA needs locked memory, and the container may not lock any."""
+"""N45: the container requests RDMA devices and may not lock memory."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ _SHARED = {"rdma/hca_shared_devices": 1}
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if ctx.capabilities is None or not effective_values.rdma_requested(ctx):
+    if ctx.capabilities is None or not effective_values.is_rdma_requested(ctx):
         return
     granted = ctx.privileged or not _LOCK.isdisjoint(ctx.capabilities)
-    resources = ", ".join(sorted(hardware.rdma(ctx)))
+    resources = ", ".join(sorted(hardware.find_rdma_devices(ctx)))
     if granted and ctx.run_as_user not in {None, _ROOT}:
         yield rule_types.Violation(
             f"the container requests {resources} and runs as user {ctx.run_as_user}, but IPC_LOCK works only for "
@@ -46,14 +46,14 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nvidia-container-toolkit issue 2037; NVIDIA/nccl-tests issue 206",
     good=(
-        rule_types.example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
-        rule_types.example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
-        rule_types.example("no RDMA", capabilities=frozenset()),
-        rule_types.example("capabilities unknown", devices=_SHARED),
+        rule_types.build_example("granted", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=0),
+        rule_types.build_example("privileged", devices=_SHARED, capabilities=frozenset(), privileged=True),
+        rule_types.build_example("no RDMA", capabilities=frozenset()),
+        rule_types.build_example("capabilities unknown", devices=_SHARED),
     ),
     bad=(
-        rule_types.example("not granted", devices=_SHARED, capabilities=frozenset()),
-        rule_types.example(
+        rule_types.build_example("not granted", devices=_SHARED, capabilities=frozenset()),
+        rule_types.build_example(
             "granted to a user other than root", devices=_SHARED, capabilities=frozenset({"IPC_LOCK"}), run_as_user=1000
         ),
     ),

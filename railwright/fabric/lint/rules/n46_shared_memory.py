@@ -14,7 +14,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.accelerators < 2 or ctx.capabilities is None:  # None: no pod is seen
         return
     size = ctx.shared_memory
-    if size is None and _kind(ctx) != _OF_THE_HOST:
+    if size is None and _find_volume_kind(ctx) != _OF_THE_HOST:
         yield rule_types.Violation(
             f"the container has {ctx.accelerators} accelerators and no memory volume at {names.DEV_SHM}, where the "
             "runtime gives 64 MiB; mount an emptyDir with medium: Memory there"
@@ -26,7 +26,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         )
 
 
-def _kind(ctx: rule_types.RankContext) -> str | None:
+def _find_volume_kind(ctx: rule_types.RankContext) -> str | None:
     return ctx.mounts.get(names.DEV_SHM)
 
 
@@ -42,17 +42,19 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525",
     good=(
-        rule_types.example("1 GiB", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30),
-        rule_types.example("no limit", accelerators=8, capabilities=frozenset(), shared_memory=0),
-        rule_types.example("one GPU", accelerators=1, capabilities=frozenset()),
-        rule_types.example(
+        rule_types.build_example("1 GiB", accelerators=8, capabilities=frozenset(), shared_memory=1 << 30),
+        rule_types.build_example("no limit", accelerators=8, capabilities=frozenset(), shared_memory=0),
+        rule_types.build_example("one GPU", accelerators=1, capabilities=frozenset()),
+        rule_types.build_example(
             "the host's own", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "hostPath"}
         ),
     ),
     bad=(
-        rule_types.example("none", accelerators=2, capabilities=frozenset()),
-        rule_types.example("half of it", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29),
-        rule_types.example("on disk", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "emptyDir"}),
+        rule_types.build_example("none", accelerators=2, capabilities=frozenset()),
+        rule_types.build_example("half of it", accelerators=8, capabilities=frozenset(), shared_memory=1 << 29),
+        rule_types.build_example(
+            "on disk", accelerators=8, capabilities=frozenset(), mounts={names.DEV_SHM: "emptyDir"}
+        ),
     ),
     check=_check,
 )

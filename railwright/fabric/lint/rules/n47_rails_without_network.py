@@ -12,31 +12,31 @@ _SHARED = rule_types.FabricContext(transport=policies.Transport.ROCE, exclusive=
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    if setting is None or not setting.value or not ctx.networks or not _applies(ctx.fabric_context):
+    if setting is None or not setting.value or not ctx.networks or not _needs_interfaces(ctx.fabric_context):
         return
-    devices = _devices(settings.bare(setting.value))
-    expected = len(devices) - _without_network(ctx.fabric_context.fabric)
+    devices = _list_exact_devices(settings.strip_quotes(setting.value))
+    expected = len(devices) - _count_rails_without_network(ctx.fabric_context.fabric)
     if ctx.networks < expected:
-        yield settings.violation(
+        yield settings.build_violation(
             setting,
             f"names {len(devices)} devices, and the pod selects {ctx.networks} secondary networks: a RoCE device "
             "without an interface in the pod has no GID there; select one network for each, or name fewer devices",
         )
 
 
-def _applies(fabric_context: rule_types.FabricContext) -> bool:
-    """SR-IOV brings the device with its network; other transports need no interface."""
+def _needs_interfaces(fabric_context: rule_types.FabricContext) -> bool:
+    """True if a device needs an interface in the pod: RoCE, unless SR-IOV brings both together."""
     return fabric_context.transport is policies.Transport.ROCE and not fabric_context.exclusive
 
 
-def _devices(value: str) -> frozenset[lists.Entry]:
-    """Return the entries of an exact list; none for a list of prefixes or exclusions."""
+def _list_exact_devices(value: str) -> frozenset[lists.Entry]:
+    """Return the entries of an exact list, and none for a list of prefixes or exclusions."""
     name_list = lists.parse(value)
     return frozenset(name_list.entries) if name_list.exact and not name_list.exclude else frozenset()
 
 
-def _without_network(fabric: policies.Fabric | None) -> int:
-    """Rails that have no network by the policy itself."""
+def _count_rails_without_network(fabric: policies.Fabric | None) -> int:
+    """Return the number of rails for which the policy names no network."""
     return sum(rail.network is None for rail in fabric.rails) if fabric else 0
 
 
@@ -52,20 +52,24 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl issue 1796; akash-network/provider issue 424",
     good=(
-        rule_types.example("one network each", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2),
-        rule_types.example("a prefix", settings.env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2),
-        rule_types.example("the host's network", settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0),
-        rule_types.example(
+        rule_types.build_example(
+            "one network each", settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=2
+        ),
+        rule_types.build_example("a prefix", settings.build_env(NCCL_IB_HCA="mlx5"), _SHARED, networks=2),
+        rule_types.build_example(
+            "the host's network", settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"), _SHARED, networks=0
+        ),
+        rule_types.build_example(
             "InfiniBand needs none",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1"),
             rule_types.FabricContext(transport=policies.Transport.INFINIBAND, exclusive=False),
             networks=1,
         ),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "four devices, three networks",
-            settings.env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
+            settings.build_env(NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
             _SHARED,
             networks=3,
         ),

@@ -29,9 +29,9 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/init.cc",
     good=(
-        rule_types.example("one image", images=frozenset({"example.com/train:1"})),
-        rule_types.example("not known"),
+        rule_types.build_example("one image", images=frozenset({"example.com/train:1"})),
+        rule_types.build_example("not known"),
     ),
-    bad=(rule_types.example("two releases", images=frozenset({"example.com/train:1", "example.com/train:2"})),),
+    bad=(rule_types.build_example("two releases", images=frozenset({"example.com/train:1", "example.com/train:2"})),),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N49: a timeout at which a dead link is noticed after minutes."""
+"""N49: a timeout that reports a dead link after minutes."""
 
 from collections.abc import Iterator
 
@@ -14,13 +14,13 @@ _RETRIES = 7  # NCCL's default
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if effective_values.is_policy_value(ctx, _NAME):
         return
-    retries = effective_values.number(ctx, "NCCL_IB_RETRY_CNT")
-    for setting, exponent in effective_values.numbers(ctx, _NAME):
+    retries = effective_values.read_number(ctx, "NCCL_IB_RETRY_CNT")
+    for setting, exponent in effective_values.list_numbers(ctx, _NAME):
         if _MOST < exponent <= _LONGEST:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 f"a dead link shows after {_format_delay(exponent, _RETRIES if retries is None else retries)}; "
-                "20 is NCCL's default, 22 rides out route changes of large fabrics",
+                "20 is NCCL's default, 22 survives route changes of large fabrics",
             )
 
 
@@ -41,12 +41,12 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc; NVIDIA/nccl issue 902",
     good=(
-        rule_types.example("for large fabrics", settings.env(NCCL_IB_TIMEOUT="22")),
-        rule_types.example("the highest value that is not reported", settings.env(NCCL_IB_TIMEOUT="23")),
+        rule_types.build_example("for large fabrics", settings.build_env(NCCL_IB_TIMEOUT="22")),
+        rule_types.build_example("the highest value that is not reported", settings.build_env(NCCL_IB_TIMEOUT="23")),
     ),
     bad=(
-        rule_types.example("nine minutes", settings.env(NCCL_IB_TIMEOUT="24")),
-        rule_types.example("the longest", settings.env(NCCL_IB_TIMEOUT="31")),
+        rule_types.build_example("nine minutes", settings.build_env(NCCL_IB_TIMEOUT="24")),
+        rule_types.build_example("the longest", settings.build_env(NCCL_IB_TIMEOUT="31")),
     ),
     check=_check,
 )

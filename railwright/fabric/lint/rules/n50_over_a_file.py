@@ -1,4 +1,4 @@
-"""N50: a variable that wins over a line of an nccl.conf."""
+"""N50: a variable that overrides a line of an nccl.conf."""
 
 from collections.abc import Iterator
 
@@ -12,24 +12,24 @@ _HOSTS = "hostPath"
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    written = {each.name: each for each in reversed(ctx.settings) if each.origin is rule_types.Origin.FILE}
-    for setting in settings.effective(ctx):
+    lines_by_name = {line.name: line for line in reversed(ctx.settings) if line.origin is rule_types.Origin.FILE}
+    for setting in settings.list_effective(ctx):
         if setting.origin is rule_types.Origin.FILE:
             continue
-        line = written.get(setting.name)
+        line = lines_by_name.get(setting.name)
         if line is not None and line.value != setting.value:
-            yield settings.violation(
-                setting, f"wins over {settings.format_setting(line)} of the nccl.conf; keep one of them"
+            yield settings.build_violation(
+                setting, f"overrides {settings.format_setting(line)} of the nccl.conf; keep one of them"
             )
-        elif line is None and setting.name in _AZURE and _with_azures_file(ctx):
-            yield settings.violation(
-                setting, f"wins over the {names.NCCL_CONF_PATH} that Azure's HPC images hold; remove it to keep theirs"
+        elif line is None and setting.name in _AZURE and _has_azure_file(ctx):
+            yield settings.build_violation(
+                setting, f"overrides the {names.NCCL_CONF_PATH} of Azure's HPC images; remove it to keep theirs"
             )
 
 
-def _with_azures_file(ctx: rule_types.RankContext) -> bool:
-    of_the_host = ctx.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
-    return of_the_host or any(word in (ctx.image or "") for word in _OF_AZURE)
+def _has_azure_file(ctx: rule_types.RankContext) -> bool:
+    is_hosts_file = ctx.mounts.get(names.NCCL_CONF_PATH) == _HOSTS
+    return is_hosts_file or any(word in (ctx.image or "") for word in _OF_AZURE)
 
 
 RULE = rule_types.Rule(
@@ -44,25 +44,27 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
     good=(
-        rule_types.example(
+        rule_types.build_example(
             "the same value in both",
             (
                 rule_types.Setting("NCCL_IB_TC", "96", "env[0]"),
                 rule_types.Setting("NCCL_IB_TC", "96", "line 1", rule_types.Origin.FILE),
             ),
         ),
-        rule_types.example("file not known", settings.env(NCCL_TOPO_FILE="/opt/topo.xml")),
+        rule_types.build_example("file not known", settings.build_env(NCCL_TOPO_FILE="/opt/topo.xml")),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "another value",
             (
                 rule_types.Setting("NCCL_IB_TC", "106", "env[0]"),
                 rule_types.Setting("NCCL_IB_TC", "96", "line 1", rule_types.Origin.FILE),
             ),
         ),
-        rule_types.example(
-            "an image of Azure", settings.env(NCCL_TOPO_FILE="/opt/topo.xml"), image="example.com/azhpc/ubuntu:24.04"
+        rule_types.build_example(
+            "an image of Azure",
+            settings.build_env(NCCL_TOPO_FILE="/opt/topo.xml"),
+            image="example.com/azhpc/ubuntu:24.04",
         ),
     ),
     check=_check,

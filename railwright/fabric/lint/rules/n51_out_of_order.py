@@ -12,18 +12,23 @@ _ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.on_efa(ctx) or not _static(ctx):
+    if (
+        setting is None
+        or not effective_values.is_on(ctx, _NAME)
+        or effective_values.is_on_efa(ctx)
+        or not _is_routing_static(ctx)
+    ):
         return
-    yield settings.violation(
+    yield settings.build_violation(
         setting, f"needs adaptive routing, which is off here; set {_ROUTING}=1 where the fabric does it, or remove this"
     )
 
 
-def _static(ctx: rule_types.RankContext) -> bool:
-    """True where adaptive routing is known to be off: by its variable, or by its default on RoCE."""
+def _is_routing_static(ctx: rule_types.RankContext) -> bool:
+    """True if adaptive routing is known to be off, by its variable, or by its default on RoCE."""
     if effective_values.is_unset(ctx, _ROUTING):
         return ctx.fabric_context.transport in effective_values.WITH_GIDS
-    return effective_values.number(ctx, _ROUTING) == 0
+    return effective_values.read_number(ctx, _ROUTING) == 0
 
 
 RULE = rule_types.Rule(
@@ -37,17 +42,17 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl user guide, NCCL_IB_OOO_RQ",
     good=(
-        rule_types.example("both", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE),
-        rule_types.example(
+        rule_types.build_example("both", settings.build_env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="1"), _ROCE),
+        rule_types.build_example(
             "the default on InfiniBand",
-            settings.env(NCCL_IB_OOO_RQ="1"),
+            settings.build_env(NCCL_IB_OOO_RQ="1"),
             rule_types.FabricContext(transport=policies.Transport.INFINIBAND),
         ),
-        rule_types.example("fabric not known", settings.env(NCCL_IB_OOO_RQ="1")),
+        rule_types.build_example("fabric not known", settings.build_env(NCCL_IB_OOO_RQ="1")),
     ),
     bad=(
-        rule_types.example("turned off", settings.env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0")),
-        rule_types.example("the default on RoCE", settings.env(NCCL_IB_OOO_RQ="1"), _ROCE),
+        rule_types.build_example("turned off", settings.build_env(NCCL_IB_OOO_RQ="1", NCCL_IB_ADAPTIVE_ROUTING="0")),
+        rule_types.build_example("the default on RoCE", settings.build_env(NCCL_IB_OOO_RQ="1"), _ROCE),
     ),
     check=_check,
 )

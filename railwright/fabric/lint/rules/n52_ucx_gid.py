@@ -13,7 +13,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, index = ctx.setting(_NAME), ctx.setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
-    yield settings.violation(
+    yield settings.build_violation(
         setting,
         f"conflicts with {settings.format_setting(index)}, and UCX rejects the interface; remove one of the two",
     )
@@ -30,11 +30,15 @@ RULE = rule_types.Rule(
     ),
     source="openucx/ucx src/uct/ib",
     good=(
-        rule_types.example("subnets", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16")),
-        rule_types.example(
-            "an automatic index", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="auto")
+        rule_types.build_example("subnets", settings.build_env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16")),
+        rule_types.build_example(
+            "an automatic index", settings.build_env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="auto")
         ),
     ),
-    bad=(rule_types.example("both", settings.env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3")),),
+    bad=(
+        rule_types.build_example(
+            "both", settings.build_env(UCX_IB_ROCE_SUBNETS="192.168.0.0/16", UCX_IB_GID_INDEX="3")
+        ),
+    ),
     check=_check,
 )

@@ -13,7 +13,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting, switch = ctx.setting(_NAME), ctx.setting(_SWITCH)
     if setting is None or (switch is not None and (switch.value is None or switch.value.lower().startswith(_ON))):
         return
-    yield settings.violation(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")
+    yield settings.build_violation(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")
 
 
 RULE = rule_types.Rule(
@@ -27,15 +27,15 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nvshmem src/include/host/env",
     good=(
-        rule_types.example(
-            "with the switch", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")
+        rule_types.build_example(
+            "with the switch", settings.build_env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="1")
         ),
-        rule_types.example("neither", settings.env(NVSHMEM_REMOTE_TRANSPORT="ibrc")),
+        rule_types.build_example("neither", settings.build_env(NVSHMEM_REMOTE_TRANSPORT="ibrc")),
     ),
     bad=(
-        rule_types.example("without", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1")),
-        rule_types.example(
-            "switched off", settings.env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")
+        rule_types.build_example("without", settings.build_env(NVSHMEM_HCA_LIST="mlx5_0:1")),
+        rule_types.build_example(
+            "switched off", settings.build_env(NVSHMEM_HCA_LIST="mlx5_0:1", NVSHMEM_ENABLE_NIC_PE_MAPPING="0")
         ),
     ),
     check=_check,

@@ -1,4 +1,4 @@
-"""N54: Open MPI is given interfaces to take and interfaces to leave."""
+"""N54: Open MPI has both an include list and an exclude list of interfaces."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for family in _FAMILIES:
         included, excluded = ctx.setting(f"{family}_include"), ctx.setting(f"{family}_exclude")
         if included is not None and excluded is not None:
-            yield settings.violation(
+            yield settings.build_violation(
                 included,
                 f"conflicts with {settings.format_setting(excluded)}, and Open MPI stops; remove one of the two",
             )
@@ -28,17 +28,17 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl networking troubleshooting guide; Open MPI documentation, TCP",
     good=(
-        rule_types.example("include", settings.env(OMPI_MCA_btl_tcp_if_include="eth0")),
-        rule_types.example(
+        rule_types.build_example("include", settings.build_env(OMPI_MCA_btl_tcp_if_include="eth0")),
+        rule_types.build_example(
             "of different components",
-            settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo,docker0"),
+            settings.build_env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_exclude="lo,docker0"),
         ),
     ),
     bad=(
-        rule_types.example(
-            "both", settings.env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo,docker0")
+        rule_types.build_example(
+            "both", settings.build_env(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo,docker0")
         ),
-        rule_types.example(
+        rule_types.build_example(
             "one of them on the command line",
             (
                 rule_types.Setting("OMPI_MCA_oob_tcp_if_exclude", "lo", "command: -mca", rule_types.Origin.MPIRUN),

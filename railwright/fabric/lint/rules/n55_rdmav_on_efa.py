@@ -10,11 +10,11 @@ _EFA = rule_types.FabricContext(transport=policies.Transport.EFA)
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if not effective_values.on_efa(ctx):
+    if not effective_values.is_on_efa(ctx):
         return
-    for setting in settings.effective(ctx):
+    for setting in settings.list_effective(ctx):
         if setting.name.startswith(_PREFIX):
-            yield settings.violation(setting, "is not for EFA and breaks on newer kernels; remove it")
+            yield settings.build_violation(setting, "is not for EFA and breaks on newer kernels; remove it")
 
 
 RULE = rule_types.Rule(
@@ -29,9 +29,9 @@ RULE = rule_types.Rule(
     ),
     source="aws-ofi-nccl doc/efa-env-var.md",
     good=(
-        rule_types.example("not on EFA", settings.env(RDMAV_FORK_SAFE="1")),
-        rule_types.example("EFA without them", settings.env(FI_PROVIDER="efa"), _EFA),
+        rule_types.build_example("not on EFA", settings.build_env(RDMAV_FORK_SAFE="1")),
+        rule_types.build_example("EFA without them", settings.build_env(FI_PROVIDER="efa"), _EFA),
     ),
-    bad=(rule_types.example("on EFA", settings.env(RDMAV_FORK_SAFE="1"), _EFA),),
+    bad=(rule_types.build_example("on EFA", settings.build_env(RDMAV_FORK_SAFE="1"), _EFA),),
     check=_check,
 )

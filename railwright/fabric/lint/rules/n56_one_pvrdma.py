@@ -16,8 +16,12 @@ _LIMIT = "a virtual machine has one PVRDMA device, and it talks to others of its
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     setting = ctx.setting(_NAME)
-    if setting is not None and setting.value and _several(settings.bare(setting.value), ctx.fabric_context.transport):
-        yield settings.violation(setting, f"{_LIMIT}; name that one")
+    if (
+        setting is not None
+        and setting.value
+        and _names_several(settings.strip_quotes(setting.value), ctx.fabric_context.transport)
+    ):
+        yield settings.build_violation(setting, f"{_LIMIT}; name that one")
     if problem := _check_request(ctx):
         yield rule_types.Violation(f"{problem}: {_LIMIT}; request one device")
     fabric = ctx.fabric_context.fabric
@@ -25,7 +29,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         yield rule_types.Violation(f"the policy's fabric has {len(fabric.rails)} rails: {_LIMIT}; keep one rail")
 
 
-def _several(value: str, transport: policies.Transport | None) -> bool:
+def _names_several(value: str, transport: policies.Transport | None) -> bool:
     name_list = lists.parse(value)
     named = {entry.name for entry in name_list.entries}
     paravirtual = transport is policies.Transport.PVRDMA or any(name.startswith(_DEVICE) for name in named)
@@ -33,8 +37,8 @@ def _several(value: str, transport: policies.Transport | None) -> bool:
 
 
 def _check_request(ctx: rule_types.RankContext) -> str | None:
-    """A shared plugin's amount is no number of devices, so one resource counts by its name only."""
-    requested = hardware.rdma(ctx)
+    """Return the problem of the requested devices, or None. The amount of a shared resource is no number of devices."""
+    requested = hardware.find_rdma_devices(ctx)
     paravirtual = [name for name in requested if _RESOURCE.search(name.lower())]
     if not paravirtual and ctx.fabric_context.transport is not policies.Transport.PVRDMA:
         return None
@@ -52,13 +56,13 @@ RULE = rule_types.Rule(
     ),
     source="Broadcom knowledge base 328676; linux-rdma/rdma-core providers/vmw_pvrdma",
     good=(
-        rule_types.example("one", settings.env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA),
-        rule_types.example("two devices elsewhere", settings.env(NCCL_IB_HCA="mlx5_0,mlx5_1")),
+        rule_types.build_example("one", settings.build_env(NCCL_IB_HCA="vmw_pvrdma0"), _PVRDMA),
+        rule_types.build_example("two devices elsewhere", settings.build_env(NCCL_IB_HCA="mlx5_0,mlx5_1")),
     ),
     bad=(
-        rule_types.example("two rails", settings.env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA),
-        rule_types.example("beside an HCA", settings.env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0")),
-        rule_types.example("two resources", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1}),
+        rule_types.build_example("two rails", settings.build_env(NCCL_IB_HCA="vmw_pvrdma0,vmw_pvrdma1"), _PVRDMA),
+        rule_types.build_example("beside an HCA", settings.build_env(NCCL_IB_HCA="vmw_pvrdma0,mlx5_0")),
+        rule_types.build_example("two resources", devices={"rdma/pvrdma": 1, "rdma/hca_shared_devices": 1}),
     ),
     check=_check,
 )

@@ -16,13 +16,13 @@ _EXCLUSIVE = rule_types.FabricContext(transport=policies.Transport.ROCE, exclusi
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if (
         ctx.fabric_context.transport not in _CHECKED_TRANSPORTS
-        or effective_values.on_efa(ctx)
+        or effective_values.is_on_efa(ctx)
         or not _merges_functions(ctx)
     ):
         return
     if not all(effective_values.is_unset(ctx, name) for name in _MERGE_VARIABLES):
         return
-    for resource, amount in sorted(hardware.rdma(ctx).items()):
+    for resource, amount in sorted(hardware.find_rdma_devices(ctx).items()):
         virtual = ctx.fabric_context.exclusive or hardware.is_virtual(resource)
         if virtual and amount > max(1, _count_requested_by_policy(resource, ctx.fabric_context.fabric)):
             yield rule_types.Violation(
@@ -57,21 +57,24 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",
     good=(
-        rule_types.example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
-        rule_types.example(
-            "merging turned off", settings.env(NCCL_IB_MERGE_VFS="0"), _EXCLUSIVE, devices={"example.com/sriov_vf": 8}
+        rule_types.build_example("one function", fabric_context=_EXCLUSIVE, devices={"example.com/sriov_vf": 1}),
+        rule_types.build_example(
+            "merging turned off",
+            settings.build_env(NCCL_IB_MERGE_VFS="0"),
+            _EXCLUSIVE,
+            devices={"example.com/sriov_vf": 8},
         ),
-        rule_types.example(
+        rule_types.build_example(
             "shared devices",
             fabric_context=rule_types.FabricContext(exclusive=False),
             devices={"rdma/hca_shared_devices": 8},
         ),
     ),
     bad=(
-        rule_types.example(
+        rule_types.build_example(
             "two of one pool", fabric_context=_EXCLUSIVE, devices={"example.com/pool_a": 2, "example.com/sriov_vf": 2}
         ),
-        rule_types.example("by the pool's name", devices={"nvidia.com/sriov-rdma-vf": 16}),
+        rule_types.build_example("by the pool's name", devices={"nvidia.com/sriov-rdma-vf": 16}),
     ),
     check=_check,
 )

@@ -16,9 +16,9 @@ _HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting in settings.effective(ctx):
+    for setting in settings.list_effective(ctx):
         if setting.name in _ADVICE and setting.value not in _HARMLESS:
-            yield settings.violation(setting, _ADVICE[setting.name])
+            yield settings.build_violation(setting, _ADVICE[setting.name])
 
 
 RULE = rule_types.Rule(
@@ -33,13 +33,13 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/misc/param.cc",
     good=(
-        rule_types.example("no plugin", settings.env(NCCL_ENV_PLUGIN="none")),
-        rule_types.example("the usual file", settings.env(NCCL_CONF_FILE="/etc/nccl.conf")),
+        rule_types.build_example("no plugin", settings.build_env(NCCL_ENV_PLUGIN="none")),
+        rule_types.build_example("the usual file", settings.build_env(NCCL_CONF_FILE="/etc/nccl.conf")),
     ),
     bad=(
-        rule_types.example("a plugin", settings.env(NCCL_ENV_PLUGIN="site")),
-        rule_types.example("a file", settings.env(NCCL_CONF_FILE="/workspace/nccl.conf")),
-        rule_types.example("a file from elsewhere", settings.env(NCCL_CONF_FILE=None)),
+        rule_types.build_example("a plugin", settings.build_env(NCCL_ENV_PLUGIN="site")),
+        rule_types.build_example("a file", settings.build_env(NCCL_CONF_FILE="/workspace/nccl.conf")),
+        rule_types.build_example("a file from elsewhere", settings.build_env(NCCL_CONF_FILE=None)),
     ),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""N59: a partition key where its index is meant."""
+"""N59: a partition key instead of its index."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ _LAST_INDEX = 127  # tables of the usual HCAs have 128 entries
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, number in effective_values.numbers(ctx, _NAME):
+    for setting, number in effective_values.list_numbers(ctx, _NAME):
         if number > _LAST_INDEX:
-            yield settings.violation(
+            yield settings.build_violation(
                 setting,
                 f"looks like the key 0x{number:x} itself, and its index in the port's table is meant; write the index "
                 "(/sys/class/infiniband/NAME/ports/1/pkeys)",
@@ -29,12 +29,12 @@ RULE = rule_types.Rule(
     ),
     source="NVIDIA/nccl src/transport/net_ib/connect.cc",
     good=(
-        rule_types.example("an index", settings.env(NCCL_IB_PKEY="1")),
-        rule_types.example("the last entry", settings.env(NCCL_IB_PKEY="127")),
+        rule_types.build_example("an index", settings.build_env(NCCL_IB_PKEY="1")),
+        rule_types.build_example("the last entry", settings.build_env(NCCL_IB_PKEY="127")),
     ),
     bad=(
-        rule_types.example("a key", settings.env(NCCL_IB_PKEY="32769")),
-        rule_types.example("a key in hexadecimal", settings.env(NCCL_IB_PKEY="0x8001")),
+        rule_types.build_example("a key", settings.build_env(NCCL_IB_PKEY="32769")),
+        rule_types.build_example("a key in hexadecimal", settings.build_env(NCCL_IB_PKEY="0x8001")),
     ),
     check=_check,
 )

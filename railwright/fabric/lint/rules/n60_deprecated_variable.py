@@ -7,13 +7,13 @@ from railwright.fabric.nccl import catalogue
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    for setting, row in settings.rows(ctx):
+    for setting, row in settings.list_rows(ctx):
         if row.status == "deprecated":
-            yield settings.violation(setting, f"is deprecated; {_advice(row)}")
+            yield settings.build_violation(setting, f"is deprecated; {_suggest_fix(row)}")
 
 
-def _advice(row: catalogue.Variable) -> str:
-    """The last of several successors is the one of today."""
+def _suggest_fix(row: catalogue.Variable) -> str:
+    """Return the fix. Of several successors, the last one is current."""
     successor = (row.deprecated_by or "").rpartition("/")[2].strip()
     return f"use {successor}" if successor.startswith(catalogue.PREFIX) else "remove it"
 
@@ -28,11 +28,11 @@ RULE = rule_types.Rule(
         "still reads the old names, but may remove them."
     ),
     source="NVIDIA/nccl user guide and its release tags",
-    good=(rule_types.example("the current names", settings.env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
+    good=(rule_types.build_example("the current names", settings.build_env(NCCL_MIN_CTAS="8", NCCL_MAX_CTAS="16")),),
     bad=(
-        rule_types.example("channels", settings.env(NCCL_MIN_NCHANNELS="16")),
-        rule_types.example("rings", settings.env(NCCL_MAX_NRINGS="4")),
-        rule_types.example("a deprecated switch", settings.env(NCCL_LAUNCH_MODE="PARALLEL")),
+        rule_types.build_example("channels", settings.build_env(NCCL_MIN_NCHANNELS="16")),
+        rule_types.build_example("rings", settings.build_env(NCCL_MAX_NRINGS="4")),
+        rule_types.build_example("a deprecated switch", settings.build_env(NCCL_LAUNCH_MODE="PARALLEL")),
     ),
     check=_check,
 )

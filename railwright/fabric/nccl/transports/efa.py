@@ -7,7 +7,7 @@ from railwright.fabric.reasons.variable_codes import VariableCode
 ROWS = (
     Row(
         "NCCL_NET",
-        values.if_enabled("forbid_tcp_fallback", "AWS Libfabric"),
+        values.return_if_enabled("forbid_tcp_fallback", "AWS Libfabric"),
         VariableCode.EFA_PLUGIN_REQUIRED,
     ),
     verbs.TOPOLOGY,

@@ -8,12 +8,12 @@ ROWS = (
     verbs.ONLY_IB,
     Row(
         "NCCL_NET_PLUGIN",
-        values.constant("none"),
+        values.return_constant("none"),
         VariableCode.NETWORK_PLUGIN_DISABLED,
     ),
     Row(
         "NCCL_IB_HCA",
-        values.exact_devices(fallback="erdma"),
+        values.return_exact_devices(fallback="erdma"),
         VariableCode.ERDMA_DEVICES,
     ),
     verbs.GID_INDEX,

@@ -12,14 +12,14 @@ ROWS = (
     verbs.ADDRESS_RANGE,
     Row(
         "NCCL_IB_PCI_RELAXED_ORDERING",
-        values.constant("0"),
+        values.return_constant("0"),
         VariableCode.RELAXED_ORDERING_ABSENT,
     ),
     verbs.TIMEOUT,
     verbs.RETRY_COUNT,
     Row(
         "NCCL_NET_GDR_LEVEL",
-        values.policy_value("gdr_level", default="LOC"),
+        values.return_policy_value("gdr_level", default="LOC"),
         VariableCode.GPU_DIRECT_ABSENT,
     ),
     verbs.TOPOLOGY,

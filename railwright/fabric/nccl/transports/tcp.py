@@ -5,7 +5,7 @@ from railwright.fabric.nccl.derivation_types import Row
 from railwright.fabric.reasons.variable_codes import VariableCode
 
 ROWS = (
-    Row("NCCL_NET", values.constant("Socket"), VariableCode.SOCKETS_ONLY),
-    Row("NCCL_NET_PLUGIN", values.constant("none"), VariableCode.NO_NETWORK_PLUGIN),
-    Row("NCCL_IB_DISABLE", values.constant("1"), VariableCode.VERBS_DISABLED),
+    Row("NCCL_NET", values.return_constant("Socket"), VariableCode.SOCKETS_ONLY),
+    Row("NCCL_NET_PLUGIN", values.return_constant("none"), VariableCode.NO_NETWORK_PLUGIN),
+    Row("NCCL_IB_DISABLE", values.return_constant("1"), VariableCode.VERBS_DISABLED),
 )

@@ -25,10 +25,10 @@ def explain_bandwidth(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason
         bandwidth=plan.bandwidth,
         slots=sum(better.values()),
         slots_needed=remaining,
-        causes=reason.first(diagnosis_input.count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth)),
+        causes=reason.take_first(diagnosis_input.count_degradations(inputs, inputs.capacity.nodes, plan.bandwidth)),
     )
     if lost := _list_lost_rails(inputs):
-        yield reason.make(Code.RAILS_LOST, rails=reason.first(lost))
+        yield reason.make(Code.RAILS_LOST, rails=reason.take_first(lost))
 
 
 def _explain_unused_bandwidth(
@@ -42,7 +42,7 @@ def _explain_unused_bandwidth(
         for uplink in diagnosis_input.list_weak_uplinks(inputs, leaf, value + 2 * diagnosis_input.CLOSE)
     ]
     if weak:
-        return reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=value, causes=reason.first(weak))
+        return reason.make(Code.BANDWIDTH_UPLINKS, bandwidth=value, causes=reason.take_first(weak))
     not_offered = diagnosis_input.find_not_offered(inputs, better)
     if not_offered.items:
         return reason.make(Code.BANDWIDTH_NOT_OFFERED, bandwidth=value, not_offered=not_offered)

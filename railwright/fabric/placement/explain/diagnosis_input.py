@@ -93,4 +93,4 @@ def list_weak_uplinks(
 
 def name_leaves(leaves: Iterable[topology.Domain]) -> reason.Some:
     """Return the names of a few leaves and the number of the others."""
-    return reason.first(map(topology.format_domain, leaves))
+    return reason.take_first(map(topology.format_domain, leaves))

@@ -31,7 +31,7 @@ def explain_leaf_count(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reaso
             min_leaves=count,
             bandwidth=plan.bandwidth,
             slots=largest_slots,
-            leaves=reason.first((topology.format_domain(leaf), slots_by_leaf[leaf]) for leaf in largest),
+            leaves=reason.take_first((topology.format_domain(leaf), slots_by_leaf[leaf]) for leaf in largest),
         )
         return
     yield from _explain_fewer_leaves(inputs, largest)
@@ -56,9 +56,9 @@ def _explain_fewer_leaves(
     elif weak:
         if plan.min_leaves == len(fewer):
             return  # `explain_slower_choice` explains it, with the bandwidth of these leaves
-        yield reason.make(Code.FEWER_LEAVES_UPLINKS, leaves=leaves, causes=reason.first(weak))
+        yield reason.make(Code.FEWER_LEAVES_UPLINKS, leaves=leaves, causes=reason.take_first(weak))
     elif peer_leaves and not set(peer_leaves) <= set(fewer):
-        counts = reason.first((topology.format_domain(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
+        counts = reason.take_first((topology.format_domain(leaf), inputs.peers_by_leaf[leaf]) for leaf in peer_leaves)
         yield reason.make(Code.FEWER_LEAVES_PEERS, leaves=leaves, peer_leaves=counts)
     elif plan.shape is not None and shapes - {plan.shape}:
         yield reason.make(Code.FEWER_LEAVES_NODE_TYPE, leaves=leaves, node_type=plan.shape)
@@ -92,7 +92,7 @@ def explain_slower_choice(inputs: diagnosis_input.DiagnosisInput) -> Iterable[re
         min_leaves=plan.min_leaves,
         leaves=diagnosis_input.name_leaves(chosen),
         bandwidth=value,
-        causes=reason.first([*weak, *diagnosis_input.count_degradations(inputs, chosen, value)]),
+        causes=reason.take_first([*weak, *diagnosis_input.count_degradations(inputs, chosen, value)]),
     )
 
 

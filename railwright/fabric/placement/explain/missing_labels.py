@@ -29,7 +29,7 @@ def find_missing_labels(
 def _find_in_fabric(
     fabric: model.Fabric, document: model.FabricPolicy, cluster: cluster_state.ClusterState
 ) -> Mapping[str, list[str]]:
-    keys = presets.domains(fabric.placement)
+    keys = presets.list_domain_keys(fabric.placement)
     resources = {*document.accelerators, *(rail.resource for rail in fabric.rails if rail.resource)}
     missing: dict[str, list[str]] = {key: [] for key in keys}
     deepest = 0

@@ -28,7 +28,7 @@ def describe(pods_by_policy: Mapping[str, Sequence[cluster_state.PodInfo]], curr
     if len(pods_by_policy) < 2:
         return None
     versions = tuple(
-        (_shorten(policy), len(pods), reason.first(pod.key.partition("/")[2] for pod in pods))
+        (_shorten(policy), len(pods), reason.take_first(pod.key.partition("/")[2] for pod in pods))
         for policy, pods in pods_by_policy.items()
     )
     return reason.make(Code.POLICIES_DIFFER, versions=versions, current=_shorten(current))

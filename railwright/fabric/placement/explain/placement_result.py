@@ -98,13 +98,13 @@ def describe(result: PlacementResult, planned: PlannedPlacement) -> reason.Reaso
     return reason.make(
         Code.PLACEMENT,
         pods=result.members,
-        leaves=reason.first((topology.format_domain(leaf), count) for leaf, count in result.leaves.items()),
+        leaves=reason.take_first((topology.format_domain(leaf), count) for leaf, count in result.leaves.items()),
         min_leaves=len(planned.leaves),
         bandwidth=result.bandwidth,
         best=planned.bandwidth,
         bound=planned.upper_bound if has_bound else planned.bandwidth,
-        causes=reason.first(result.causes),
-        outside=reason.first(result.outside_plan if classify(result, planned) != COMPACT else ()),
+        causes=reason.take_first(result.causes),
+        outside=reason.take_first(result.outside_plan if classify(result, planned) != COMPACT else ()),
     )
 
 
@@ -130,7 +130,7 @@ def _describe_member(node: str, evaluation: node_evaluation.NodeEvaluation) -> r
     degradations = node_limits.list_degradations(evaluation)
     if not degradations:
         return reason.make(Code.PEER_RAIL_MISSING, node=node)
-    return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.first(degradations, len(degradations)))
+    return reason.make(Code.DEGRADED_MEMBER, node=node, causes=reason.take_first(degradations, len(degradations)))
 
 
 def _compute_pod_bandwidth(capacity: node_slots.NodeCapacity, rails: int) -> node_slots.Bandwidth:

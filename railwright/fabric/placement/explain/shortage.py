@@ -38,7 +38,7 @@ def explain_shortage(inputs: diagnosis_input.DiagnosisInput, total_slots: int) -
             blocked[node_limits.find_blocking_reason(node_class.evaluation)] += nodes
     if blocked:
         causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
-        yield reason.make(Code.NODES_BLOCKED, causes=reason.first(causes))
+        yield reason.make(Code.NODES_BLOCKED, causes=reason.take_first(causes))
     yield from _explain_devices_in_use(inputs)
 
 
@@ -59,8 +59,8 @@ def _explain_devices_in_use(inputs: diagnosis_input.DiagnosisInput) -> Iterable[
         keys = [pod.key for pod in inputs.list_pods_on(node) if pod.requests.get(resource, 0) > 0]
         if keys:
             label = node_limits.get_label(node_class.evaluation, resource)
-            causes.append(reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.first(keys)))
+            causes.append(reason.make(Code.DEVICE_IN_USE, device=label, node=node, pods=reason.take_first(keys)))
         if len(causes) == reason.MAX_NAMED:
             break
     if causes:
-        yield reason.make(Code.DEVICES_IN_USE, causes=reason.first(causes))
+        yield reason.make(Code.DEVICES_IN_USE, causes=reason.take_first(causes))

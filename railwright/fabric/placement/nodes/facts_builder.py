@@ -97,7 +97,7 @@ class FactsBuilder:
         replaces the assumed pods of the cluster for one request.
         """
         signature = self._signature
-        shape = selectors.first_shape(signature.shapes, node.labels) if signature.shapes else None
+        shape = selectors.find_first_shape(signature.shapes, node.labels) if signature.shapes else None
         assumptions = self._assumed if assumed is None else assumed
         on_node = self._list_assumed(assumptions, node.name, absent)
         of_volcano = [pod.requests for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]

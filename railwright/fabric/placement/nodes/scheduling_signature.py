@@ -44,7 +44,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         per_rail = max(1, self.fabric.devices_per_rail) * resources.UNIT
         used = sum(min(len(need.rails), -(-need.amount // per_rail)) for need in self.needs)
-        bundled = presets.uplinks(self.fabric.placement) == "bundle"
+        bundled = presets.find_uplinks(self.fabric.placement) == "bundle"
         return bandwidth.compute_links_per_rail(len(self.fabric.rails), used, bundled=bundled)
 
 
