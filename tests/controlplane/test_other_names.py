@@ -49,8 +49,9 @@ async def test_an_installation_under_another_name_and_in_another_namespace_is_fo
     running = stand_ins.StandIns(plane, tmp_path, namespace=NAMESPACE, name=NAME)
     try:
         await asyncio.gather(*(machines.make(f"named-{number}") for number in range(2)))
-        await helm("install", "any", str(releases.CHART), "--create-namespace", f"--set=fullnameOverride={NAME}",
-                   f"--set-file=policy.document={policy}")  # fmt: skip
+        options = (f"--set=fullnameOverride={NAME}", f"--set-file=policy.document={policy}")
+        notes = await helm("install", "any", str(releases.CHART), "--create-namespace", *options)
+        assert f"export RAILWRIGHT_NAMESPACE={NAMESPACE} RAILWRIGHT_INSTALLATION={NAME} " in notes
         await running.start()
         code, rows = await check(plane, "--wait=60", **running.environment)
         unexpected = {name: row for name, row in rows.items() if row["state"] in ("warn", "fail")}

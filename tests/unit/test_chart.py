@@ -32,6 +32,14 @@ def test_what_is_generated_is_up_to_date():
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
 
 
+def test_who_has_no_helm_is_told_where_to_get_it(tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, SOURCE / "render.py"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "Helm 3 is missing. Install it (https://helm.sh/docs/intro/install)" in ran.stderr
+
+
 def test_the_defaults_and_the_shipped_values_are_valid():
     for path in sorted(CHART.glob("values*.yaml")):
         jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
