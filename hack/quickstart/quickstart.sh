@@ -2,9 +2,10 @@
 # Installs railwright in a test cluster, gives nodes fake devices and shows an injected pod. Needs kubectl and Helm 3.
 set -euo pipefail
 
-readonly FOLDER="$(cd "$(dirname "$0")" && pwd)" NAMESPACE=railwright-quickstart SYSTEM=railwright-system
+FOLDER="$(cd "$(dirname "$0")" && pwd)"
+readonly FOLDER NAMESPACE=railwright-quickstart SYSTEM=railwright-system
 readonly ROOT="$FOLDER/../.." DEVICES="gpu rail0 rail1" DOMAIN=quickstart.railwright.io
-image=railwright:quickstart nodes= kind= build=true delete=false check=
+image=railwright:quickstart nodes='' kind='' build=true delete=false check=''
 
 usage() {
   cat <<'EOF'
@@ -57,7 +58,7 @@ esac
 
 # Prints the JSON Patch operations for the devices: each name escaped as in a JSON Pointer.
 device_patch() {
-  local operations= device field
+  local operations='' device field
   for device in $DEVICES; do
     for field in capacity allocatable; do
       operations+="${operations:+,}{\"op\":\"$1\",\"path\":\"/status/$field/$DOMAIN~1$device\"${2:+,\"value\":\"$2\"}}"
