@@ -104,7 +104,14 @@ async def _open_view(world: World) -> dashboard.View:
 
 
 async def _submit_jobs(session: aiohttp.ClientSession, fixture: fixtures.Fixture, worlds: Sequence[World]) -> None:
-    """Submit the same jobs to each cluster, until cancelled."""
+    """Submit the same jobs to each cluster, until cancelled or until a server no longer answers."""
+    try:
+        await _repeat(session, fixture, worlds)
+    except aiohttp.ClientError:
+        print("railwright demo: a server has stopped, so no more jobs are submitted", file=sys.stderr)
+
+
+async def _repeat(session: aiohttp.ClientSession, fixture: fixtures.Fixture, worlds: Sequence[World]) -> None:
     rng = random.Random(fixtures.SEED)  # noqa: S311 - the same jobs in every demo
     number = 0
     while True:
