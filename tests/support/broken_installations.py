@@ -170,7 +170,7 @@ def blocking_budget(trees):
 
 def image(trees):
     for each in trees["deployments"]:
-        each["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:0.0.9"
+        each["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
 
 
 def stale_lease(trees):
