@@ -47,7 +47,7 @@ Wires = Callable[[crowds.Crowd], Iterator[bytes]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Door:
+class ReverseProxy:
     """A server, and the requests it is asked at a steady pace."""
 
     command: str
@@ -119,9 +119,9 @@ def main() -> int:
 # --- what is measured ---------------------------------------------------------------------------------
 
 
-def _row(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     changed = round(size.pods * CHANGED)
-    with _serving(door, size, cores, folder) as running:
+    with _serving(proxy, size, cores, folder) as running:
         found = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
         found |= {"start_peak_mib": machine.peak_rss(running.pid)}
         time.sleep(SETTLE_SECONDS)
@@ -131,12 +131,12 @@ def _row(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Pa
         found["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
         machine.forget_peak(running.pid)
-        found |= _waits(door, size, running, changed)
+        found |= _waits(proxy, size, running, changed)
         found |= {"relist_peak_mib": machine.peak_rss(running.pid), "end_mib": machine.rss(running.pid)}
         return found
 
 
-def _waits(door: Door, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
+def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
     """What callers wait before, during and after a list from anew."""
     ended = threading.Event()
     spans: list[tuple[float, float, float, float]] = []
@@ -152,7 +152,7 @@ def _waits(door: Door, size: crowds.Size, running: Running, changed: int) -> dic
 
     thread = threading.Thread(target=relisted)
     thread.start()
-    samples = loads.paced(running.port, door.wires(crowds.Crowd(size)), door.rate, door.connections, ended.is_set)
+    samples = loads.paced(running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set)
     thread.join()
     began, over, cpu, kept_off = spans[0]
     found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
@@ -165,7 +165,7 @@ def _waits(door: Door, size: crowds.Size, running: Running, changed: int) -> dic
     return found
 
 
-def _turns(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """The longest turns of the loop, CPU milliseconds, of a start, at rest and of a list from anew."""
     out = folder / "turns.json"
 
@@ -177,7 +177,7 @@ def _turns(door: Door, size: crowds.Size, cores: Sequence[int], folder: pathlib.
         turns: list[tuple[float, str]] = json.loads(out.read_text())
         return turns[:5]
 
-    with _serving(door, size, cores, folder, [str(HERE / "turns.py"), str(out)]) as running:
+    with _serving(proxy, size, cores, folder, [str(HERE / "turns.py"), str(out)]) as running:
         time.sleep(SETTLE_SECONDS)  # caches full: what is done once after that belongs to the start
         start = told(running)
         running.tell(f"traffic?rate={TRAFFIC}")
@@ -206,7 +206,7 @@ def _quantile(samples: Sequence[float], share: float) -> float:
 
 @contextlib.contextmanager
 def _serving(
-    door: Door,
+    proxy: ReverseProxy,
     size: crowds.Size,
     cores: Sequence[int],
     folder: pathlib.Path,
@@ -217,7 +217,7 @@ def _serving(
         os.setpriority(os.PRIO_PROCESS, source.pid, NICE)
         api_port = machine.port_told(source)
         config = api_stub.kubeconfig(folder, api_port)
-        command = [sys.executable, *wrapped, door.command, "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
+        command = [sys.executable, *wrapped, proxy.command, "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
         command += [f"--policy={HERE / 'scale.yaml'}", "--plain-http", "--drain-seconds=0", f"--kubeconfig={config}"]
         begun = time.perf_counter()
         with machine.started(command, cores[0]) as process:
@@ -261,9 +261,9 @@ def _pairs(crowd: crowds.Crowd) -> Iterator[bytes]:
             yield loads.request(f"/scheduler/{verb}", bodies.kube(pod, crowd.names))
 
 
-DOORS: Mapping[str, Door] = {
-    "webhook": Door("webhook", _reviews, 500, 4),
-    "extender": Door("extender", _pairs, 20, 1),
+DOORS: Mapping[str, ReverseProxy] = {
+    "webhook": ReverseProxy("webhook", _reviews, 500, 4),
+    "extender": ReverseProxy("extender", _pairs, 20, 1),
 }
 
 

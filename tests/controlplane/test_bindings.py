@@ -74,12 +74,12 @@ async def seen(plane, namespace):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, site, schedulers, extender_door):
+async def installed(plane, namespace, site, schedulers, extender_proxy):
     """railwright on the plane, Volcano asking its extender."""
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_door.backend = extender.port
-    conf = volcano.extender(f"{extender_door.url}/volcano", managed=RAILS)
+    extender_proxy.backend = extender.port
+    conf = volcano.extender(f"{extender_proxy.url}/volcano", managed=RAILS)
     await asyncio.gather(site.register(namespace), schedulers.volcano(conf))
     return site
 
@@ -148,7 +148,7 @@ async def test_a_rail_the_node_cannot_give_is_in_neither_list(plane, namespace, 
 
 
 async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_so_does_ours(
-    plane, namespace, nodes, installed, extender_door
+    plane, namespace, nodes, installed, extender_proxy
 ):
     """Volcano binds with the annotations of the pod as its session began, and the API server writes them all."""
     changed = []
@@ -161,11 +161,11 @@ async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_s
             changed.append(pod["metadata"]["annotations"])
             await asyncio.sleep(0.5)  # the webhook's watch is behind by milliseconds; Volcano waits for this answer
 
-    extender_door.hook = change_in_the_session
+    extender_proxy.hook = change_in_the_session
     await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old", LEAF: "leaf-0"})
     await create(plane, namespace, workload("volcano", 1, {"changed": "old", "removed": "old", "same": "old"}))
     (pod,) = await running(plane, namespace, 1)
-    extender_door.hook = None
+    extender_proxy.hook = None
     assert changed[0]["changed"] == "old"
     annotations = pod["metadata"]["annotations"]
     assert {key: annotations.get(key) for key in ("changed", "removed", "added", "same")} == {

@@ -8,7 +8,7 @@ import os
 import pathlib
 
 import pytest_asyncio
-from plane import jobs, portraits
+from plane import comparable_pods, jobs
 from plane import nodes as fleet
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
@@ -26,7 +26,7 @@ async def recorded(plane):
     async def made(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
         await plane.controllers.start(controller)
         await plane.api.create(job, namespace=NAMESPACE)
-        return {portraits.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
+        return {comparable_pods.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
 
     yield made
     await plane.remove_namespace(NAMESPACE)
@@ -37,8 +37,8 @@ def assert_recorded(name: str, pod: dict) -> None:
     path = DATA / f"{name}.json"
     if os.environ.get("RAILWRIGHT_RECORD"):
         DATA.mkdir(exist_ok=True)
-        path.write_text(json.dumps(portraits.portrait(pod), indent=1, sort_keys=True) + "\n")
-    assert portraits.portrait(pod) == json.loads(path.read_text())
+        path.write_text(json.dumps(comparable_pods.strip_changing_parts(pod), indent=1, sort_keys=True) + "\n")
+    assert comparable_pods.strip_changing_parts(pod) == json.loads(path.read_text())
 
 
 def gpus(pod: dict) -> str:

@@ -14,7 +14,7 @@ async def kube(plane, request):
 
 async def close(kube) -> None:
     await kube.site.extender.kill()
-    kube.door.backend = None
+    kube.proxy.backend = None
 
 
 @pytest.mark.parametrize("kube", [True], indirect=True, ids=["ignorable"])
@@ -25,7 +25,7 @@ async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay
     await kubes.event(plane.api, namespace, "p-2", "2 Insufficient nvidia.com/mlx5_0")
     placed = await plane.api.list("Pod", namespace)
     assert sorted(map(kubes.node_of, placed)) == ["", "a-00", "a-01"]
-    assert kube.door.counts["/scheduler/filter"] >= 2
+    assert kube.proxy.counts["/scheduler/filter"] >= 2
 
 
 @pytest.mark.parametrize("kube", [False], indirect=True, ids=["not ignorable"])

@@ -142,12 +142,12 @@ def meaning(pod: dict) -> dict:
 
 
 async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_the_one_leaf_that_holds_it(
-    plane, nodes, prod, site, namespace, schedulers, extender_door
+    plane, nodes, prod, site, namespace, schedulers, extender_proxy
 ):
     await arrange(plane, nodes, namespace)
     await site.policy((EXAMPLES / "360-roce" / "policy.yaml").read_text())
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_door.backend = extender.port
+    extender_proxy.backend = extender.port
     await site.register("prod")
     await site.guard("prod")  # the real admission policies let all of its pods pass
 
@@ -164,7 +164,7 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
     assert "leaf-right" not in leaves_of(alone)
     await remove_job(plane, ALONE)
 
-    await schedulers.volcano(conf=with_extender(extender_door.url))
+    await schedulers.volcano(conf=with_extender(extender_proxy.url))
     await plane.api.create(job(OURS, 8))
     ours = await running(plane, "prod", OURS, 8)
     assert leaves_of(ours) == {"leaf-right"}
@@ -178,7 +178,7 @@ async def test_a_labelled_job_is_admitted_as_written_by_hand_and_lands_whole_on_
         assert placement["domains"] == ["leaf-right", "spine-0"]
         record = json.loads(pod["metadata"]["annotations"][INJECTION])
         assert record["fabric"] == "roce"
-    assert extender_door.counts["/volcano/prioritize"] >= 8
+    assert extender_proxy.counts["/volcano/prioritize"] >= 8
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -227,7 +227,7 @@ async def test_infiniband_pods_get_devices_and_environment_and_no_networks(plane
 
 @pytest.mark.parametrize("back", ["within the gang", "after it"])
 async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_nothing_is_booked_twice(
-    plane, nodes, prod, site, schedulers, extender_door, back
+    plane, nodes, prod, site, schedulers, extender_proxy, back
 ):
     one_each = dict.fromkeys(RAILS, 1)
     for leaf in ("a", "b"):
@@ -237,25 +237,25 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
     await site.start_webhook()
     await site.register("prod")
     first = await site.start_extender()
-    extender_door.backend = first.port
-    await schedulers.volcano(conf=with_extender(extender_door.url))
+    extender_proxy.backend = first.port
+    await schedulers.volcano(conf=with_extender(extender_proxy.url))
 
     async def kill_at_the_third(request):
-        if request.path == "/volcano/allocate" and extender_door.counts[request.path] == 3:
+        if request.path == "/volcano/allocate" and extender_proxy.counts[request.path] == 3:
             await first.kill()
-            extender_door.backend = None
+            extender_proxy.backend = None
             if back == "within the gang":  # Volcano waits for this very call meanwhile
-                extender_door.backend = (await site.start_extender()).port
+                extender_proxy.backend = (await site.start_extender()).port
 
-    extender_door.hook = kill_at_the_third
+    extender_proxy.hook = kill_at_the_third
     await plane.api.create(job("struck", 8))
     struck = await running(plane, "prod", "struck", 8)
     assert not first.process.running, "the extender was to die in the middle of the gang"
-    extender_door.hook = None
+    extender_proxy.hook = None
     if back == "after it":
-        extender_door.backend = (await site.start_extender()).port
+        extender_proxy.backend = (await site.start_extender()).port
     second = site.extender
-    assert extender_door.counts["/volcano/allocate"] >= 8
+    assert extender_proxy.counts["/volcano/allocate"] >= 8
     await plane.api.create(job("after", 8))
     after = await running(plane, "prod", "after", 8)
     used = [pod["spec"]["nodeName"] for pod in (*struck, *after)]
@@ -266,7 +266,7 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
     body = {"Pod": asked, "Nodes": None, "NodeNames": sorted(set(used))}
     await sites.wait_metric(second, "railwright_assumed_pods", 0)
     async with plane.session.post(
-        f"{extender_door.url}/scheduler/filter",
+        f"{extender_proxy.url}/scheduler/filter",
         data=msgspec.json.encode(body),
         headers={"Content-Type": "application/json"},
     ) as answer:
@@ -276,12 +276,12 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
 
 
 async def test_volcano_takes_the_example_configuration_and_asks_us_by_every_verb_of_it(
-    plane, nodes, prod, site, schedulers, extender_door
+    plane, nodes, prod, site, schedulers, extender_proxy
 ):
     conf = yaml.safe_load((EXAMPLES / "schedulers" / "volcano-scheduler.yaml").read_text())
     plugins = [plugin for tier in conf["tiers"] for plugin in tier["plugins"]]
     (arguments,) = [plugin["arguments"] for plugin in plugins if plugin["name"] == "extender"]
-    arguments["extender.urlPrefix"] = f"{extender_door.url}/volcano"
+    arguments["extender.urlPrefix"] = f"{extender_proxy.url}/volcano"
     arguments["extender.predicateVerb"] = "predicate"  # left out there for its cost; it is to work as well
     for index in range(2):
         await nodes.make(f"gpu-{index}", labels={LEAF: "a"})
@@ -289,10 +289,10 @@ async def test_volcano_takes_the_example_configuration_and_asks_us_by_every_verb
     await site.start_webhook()
     await site.register("prod")
     extender = await site.start_extender()
-    extender_door.backend = extender.port
+    extender_proxy.backend = extender.port
     await schedulers.volcano(conf=conf)
     await plane.api.create(job(OURS, 2))
     await running(plane, "prod", OURS, 2)
     for verb in ("prioritize", "allocate", "session-close", "predicate"):
-        assert extender_door.counts[f"/volcano/{verb}"] >= 1, verb
+        assert extender_proxy.counts[f"/volcano/{verb}"] >= 1, verb
         assert await sites.metric(extender, "railwright_extender_requests_total", path=f"/volcano/{verb}", outcome="ok")

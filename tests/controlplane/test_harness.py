@@ -13,7 +13,7 @@ import threading
 
 import aiohttp
 import pytest
-from plane import api, door, nodes, processes, registration, servers, volcano, waiting
+from plane import api, nodes, processes, registration, reverse_proxy, servers, volcano, waiting
 
 VOLCANO_JOB = "batch.volcano.sh/v1alpha1/Job"
 
@@ -115,15 +115,15 @@ async def test_a_node_has_the_shape_asked_for_and_can_change_it(plane, nodes):
     assert (await plane.api.get("Node", "odd"))["status"]["allocatable"]["x/y"] == "0"
 
 
-async def test_a_new_volcano_configuration_is_in_force_when_the_call_returns(plane, schedulers, extender_door):
-    await schedulers.volcano(volcano.extender(extender_door.url))  # dead behind the door, and ignorable
-    before = extender_door.counts["/session-close"]
+async def test_a_new_volcano_configuration_is_in_force_when_the_call_returns(plane, schedulers, extender_proxy):
+    await schedulers.volcano(volcano.extender(extender_proxy.url))  # dead behind the proxy, and ignorable
+    before = extender_proxy.counts["/session-close"]
     await schedulers.volcano_session()
-    assert extender_door.counts["/session-close"] > before
+    assert extender_proxy.counts["/session-close"] > before
     await schedulers.volcano()
-    after = extender_door.counts["/session-close"]
+    after = extender_proxy.counts["/session-close"]
     await schedulers.volcano_session()
-    assert extender_door.counts["/session-close"] == after
+    assert extender_proxy.counts["/session-close"] == after
 
 
 async def test_a_volcano_configuration_that_volcano_refuses_fails_the_call_with_its_words(schedulers):
@@ -132,16 +132,16 @@ async def test_a_volcano_configuration_that_volcano_refuses_fails_the_call_with_
 
 
 async def test_kube_scheduler_asks_an_extender_once_it_is_configured(
-    plane, namespace, nodes, schedulers, extender_door
+    plane, namespace, nodes, schedulers, extender_proxy
 ):
     await nodes.make("only")
     with scripted_extender() as (port, bodies):
-        extender_door.backend = port
-        entry = {"urlPrefix": extender_door.url, "filterVerb": "filter", "nodeCacheCapable": True, "weight": 1}
+        extender_proxy.backend = port
+        entry = {"urlPrefix": extender_proxy.url, "filterVerb": "filter", "nodeCacheCapable": True, "weight": 1}
         await schedulers.kube(entry)
         await plane.api.create(deployment("asked", 1, {"cpu": 1}), namespace=namespace)
         await running(plane, namespace, 1)
-    assert extender_door.counts["/filter"] == 1
+    assert extender_proxy.counts["/filter"] == 1
     assert json.loads(bodies[0])["NodeNames"] == ["only"]
 
 
@@ -174,7 +174,7 @@ def scripted_extender():
 
 
 async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in_its_namespace_only(
-    plane, namespace, extender_door
+    plane, namespace, extender_proxy
 ):
     pod = {
         "apiVersion": "v1",
@@ -182,8 +182,8 @@ async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in
         "metadata": {"name": "p", "labels": {registration.FABRIC: "roce"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
-    # Nothing listens behind the door: failurePolicy Fail refuses opted-in pods, and only those.
-    await plane.register_webhook(extender_door.port, namespaces=[namespace])
+    # Nothing listens behind the proxy: failurePolicy Fail refuses opted-in pods, and only those.
+    await plane.register_webhook(extender_proxy.port, namespaces=[namespace])
     try:
         with pytest.raises(api.ApiError, match=r"pods\.railwright\.io"):
             await plane.api.create(pod, namespace=namespace)
@@ -248,7 +248,7 @@ def test_a_program_dies_with_the_run_that_started_it(tmp_path):
     parent = textwrap.dedent(
         f"""
         import pathlib, sys, time
-        sys.path.insert(0, {str(processes._TETHER.parents[1])!r})
+        sys.path.insert(0, {str(processes._PARENT_DEATH.parents[1])!r})
         from plane import processes
         child = processes.Process("child", ["sleep", "600"], logs=pathlib.Path({str(tmp_path)!r})).start()
         print(child.pid, flush=True)
@@ -269,30 +269,30 @@ def alive(pid):
         return False
 
 
-async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plane, extender_door):
+async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plane, extender_proxy):
     body = {"NodeNames": ["n"]}
 
     async def ask():
-        async with plane.session.post(f"{extender_door.url}/filter", json=body) as answer:
+        async with plane.session.post(f"{extender_proxy.url}/filter", json=body) as answer:
             return await answer.json(content_type=None)
 
     async def kill(request):
-        assert request == door.Request("POST", "/filter")
-        extender_door.backend = None
+        assert request == reverse_proxy.Request("POST", "/filter")
+        extender_proxy.backend = None
 
     with scripted_extender() as (port, bodies):
-        extender_door.backend = port
+        extender_proxy.backend = port
         assert [await ask(), await ask()] == [body, body]  # the second over the same connection
-        extender_door.hook = kill
+        extender_proxy.hook = kill
         with pytest.raises(aiohttp.ClientConnectionError):
             await ask()
-        assert (extender_door.counts["/filter"], len(bodies)) == (3, 2)
-        extender_door.hook = None
-        extender_door.backend = port
+        assert (extender_proxy.counts["/filter"], len(bodies)) == (3, 2)
+        extender_proxy.hook = None
+        extender_proxy.backend = port
         assert await ask() == body
 
 
-async def test_a_door_passes_every_byte_whatever_the_framing(extender_door):
+async def test_a_door_passes_every_byte_whatever_the_framing(extender_proxy):
     sent = [
         b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n",
         b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length:  300000\r\n\r\n" + b"\r\n\r\n" * 75000,
@@ -306,13 +306,13 @@ async def test_a_door_passes_every_byte_whatever_the_framing(extender_door):
         writer.close()
 
     async with await asyncio.start_server(backend, "127.0.0.1", 0) as server:
-        extender_door.backend = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", extender_door.port)
+        extender_proxy.backend = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", extender_proxy.port)
         writer.write(whole)
         assert await asyncio.wait_for(received, 10) == whole
         writer.close()
         await writer.wait_closed()
-    assert extender_door.counts == {"/a": 1, "/b": 1, "/c": 1}
+    assert extender_proxy.counts == {"/a": 1, "/b": 1, "/c": 1}
 
 
 async def test_a_server_of_ours_is_known_by_the_two_lines_it_writes_and_ready_by_its_probe(plane, tmp_path):

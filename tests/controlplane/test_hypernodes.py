@@ -68,12 +68,12 @@ async def events(extender) -> tuple[float, float]:
 
 
 async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_the_ledger(
-    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+    plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     await training.make_leaves(nodes, a=4, b=5, c=3, d=6)
     await hyper_nodes.tree(s=["a", "b"], t=["c", "d"])
-    conf = training.conf(extender_door.url, plugins=AWARE)
-    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, plugins=AWARE)
+    extender = await training.install(plane, site, extender_proxy, training.policy(), conf)
     seen = set()
     for number, tried in enumerate((3, 2)):  # leaves that can hold all four: a, b and d, then one of them less
         allocated, deallocated = await events(extender)
@@ -92,7 +92,7 @@ async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_
 
 
 async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next_is_placed_at_once(
-    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+    plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     """Each leaf has the GPUs for two such pods, but in halves of nodes: Volcano sees that only as it tries."""
     half = {training.GPU: "4"}
@@ -100,8 +100,8 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
         for name in others:
             await plane.api.create(training.holder(name, takes=half), namespace=namespace)
     await hyper_nodes.tree(s=["a", "b"])
-    conf = training.conf(extender_door.url, plugins=AWARE, managed=(training.GPU,))
-    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, plugins=AWARE, managed=(training.GPU,))
+    extender = await training.install(plane, site, extender_proxy, training.policy(), conf)
     takes = {training.GPU: "8"}
     await plane.api.create(training.job("broken", 2, takes=takes, **HARD), namespace=namespace)
     await training.unschedulable(plane.api, namespace, "broken")
@@ -119,14 +119,14 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
 
 
 async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_the_labels_say(
-    plane, nodes, namespace, site, schedulers, extender_door, hyper_nodes
+    plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     """HyperNodes across the labels, and Volcano told nothing of topology."""
     a, b = await training.make_leaves(nodes, a=6, b=6)
     groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}
     await asyncio.gather(*(hyper_nodes.add(named(hyper, names)) for hyper, names in groups.items()))
     text = training.policy(domains=[], preset="volcano")
-    extender = await training.install(plane, site, extender_door, text, training.conf(extender_door.url))
+    extender = await training.install(plane, site, extender_proxy, text, training.conf(extender_proxy.url))
     await sites.wait_metric(extender, "railwright_cache_objects", 3, kind="hypernodes.topology.volcano.sh")
     for name, size, group in (("four", 4, "y"), ("three", 3, "z")):
         await plane.api.create(training.job(name, size), namespace=namespace)

@@ -110,15 +110,15 @@ async def test_a_gang_short_of_one_rail_says_where_and_by_how_much(plane, kube, 
 @contextlib.contextmanager
 def struck(kube, path: str, number: int, act):
     """`act` while kube-scheduler waits for its `number`-th answer by a path."""
-    before = kube.door.counts[path]
+    before = kube.proxy.counts[path]
 
     async def hook(request):
-        if request.path == path and kube.door.counts[path] == before + number:
+        if request.path == path and kube.proxy.counts[path] == before + number:
             await act()
 
-    kube.door.hook = hook
+    kube.proxy.hook = hook
     yield
-    kube.door.hook = None
+    kube.proxy.hook = None
 
 
 @pytest.mark.parametrize(("path", "most"), [("/scheduler/filter", 1), ("/scheduler/prioritize", 2)])
@@ -130,7 +130,7 @@ async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted
 
     async def restart():
         killed.append(await kube.site.extender.kill())
-        kube.door.backend = None
+        kube.proxy.backend = None
         await kube.restart_extender()
 
     with struck(kube, path, 3, restart):
@@ -172,7 +172,7 @@ async def test_with_rails_counted_by_kube_scheduler_a_rail_is_won_by_priority(pl
         await nodes.make(name, rails=kubes.ONE_EACH)
     await nodes.offer("dead", {kubes.RAILS[0]: 0})
     assert await kubes.place(plane.api, namespace, "victim", gpus=0) == "held"
-    await plane.schedulers.kube(kubes.entry(kube.door.url, ignored=False))
+    await plane.schedulers.kube(kubes.entry(kube.proxy.url, ignored=False))
     urgent = await kubes.place(plane.api, namespace, "urgent", gpus=0, priorityClassName="system-cluster-critical")
     assert urgent == "held"
     assert await plane.api.get_or_none("Pod", "victim", namespace) is None

@@ -43,7 +43,7 @@ def deployment(replicas: int) -> dict:
 
 
 async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
-    plane, namespace, nodes, site, schedulers, extender_door
+    plane, namespace, nodes, site, schedulers, extender_proxy
 ):
     one_each = {RAILS[0]: 1, RAILS[1]: 1}
     await nodes.make("free-0", rails=one_each)
@@ -61,10 +61,10 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
     await plane.api.create(holder, namespace=namespace)
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_door.backend = extender.port
+    extender_proxy.backend = extender.port
     await site.register(namespace)
     # kube-scheduler leaves the rails to us, so that nobody but us can refuse a node for them
-    await schedulers.kube(kubes.entry(extender_door.url, ignored=True))
+    await schedulers.kube(kubes.entry(extender_proxy.url, ignored=True))
 
     await plane.api.create(deployment(1), namespace=namespace)
 
@@ -90,15 +90,15 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
 
 
 async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube_scheduler(
-    plane, namespace, nodes, site, schedulers, extender_door
+    plane, namespace, nodes, site, schedulers, extender_proxy
 ):
     example = yaml.safe_load((EXAMPLES / "schedulers" / "kube-scheduler.yaml").read_text())["extenders"][0]
-    local = {"urlPrefix": f"{extender_door.url}/scheduler", "enableHTTPS": False}
+    local = {"urlPrefix": f"{extender_proxy.url}/scheduler", "enableHTTPS": False}
     entry = {key: value for key, value in {**example, **local}.items() if key != "tlsConfig"}
     await nodes.make("free-0", rails={RAILS[0]: 1, RAILS[1]: 1})
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_door.backend = extender.port
+    extender_proxy.backend = extender.port
     await site.register(namespace)
     await schedulers.kube(entry)
     await plane.api.create(deployment(1), namespace=namespace)
@@ -108,4 +108,4 @@ async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube
         return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
     assert await waiting.wait(placed, describe="the replica to run")
-    assert extender_door.counts["/scheduler/filter"] >= 1
+    assert extender_proxy.counts["/scheduler/filter"] >= 1

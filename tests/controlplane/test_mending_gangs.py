@@ -9,23 +9,23 @@ from plane import training, waiting
 
 @pytest.mark.parametrize("struck_at", [4, 6], ids="before allocate {}".format)
 async def test_a_gang_over_two_leaves_takes_no_third_one_though_the_extender_is_killed_in_the_middle(
-    plane, nodes, namespace, site, schedulers, extender_door, struck_at
+    plane, nodes, namespace, site, schedulers, extender_proxy, struck_at
 ):
     await training.make_leaves(nodes, a=5, b=4, c=4, d=2)
-    conf = training.conf(extender_door.url, httpTimeout="60s")
-    first = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, httpTimeout="60s")
+    first = await training.install(plane, site, extender_proxy, training.policy(), conf)
 
     async def kill(request):
-        if request.path == "/volcano/allocate" and extender_door.counts[request.path] == struck_at:
-            extender_door.backend = None
+        if request.path == "/volcano/allocate" and extender_proxy.counts[request.path] == struck_at:
+            extender_proxy.backend = None
             await first.kill()
-            extender_door.backend = (await site.start_extender()).port
+            extender_proxy.backend = (await site.start_extender()).port
 
-    extender_door.hook = kill
+    extender_proxy.hook = kill
     await plane.api.create(training.job("struck", 9), namespace=namespace)
     struck = await training.running(plane.api, namespace, "struck", 9)
     assert not first.process.running, "the extender was to die in the middle of the gang"
-    extender_door.hook = None
+    extender_proxy.hook = None
     leaves = [training.leaf_of(pod) for pod in struck]
     assert len(set(leaves)) == 2, leaves
     assert len({pod["spec"]["nodeName"] for pod in struck}) == 9
@@ -35,10 +35,10 @@ async def test_a_gang_over_two_leaves_takes_no_third_one_though_the_extender_is_
 
 
 async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_though_another_leaf_is_tighter(
-    plane, nodes, namespace, site, schedulers, extender_door
+    plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     await training.make_leaf(nodes, "mates", 7)
-    extender = await training.install(plane, site, extender_door, training.policy(), training.conf(extender_door.url))
+    extender = await training.install(plane, site, extender_proxy, training.policy(), training.conf(extender_proxy.url))
     await plane.api.create(training.job("train", 4), namespace=namespace)
     before = await training.running(plane.api, namespace, "train", 4)
     await training.make_leaves(nodes, **{f"tight{number}": 1 for number in range(8)})

@@ -68,33 +68,33 @@ async def unplaced(plane, namespace: str, name: str) -> None:
     assert not [pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]]
 
 
-async def refused(plane, door, namespace: str, names: list[str]) -> dict[str, str]:
+async def refused(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
     """What the extender says of nodes to a pod that takes a whole one, required rails given."""
     container = {"name": "c", "resources": {"requests": training.WHOLE}}
     metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
     body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
     headers = {"Content-Type": "application/json"}
-    url = f"{door.url}/scheduler/filter"
+    url = f"{proxy.url}/scheduler/filter"
     async with plane.session.post(url, data=msgspec.json.encode(body), headers=headers) as answer:
         said = await answer.json()
     return said["FailedNodes"]
 
 
 async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preemptor_has_the_leaf(
-    plane, nodes, namespace, site, schedulers, extender_door, urgent
+    plane, nodes, namespace, site, schedulers, extender_proxy, urgent
 ):
     a, b = await training.make_leaves(nodes, a=4, b=4)
     for name in b:  # no job of Volcano's: nothing it may preempt
         await plane.api.create(training.holder(name), namespace=namespace)
-    conf = training.conf(extender_door.url, **PREEMPT)
-    extender = await training.install(plane, site, extender_door, training.policy(rails="required"), conf)
+    conf = training.conf(extender_proxy.url, **PREEMPT)
+    extender = await training.install(plane, site, extender_proxy, training.policy(rails="required"), conf)
     await plane.api.create(training.job("victim", 4, annotations=STAYS), namespace=namespace)
     victims = await training.running(plane.api, namespace, "victim", 4)
 
     await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
     going = await terminating(plane, namespace, "victim", 4)
     await unplaced(plane, namespace, "urgent")
-    said = await refused(plane, extender_door, namespace, a)
+    said = await refused(plane, extender_proxy, namespace, a)
     assert set(said) == set(a), said
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
@@ -102,7 +102,7 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await training.let_go(plane.api, going[:3])
     await unplaced(plane, namespace, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
-    assert set(await refused(plane, extender_door, namespace, a)) == set(a), "nor are they anybody else's"
+    assert set(await refused(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
     await training.let_go(plane.api, going[3:])
     found = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(found) == ["a"]
@@ -111,12 +111,12 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
 
 
 async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enough(
-    plane, nodes, namespace, site, schedulers, extender_door, urgent
+    plane, nodes, namespace, site, schedulers, extender_proxy, urgent
 ):
     for number in range(4):  # Volcano goes through nodes as they came: never two of a leaf after each other
         await training.make_leaves(nodes, first=number, a=1, b=1, c=1)
-    conf = training.conf(extender_door.url, **PREEMPT)
-    await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, **PREEMPT)
+    await training.install(plane, site, extender_proxy, training.policy(), conf)
     for name in ("low-0", "low-1", "low-2"):
         await plane.api.create(training.job(name, 4), namespace=namespace)
         await training.running(plane.api, namespace, name, 4)
@@ -140,13 +140,13 @@ async def nominated(plane, namespace: str, name: str) -> list[str]:
 
 
 async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(
-    plane, nodes, namespace, site, schedulers, extender_door, queues
+    plane, nodes, namespace, site, schedulers, extender_proxy, queues
 ):
     """Whose pods go, and which rank takes their place, is Volcano's alone: its reclaim scores nothing."""
     research, product = queues
     await training.make_leaves(nodes, a=4, b=4)
-    conf = training.conf(extender_door.url, **RECLAIM)
-    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, **RECLAIM)
+    extender = await training.install(plane, site, extender_proxy, training.policy(), conf)
     await plane.api.create(training.job("elastic", 8, least=1, queue=research, annotations=STAYS), namespace=namespace)
     await training.running(plane.api, namespace, "elastic", 8)
 

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 import yaml
 from admitting import EXAMPLES
-from plane import jobs, portraits, waiting
-from twins import meaning, ranks_of
+from meanings import meaning, ranks_of
+from plane import comparable_pods, jobs, waiting
 
 PLACEMENT, INJECTION = (f"railwright.io/{key}" for key in ("placement", "injection"))
 MULTUS = "k8s.v1.cni.cncf.io/networks"
@@ -60,14 +60,14 @@ async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
         return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
 
     await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
-    portrayed = [portraits.portrait(pod) for pod in found]
+    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in found]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
     return {pod["metadata"]["name"]: pod for pod in portrayed}
 
 
 def by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """One pod a role, as `twins.ranks_of` reads them."""
+    """One pod a role, as `meanings.ranks_of` reads them."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
 

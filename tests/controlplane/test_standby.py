@@ -13,7 +13,7 @@ from plane import training, waiting
 @pytest_asyncio.fixture(loop_scope="session")
 async def replicas(plane, schedulers):
     async with deployments.pair(plane, training.policy()) as running:
-        await schedulers.volcano(conf=training.conf(running.door.url, httpTimeout="2s"))
+        await schedulers.volcano(conf=training.conf(running.proxy.url, httpTimeout="2s"))
         yield running
 
 
@@ -27,11 +27,11 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     killed: list[float] = []
 
     async def kill(request):
-        if request.path == "/volcano/allocate" and replicas.door.counts[request.path] == 5 and not killed:
+        if request.path == "/volcano/allocate" and replicas.proxy.counts[request.path] == 5 and not killed:
             killed.append(time.monotonic())
             await first.kill()
 
-    replicas.door.hook = kill
+    replicas.proxy.hook = kill
     names = [f"gang-{number}" for number in range(5)]
     for name in names[:4]:
         await plane.api.create(training.job(name, 3), namespace=namespace)
@@ -57,7 +57,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     await plane.api.create(training.job("next", 1), namespace=namespace)
     await training.running(plane.api, namespace, "next", 1)
     assert await third.stop() == 0
-    await waiting.wait(lambda: replicas.door.backend is None, describe="the last leader to take itself away")
+    await waiting.wait(lambda: replicas.proxy.backend is None, describe="the last leader to take itself away")
     await plane.api.create(training.job("alone", 1), namespace=namespace)
     await training.running(plane.api, namespace, "alone", 1)
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import pytest_asyncio
-from plane import door, training, waiting
 from plane import nodes as fleets
+from plane import reverse_proxy, training, waiting
 from plane import site as sites
 
 # CoreWeave H100, marin-community/marin issue 6950: leaf groups of 1,1,2,2,2,3,3,3,5,5,6,6,6,8,11 in pods of 41 and 23
@@ -21,7 +21,7 @@ FREE = {leaf: size - TAKEN.get(leaf, 0) for leaf, (_, size) in LEAVES.items()}  
 async def hall(plane):
     """The cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
     nodes, site, namespace = fleets.Nodes(plane.api), sites.Site(plane), "uneven-others"
-    opened = await door.Door().open()
+    opened = await reverse_proxy.ReverseProxy().open()
     await asyncio.gather(
         *(training.make_leaf(nodes, leaf, size, spine=spine) for leaf, (spine, size) in LEAVES.items())
     )

@@ -33,13 +33,13 @@ async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
 
 
 async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
-    plane, nodes, namespace, site, schedulers, extender_door
+    plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     a, b, c = await training.make_leaves(nodes, a=4, b=4, c=4)
     held = [*a[1:], *b[2:], *c]  # three nodes are free, in two leaves
     await hold(plane, namespace, held)
-    conf = training.conf(extender_door.url, without=("overcommit",), httpTimeout="60s")
-    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, without=("overcommit",), httpTimeout="60s")
+    extender = await training.install(plane, site, extender_proxy, training.policy(), conf)
 
     await plane.api.create(training.job("waits", 4), namespace=namespace)
     words = await training.unschedulable(plane.api, namespace, "waits")
@@ -68,21 +68,21 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
                 await release(plane, namespace, names)
             freed.set()
 
-    extender_door.hook = between_sessions
+    extender_proxy.hook = between_sessions
     found = await training.running(plane.api, namespace, "waits", 4)
     assert training.leaves_of(found) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_one_that_is_free_at_last(
-    plane, nodes, namespace, site, schedulers, extender_door
+    plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     """Volcano tries it in every session, on what is idle first, and commits none of it until all of it is."""
     early, late = ["a-00", "b-00"], [f"c-{number:02}" for number in range(4)]
     await training.make_leaves(nodes, a=1, b=1, c=4)
     await hold(plane, namespace, [*early, *late], annotations={training.LINGERS: "true"})
-    conf = training.conf(extender_door.url, without=("overcommit",), httpTimeout="60s")
-    extender = await training.install(plane, site, extender_door, training.policy(), conf)
+    conf = training.conf(extender_proxy.url, without=("overcommit",), httpTimeout="60s")
+    extender = await training.install(plane, site, extender_proxy, training.policy(), conf)
     leaving = [await plane.api.get("Pod", f"on-{name}", namespace) for name in (*early, *late)]
     await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace) for pod in leaving))
 
@@ -99,20 +99,20 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
             await training.let_go(plane.api, leaving[2:])
             gone.set()
 
-    extender_door.hook = between_sessions
+    extender_proxy.hook = between_sessions
     found = await training.running(plane.api, namespace, "waits", 4)
     assert training.leaves_of(found) == ["c"], [pod["spec"]["nodeName"] for pod in found]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
 async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_start_when_it_is_free(
-    plane, nodes, namespace, site, schedulers, extender_door
+    plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     """They ask for GPUs alone, so that the rails are the policy's and nobody but us can miss them."""
     names = await training.make_leaf(nodes, "a", 2)
     await hold(plane, namespace, names, takes={training.RAILS[1]: "1"})
-    conf = training.conf(extender_door.url, managed=(training.GPU,), predicateVerb="predicate")
-    await training.install(plane, site, extender_door, training.policy(rails="required"), conf)
+    conf = training.conf(extender_proxy.url, managed=(training.GPU,), predicateVerb="predicate")
+    await training.install(plane, site, extender_proxy, training.policy(rails="required"), conf)
     await plane.api.create(training.job("waits", 2, takes={training.GPU: "8"}), namespace=namespace)
     sentence = f"railwright: rail1 is busy: 0 of 1 {training.RAILS[1]} free, 1 needed"
 

@@ -225,11 +225,11 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
 ):
     await kubes.make_leaves(nodes, mates=6)
     mates = [f"mates-{index:02}" for index in range(6)]
-    before = kube.door.counts["/volcano/allocate"]
+    before = kube.proxy.counts["/volcano/allocate"]
     lost: list[str] = []
 
     async def lose(request):
-        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
+        if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
             lost.append(min(await refused(plane, kube, mates)))
             await nodes.remove(lost[0])
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
@@ -247,10 +247,10 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
         return found
 
     stranded: list[str] = []
-    kube.door.hook = lose
+    kube.proxy.hook = lose
     await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
-    kube.door.hook = None
+    kube.proxy.hook = None
     found = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
     assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
     await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
@@ -282,16 +282,16 @@ async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_g
     seen = {}
 
     async def meanwhile(request):
-        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 3:
+        if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
             seen["announced"] = await sites.metric(kube.site.extender, "railwright_assumed_pods")
             for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
                 await kubes.place(plane.api, namespace, f"single-{index}", gpus=0)
 
-    before = kube.door.counts["/volcano/allocate"]
-    kube.door.hook = meanwhile
+    before = kube.proxy.counts["/volcano/allocate"]
+    kube.proxy.hook = meanwhile
     await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
     gang = await kubes.bound(plane.api, namespace, 4, f"{kubes.VOLCANO_JOB}=gang")
-    kube.door.hook = None
+    kube.proxy.hook = None
     assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
     singles = [await kubes.where(plane.api, namespace, f"single-{index}") for index in range(3)]
     used = [*map(kubes.node_of, gang), *singles]
@@ -308,18 +308,18 @@ async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_g
 
 async def overtake(plane, kube, namespace: str) -> str:
     """kube-scheduler binds the last node after Volcano has chosen it, before it tells us; what Volcano's pod does."""
-    before = kube.door.counts["/volcano/allocate"]
+    before = kube.proxy.counts["/volcano/allocate"]
 
     async def first(request):
-        if request.path == "/volcano/allocate" and kube.door.counts[request.path] == before + 1:
+        if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 1:
             await kubes.place(plane.api, namespace, "overtakes", gpus=0)
 
-    kube.door.hook = first
+    kube.proxy.hook = first
     await plane.api.create(kubes.volcano_job("late", 1, gpus=0), namespace=namespace)
     await kubes.where(plane.api, namespace, "overtakes")
     await plane.schedulers.volcano_session()
     await plane.schedulers.volcano_session()
-    kube.door.hook = None
+    kube.proxy.hook = None
     late = await plane.api.get("Pod", "late-worker-0", namespace)
     assert kubes.node_of(late) == "", "it was to wait"
     await plane.api.delete("batch.volcano.sh/v1alpha1/Job", "late", namespace)
@@ -335,11 +335,11 @@ async def race(plane, kube, namespace: str, number: int) -> str:
         if request.path == "/volcano/predicate" and not started:
             started.append(asyncio.create_task(make(plane, namespace, name, gpus=0)))
 
-    kube.door.hook = meanwhile
+    kube.proxy.hook = meanwhile
     await plane.api.create(kubes.volcano_job(name, 1, gpus=0), namespace=namespace)
     await waiting.wait(lambda: started, describe="Volcano to ask about the last node")
     await started[0]
-    kube.door.hook = None
+    kube.proxy.hook = None
 
     async def landed():
         pods = await plane.api.list("Pod", namespace)

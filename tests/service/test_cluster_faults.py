@@ -8,7 +8,7 @@ import sys
 
 import faulty_clusters
 import pytest
-import vistas
+import varied_clusters
 import yaml
 
 from railwright.cli.__main__ import main
@@ -52,7 +52,7 @@ def run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
     monkeypatch.setattr("railwright.cli.checking.command._CALL_SECONDS", 0.3)
     monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
-    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
     job = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     (tmp_path / "job.yaml").write_text(json.dumps(job))

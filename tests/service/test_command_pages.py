@@ -10,7 +10,7 @@ import sys
 import api_stub
 import pages
 import pytest
-import vistas
+import varied_clusters
 import yaml
 from aiohttp import web
 
@@ -22,7 +22,7 @@ EXAMPLES = [(leaf, line) for leaf in LEAVES for line in leaf.examples]
 DEMO = pages.ROOT / "railwright" / "cli" / "demo"
 SERVED = ("dashboard", "demo --serve")  # until Ctrl-C
 SECONDS = 120.0
-VISTA = vistas.Vista(1, 2, 3, gangs=0, waiting=0)
+VISTA = varied_clusters.Vista(1, 2, 3, gangs=0, waiting=0)
 VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
 LISTS = {
     "/api/v1/nodes": VISTA.nodes,
@@ -44,7 +44,7 @@ class Objects:
     """An API server that stores what it is given."""
 
     def __init__(self):
-        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: vistas.POLICY}}
+        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
         self.objects, self.version = {POLICY: policy}, 1
 
     async def answer(self, request):
@@ -112,9 +112,9 @@ async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line):
     folder, environment = place
     if leaf.name == "railwright verify manifest":
         shutil.copyfile(folder / "policy.yaml", folder / "own.yaml")
-        (folder / "policy.yaml").write_text(vistas.POLICY)  # has the fabric that the examples name
+        (folder / "policy.yaml").write_text(varied_clusters.POLICY)  # has the fabric that the examples name
     if leaf.name == "railwright dashboard":
-        (folder / "policy.yaml").write_text(vistas.POLICY)
+        (folder / "policy.yaml").write_text(varied_clusters.POLICY)
     if line == "railwright certs admission-config --out admission" or "--directory" in line:
         await run(folder, environment, "railwright certs rotate --clients")
     is_served = any(line.startswith(f"railwright {words}") for words in SERVED)
@@ -158,4 +158,4 @@ def test_every_command_has_a_page_with_its_options_codes_and_examples():
 
 def test_the_examples_need_no_variable_of_this_machine():
     assert not any(name in line for _, line in EXAMPLES for name in (os.path.sep + "home", "$HOME", "/root"))
-    assert json.loads(vistas.POLICY)["defaultFabric"] == "roce", "the fabric that the examples name"
+    assert json.loads(varied_clusters.POLICY)["defaultFabric"] == "roce", "the fabric that the examples name"

@@ -7,11 +7,11 @@ import socket
 import sys
 
 import aiohttp
+import dashboard_servers
 import placing
 import pytest
 import pytest_asyncio
-import showing
-import vistas
+import varied_clusters
 
 from railwright.dashboard import feed, port, stream
 from railwright.fabric.overview import opted_in_pods, overview_builder
@@ -25,9 +25,9 @@ HERE = settings.Address("127.0.0.1", 0)
 async def shown(tmp_path_factory):
     """A dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("vista")
-    vista = vistas.Vista(2, 2, 8, gangs=2, waiting=1)
+    vista = varied_clusters.Vista(2, 2, 8, gangs=2, waiting=1)
     vista.write(folder)
-    async with showing.command(folder) as url:
+    async with dashboard_servers.command(folder) as url:
         yield url, folder, vista
 
 
@@ -41,7 +41,7 @@ async def settled(response, wanted) -> dict:
     """The sections seen until one is as wanted."""
     sections: dict = {}
     while not wanted(sections):
-        ((_, _, delta),) = await showing.events(response, 1)
+        ((_, _, delta),) = await dashboard_servers.events(response, 1)
         if delta["full"]:
             sections = {}
         for key in delta["removed"]:
@@ -58,7 +58,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
         assert whole["fabric/roce"]["nodes"] == 32
         vista.add_gang(2, name="late", namespace="prod")
         vista.write(folder)
-        ((_, _, delta),) = await showing.events(response, 1)
+        ((_, _, delta),) = await dashboard_servers.events(response, 1)
     assert not delta["full"]
     assert delta["sections"]["gang/prod/late"]["state"] == "placed"
     assert len([key for key in delta["sections"] if key.startswith("leaf/")]) <= 2
@@ -69,15 +69,15 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     async with session.get(f"{url}api/stream") as response:
         await settled(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
     async with session.get(f"{url}api/stream") as response:
-        ((last, _, _),) = await showing.events(response, 1)
+        ((last, _, _),) = await dashboard_servers.events(response, 1)
     vista.add_event("missed", "said while nobody looked")
     vista.write(folder)
     async with session.get(f"{url}api/stream", headers={"Last-Event-ID": last}) as response:
-        ((_, _, delta),) = await showing.events(response, 1)
+        ((_, _, delta),) = await dashboard_servers.events(response, 1)
         assert not delta["full"]
     for strange in ("another-1", f"{last.partition('-')[0]}-{'9' * 5000}", "-", "9"):
         async with session.get(f"{url}api/stream", headers={"Last-Event-ID": strange}) as response:
-            ((_, _, delta),) = await showing.events(response, 1)
+            ((_, _, delta),) = await dashboard_servers.events(response, 1)
             assert delta["full"]
 
 
@@ -156,7 +156,7 @@ async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
 
 
 async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
-    vista = vistas.Vista(1, 1, 2, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 1, 2, gangs=0, waiting=0)
     vista.write(tmp_path)
     files = ("--snapshot", str(tmp_path / "snapshot.json"), "--policy", str(tmp_path / "policy.yaml"))
     with socket.socket() as taken:
@@ -172,7 +172,7 @@ async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
 
 
 async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_path, session):
-    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["20"]}
     kubeconfig = {
         "current-context": "c",
@@ -184,7 +184,7 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
     options = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(tmp_path / "policy.yaml"))
     async with asyncio.timeout(15):
         async with (
-            showing.started("dashboard: ", "dashboard", *options, out="stdout") as url,
+            dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
             session.get(f"{url}api/stream") as response,
         ):
             seen = await settled(response, lambda seen: "site" in seen)
@@ -198,10 +198,10 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
 async def guarded(tmp_path_factory):
     """An extender's dashboard; (URL, its API server)."""
     folder = tmp_path_factory.mktemp("guarded")
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
-    server = showing.ApiServer(vista.objects())
-    async with server.open(folder) as kubeconfig, showing.extender(kubeconfig, folder) as address:
+    server = dashboard_servers.ApiServer(vista.objects())
+    async with server.open(folder) as kubeconfig, dashboard_servers.extender(kubeconfig, folder) as address:
         yield f"http://{address}/", server
 
 
@@ -239,14 +239,14 @@ async def test_the_extenders_own_state_is_shown(guarded, session):
 
 
 async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path, session):
-    vista = vistas.Vista(1, 1, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 1, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
-    server = showing.ApiServer(vista.objects())
+    server = dashboard_servers.ApiServer(vista.objects())
     server.forbidden = {"nodes"}
     policy = str(tmp_path / "policy.yaml")
     async with (
         server.open(tmp_path) as kubeconfig,
-        showing.started(
+        dashboard_servers.started(
             "dashboard: ", "dashboard", "--kubeconfig", kubeconfig, "--policy", policy, out="stdout"
         ) as url,
         session.get(f"{url}api/stream") as response,
@@ -284,11 +284,11 @@ async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_
             async with session.get(url + query) as response:
                 head = await asyncio.wait_for(response.content.readuntil(b'without"]\n\n'), 10)
                 assert b'event: views\ndata: ["with","without"]' in head
-                ((last[source], _, delta),) = await showing.events(response, 1)
+                ((last[source], _, delta),) = await dashboard_servers.events(response, 1)
                 assert delta["sections"]["site"]["source"] == source
         async with session.get(f"{url}?view=without", headers={"Last-Event-ID": last["a"]}) as response:
             await response.content.readuntil(b'without"]\n\n')
-            ((_, _, delta),) = await showing.events(response, 1)
+            ((_, _, delta),) = await dashboard_servers.events(response, 1)
             assert delta["full"]
         for path in ("stream?view=<other>", "why?view=other&gang=a&node=b"):
             async with session.get(f"http://{where}/api/{path}") as response:

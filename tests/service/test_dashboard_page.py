@@ -6,10 +6,10 @@ import os
 import pathlib
 import re
 
+import dashboard_servers
 import pytest
 import pytest_asyncio
-import showing
-import vistas
+import varied_clusters
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 DRAWN = (
@@ -22,16 +22,16 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 class Shown:
     """A dashboard by its command, over files that tests may change."""
 
-    def __init__(self, url: str, folder: pathlib.Path, vista: vistas.Vista) -> None:
+    def __init__(self, url: str, folder: pathlib.Path, vista: varied_clusters.Vista) -> None:
         self.url, self.folder, self.vista = url, folder, vista
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vista")
-    vista = vistas.Vista()
+    vista = varied_clusters.Vista()
     vista.write(folder)
-    async with showing.command(folder) as url:
+    async with dashboard_servers.command(folder) as url:
         yield Shown(url, folder, vista)
 
 
@@ -262,10 +262,13 @@ async def test_a_small_screen_can_be_read(chrome, shown):
 
 @pytest.mark.parametrize("cluster", ["refused", "silent", "a web page", "untrusted", "an expired token"])
 async def test_over_a_dead_cluster_the_page_never_says_live_and_says_why(chrome, faulty_clusters, tmp_path, cluster):
-    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = faulty_clusters.kubeconfig(cluster, tmp_path)
     options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
-    async with showing.started("dashboard: ", "dashboard", *options, out="stdout") as url, chrome.tab() as tab:
+    async with (
+        dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
+        chrome.tab() as tab,
+    ):
         await tab.open(url)
         await tab.until("document.getElementById('connection').dataset.state === 'away'")
         state = "access refused" if cluster == "an expired token" else "cluster unreachable"
@@ -276,14 +279,14 @@ async def test_over_a_dead_cluster_the_page_never_says_live_and_says_why(chrome,
 
 
 async def test_a_cluster_that_dies_under_the_page_takes_live_with_it_and_its_return_is_told(chrome, tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
-    server = showing.ApiServer(vista.objects())
+    server = dashboard_servers.ApiServer(vista.objects())
     connection = "document.getElementById('connection').dataset.state"
     async with contextlib.AsyncExitStack() as alive, chrome.tab() as tab:
         kubeconfig = await alive.enter_async_context(server.open(tmp_path))
         options = ("--kubeconfig", kubeconfig, "--policy", str(tmp_path / "policy.yaml"))
-        async with showing.started("dashboard: ", "dashboard", *options, out="stdout") as url:
+        async with dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url:
             await tab.open(url)
             await tab.until(f"railwright.store.gangs.length && {connection} === 'live'")
             await alive.aclose()
@@ -299,13 +302,13 @@ def port_of(kubeconfig: str) -> int:
 
 
 async def test_what_the_cluster_is_named_is_text_and_never_markup(chrome, tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     key = vista.add_gang(2, name=HOSTILE, namespace="prod")
     vista.nodes[0]["metadata"]["name"] = vista.names[0] = HOSTILE
     vista.nodes[0]["metadata"]["labels"]["fabric.topograph.run/tier-0"] = HOSTILE
     vista.add_event(HOSTILE, HOSTILE)
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab() as tab:
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as tab:
         await tab.open(url)
         await tab.until(f"railwright.store.getGang({json.dumps(key)})")
         row = f"document.querySelector(`#gangs li[data-key=${{CSS.escape({json.dumps(key)})}}]`)"
@@ -342,10 +345,10 @@ async def test_the_browser_itself_would_stop_a_script_from_elsewhere_or_in_the_p
 
 
 async def test_a_server_that_goes_away_is_told_and_its_return_as_well(chrome, tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
     async with chrome.tab() as tab:
-        async with showing.command(tmp_path) as url:
+        async with dashboard_servers.command(tmp_path) as url:
             await tab.open(url)
             await tab.until("railwright.store.gangs.length")
         await tab.until("document.getElementById('connection').dataset.state === 'reconnecting'")
@@ -353,17 +356,17 @@ async def test_a_server_that_goes_away_is_told_and_its_return_as_well(chrome, tm
             "(({ textContent: it }) => it.includes('stale since') && it)(document.getElementById('connection-text'))"
         )
         assert await tab.js("railwright.store.gangs.length")  # what was known stays in view
-        async with showing.command(tmp_path, "--listen", url.removeprefix("http://").rstrip("/")):
+        async with dashboard_servers.command(tmp_path, "--listen", url.removeprefix("http://").rstrip("/")):
             await tab.until("document.getElementById('connection').dataset.state === 'live'")
 
 
 async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(chrome, tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
-    server = showing.ApiServer(vista.objects())
+    server = dashboard_servers.ApiServer(vista.objects())
     async with (
         server.open(tmp_path) as kubeconfig,
-        showing.extender(kubeconfig, tmp_path) as address,
+        dashboard_servers.extender(kubeconfig, tmp_path) as address,
         chrome.tab() as tab,
     ):
         await tab.open(f"http://{address}/")
@@ -395,11 +398,11 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
     "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png anew"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
-    vista = vistas.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
     vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
         await tab.prefer(prefers_color_scheme="light")
         await tab.open(url)
         await tab.until(

@@ -5,11 +5,11 @@ import contextlib
 import json
 import re
 
+import dashboard_servers
 import msgspec
 import pytest
 import pytest_asyncio
-import showing
-import vistas
+import varied_clusters
 
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
@@ -28,8 +28,8 @@ DETAILS = "document.getElementById('details').innerText"
 PROBLEMS = "document.getElementById('problems').innerText"
 
 
-def build_vista() -> vistas.Vista:
-    vista = vistas.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+def build_vista() -> varied_clusters.Vista:
+    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
     vista.add_event("bert-9", 'no such fabric "rocee" in the policy; known are roce')
     return vista
@@ -41,7 +41,7 @@ async def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("use")
     vista = build_vista()
     vista.write(folder)
-    async with showing.command(folder) as url:
+    async with dashboard_servers.command(folder) as url:
         yield url, folder, vista
 
 
@@ -120,10 +120,10 @@ async def test_a_link_to_what_no_longer_exists_says_so(chrome, shown, fragment, 
 
 
 async def test_a_gang_that_ends_while_it_is_shown_is_said_to_have_ended(chrome, tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     key = vista.add_gang(2, name="short", namespace="prod")
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab() as page:
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
         await page.open(f"{url}#gang={key}")
         await page.until("document.querySelector('#details .gang')")
         vista.pods = [each for each in vista.pods if not each["metadata"]["name"].startswith("short")]
@@ -199,25 +199,28 @@ async def test_the_policy_has_its_name_and_age(tab):
 
 
 async def test_a_rail_that_dies_under_the_page_has_an_age(chrome, tmp_path):
-    vista = vistas.Vista(1, 1, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 1, 4, gangs=0, waiting=0)
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab() as page:
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
         await page.open(f"{url}#node={vista.names[0]}")
         await page.until("document.querySelector('#details .node')")
         status = vista.nodes[0]["status"]
-        vista.nodes[0]["status"] = {**status, "allocatable": {**status["allocatable"], vistas.RESOURCES[2]: "0"}}
+        vista.nodes[0]["status"] = {
+            **status,
+            "allocatable": {**status["allocatable"], varied_clusters.RESOURCES[2]: "0"},
+        }
         vista.write(tmp_path)
         await page.until(f"/rail2\\s+dead, first seen \\d+ s ago/.test({DETAILS})")
 
 
 async def test_a_cordon_has_its_reason_and_its_age(chrome, tmp_path):
-    vista = vistas.Vista(1, 1, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 1, 4, gangs=0, waiting=0)
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T09:00:00Z"}
     fault = {"key": "gpu-fault", "value": "xid-79", "effect": "NoSchedule"}
     vista.nodes[0]["spec"] = {"unschedulable": True, "taints": [cordon, fault]}
     vista.nodes[0]["metadata"]["annotations"] = {"repair.example/cordon-reason": "XID 79 on GPU 3"}
     vista.write(tmp_path)
-    async with showing.command(tmp_path) as url, chrome.tab() as page:
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
         await page.open(f"{url}#node={vista.names[0]}")
         note = await page.until("document.querySelector('#details .node .note')?.innerText")
         assert re.fullmatch(
@@ -345,14 +348,14 @@ async def test_a_strange_name_is_quoted_for_the_shell(tab):
 @contextlib.asynccontextmanager
 async def serve(folder, **sets):
     """A dashboard by its command over an API server; yields (URL, server)."""
-    vista = vistas.Vista(1, 2, 4, gangs=1, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
-    server = showing.ApiServer(vista.objects())
+    server = dashboard_servers.ApiServer(vista.objects())
     for name, plurals in sets.items():
         getattr(server, name).update(plurals)
     async with server.open(folder) as kubeconfig:
         options = ("--kubeconfig", kubeconfig, "--policy", str(folder / "policy.yaml"))
-        async with showing.started("dashboard: ", "dashboard", *options, out="stdout") as url:
+        async with dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url:
             yield url
 
 
@@ -389,7 +392,7 @@ async def test_numbers_of_a_cluster_that_was_never_read_are_dashes(chrome, tmp_p
 
 
 async def test_the_terminal_says_that_the_cluster_does_not_answer_and_why(tmp_path):
-    (tmp_path / "policy.yaml").write_text(vistas.POLICY)
+    (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -402,7 +405,7 @@ async def test_the_terminal_says_that_the_cluster_does_not_answer_and_why(tmp_pa
         )
     )
     options = ("--kubeconfig", str(kubeconfig), "--policy", str(tmp_path / "policy.yaml"))
-    async with showing.started("nothing listens at ", "dashboard", *options, out="stderr") as address:
+    async with dashboard_servers.started("nothing listens at ", "dashboard", *options, out="stderr") as address:
         assert address == "https://127.0.0.1:1;"
 
 
@@ -412,13 +415,13 @@ async def test_the_terminal_says_that_the_cluster_does_not_answer_and_why(tmp_pa
 def build_feed(nodes: int) -> feed.Feed:
     """A feed over so many nodes and a gang of as many pods, train/llm."""
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
-    vista = vistas.Vista(1, 1, nodes, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
     cluster.replace_nodes([msgspec.convert(each, views.Node) for each in vista.nodes])
     admitted = [msgspec.convert(each, views.Pod) for each in vista.pods]
     cluster.replace_pods(admitted)
     pods.replace(admitted)
-    policy = policies.read(vistas.POLICY)
+    policy = policies.read(varied_clusters.POLICY)
     assumed = assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(cluster, assumed, pods, lambda: policy, {})
     return feed.Feed(builder, source=f"{nodes} nodes")

@@ -5,10 +5,10 @@ import os
 import pathlib
 import struct
 
+import dashboard_servers
 import pytest
 import pytest_asyncio
-import showing
-import vistas
+import varied_clusters
 
 AXE = pathlib.Path(__file__).resolve().parents[1] / "data" / "axe" / "axe.min.js"
 READY = (
@@ -35,12 +35,12 @@ selections = pytest.mark.parametrize("selection", SELECTIONS)
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("widths")
-    vista = vistas.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
+    vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
     for index in range(3):
         vista.add_event(f"bert-{index}", 'no such fabric "rocee" in the policy; known are roce')
     vista.write(folder)
-    async with showing.command(folder) as address:
+    async with dashboard_servers.command(folder) as address:
         yield address
 
 

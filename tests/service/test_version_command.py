@@ -8,7 +8,7 @@ import api_stub
 import faulty_clusters as faults
 import pytest
 import pytest_asyncio
-import vistas
+import varied_clusters
 from aiohttp import web
 
 from railwright.cli import __main__ as railwright
@@ -31,7 +31,7 @@ async def cluster(tmp_path):
     objects = {
         f"{DEPLOYMENTS}/railwright-webhook": deployment("webhook", "registry/railwright:9.1.0"),
         f"{DEPLOYMENTS}/railwright-extender": deployment("extender", "registry/railwright:9.1.1"),
-        POLICY: {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": vistas.POLICY}},
+        POLICY: {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": varied_clusters.POLICY}},
     }
 
     async def answer(request):
@@ -53,7 +53,7 @@ async def run(capsys, *arguments):
 
 
 async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
-    digest = f"sha256:{hashlib.sha256(vistas.POLICY.encode()).hexdigest()}"
+    digest = f"sha256:{hashlib.sha256(varied_clusters.POLICY.encode()).hexdigest()}"
     code, out, err = await run(capsys, "--kubeconfig", cluster[0])
     lines = ("webhook   registry/railwright:9.1.0", "extender  registry/railwright:9.1.1", f"policy    {digest}")
     assert (code, out, err) == (0, CLIENT + "\n".join(lines) + "\n", "")

@@ -6,13 +6,13 @@ import socket
 
 import api_stub
 import pytest
-import vistas
+import varied_clusters
 from aiohttp import web
 
 from railwright.cli.__main__ import main
 from railwright.fabric import names
 
-VISTA = vistas.Vista(1, 2, 3, gangs=0, waiting=0)
+VISTA = varied_clusters.Vista(1, 2, 3, gangs=0, waiting=0)
 VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
 OBJECTS = {
     "/api/v1/nodes": VISTA.nodes,
@@ -38,7 +38,7 @@ async def server(tmp_path):
         if request.path in special:
             return special[request.path]()
         if request.path == POLICY:
-            return web.json_response({"metadata": {"name": "p"}, "data": {names.POLICY_KEY: vistas.POLICY}})
+            return web.json_response({"metadata": {"name": "p"}, "data": {names.POLICY_KEY: varied_clusters.POLICY}})
         if request.path not in OBJECTS:
             return status(404, "NotFound")
         every, begin = OBJECTS[request.path], int(request.query.get("continue", "0"))
@@ -114,7 +114,7 @@ async def test_an_absent_server_is_reported(tmp_path, capsys):
 
 def vista_policy(folder):
     path = folder / "policy.yaml"
-    path.write_text(vistas.POLICY)
+    path.write_text(varied_clusters.POLICY)
     return path
 
 

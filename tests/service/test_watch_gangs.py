@@ -6,7 +6,7 @@ import json
 import sys
 
 import api_stub
-import vistas
+import varied_clusters
 
 from railwright.fabric import names
 
@@ -27,7 +27,9 @@ class World(api_stub.World):
 
 
 def fill(world, vista):
-    world.put(POLICIES, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: vistas.POLICY}})
+    world.put(
+        POLICIES, {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
+    )
     for path, objects in ((NODES, vista.nodes), (PODS, vista.pods), (GROUPS, vista.groups)):
         for item in objects:
             world.put(path, item)
@@ -57,7 +59,7 @@ async def watched(world):
 
 
 async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="llama", namespace="prod", placed=2)
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     async with World() as world:
@@ -68,7 +70,7 @@ async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
             assert [row[1:4] for row in first[1:]] == [["llama", "placed", "2/2"], ["moe", "waiting", "0/2"]]
             await watched(world)
             node = vista._take(1)[0]
-            world.put(PODS, vistas.pod("moe", "prod", 0, node, 2))
+            world.put(PODS, varied_clusters.pod("moe", "prod", 0, node, 2))
             row = (await process.stdout.readline()).decode().split()
             assert row[1:4] == ["moe", "starting", "1/2"]
             process.send_signal(2)
@@ -77,7 +79,7 @@ async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
 
 
 async def test_documents_of_one_gang_follow_each_other(tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     async with World() as world:
         fill(world, vista)
@@ -86,12 +88,12 @@ async def test_documents_of_one_gang_follow_each_other(tmp_path):
             assert await process.stdout.readline() == b"0/2\n"
             await watched(world)
             for rank, expected in ((0, b"1/2\n"), (1, b"2/2\n")):
-                world.put(PODS, vistas.pod("moe", "prod", rank, vista._take(1)[0], 1))
+                world.put(PODS, varied_clusters.pod("moe", "prod", rank, vista._take(1)[0], 1))
                 assert await process.stdout.readline() == expected
 
 
 async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
-    vista = vistas.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     world = World()
     async with contextlib.AsyncExitStack() as stack:

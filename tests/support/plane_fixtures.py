@@ -114,11 +114,11 @@ async def controllers(plane):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def extender_door():
-    """A door for schedulers to reach an extender by, whatever becomes of that."""
-    from plane import door
+async def extender_proxy():
+    """A proxy through which schedulers reach an extender, also after it was restarted on another port."""
+    from plane import reverse_proxy
 
-    opened = await door.Door().open()
+    opened = await reverse_proxy.ReverseProxy().open()
     yield opened
     await opened.close()
 

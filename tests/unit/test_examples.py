@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 import yaml
 from admitting import EXAMPLES
-from twins import meaning, networks_of, pods_of, ranks_of
+from meanings import meaning, networks_of, pods_of, ranks_of
 
 from railwright.cluster import policies
 from railwright.fabric import names, quantity

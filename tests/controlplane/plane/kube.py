@@ -1,4 +1,4 @@
-"""railwright beside kube-scheduler for the tests of a file: policy, extender, door and scheduler configuration, once.
+"""railwright beside kube-scheduler for the tests of a file: policy, extender, proxy and scheduler configuration, once.
 
 Pods here ask for their rails themselves, so no webhook is needed. Owns their manifests and where they landed.
 """
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from plane import api, door, plane, site, volcano, waiting
+from plane import api, plane, reverse_proxy, site, volcano, waiting
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
@@ -36,22 +36,22 @@ POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:" + ""
 
 @dataclasses.dataclass
 class Kube:
-    """What runs: the installation and the door by which kube-scheduler reaches its extender."""
+    """What runs: the installation and the proxy by which kube-scheduler reaches its extender."""
 
     plane: plane.Plane
     site: site.Site
-    door: door.Door
+    proxy: reverse_proxy.ReverseProxy
 
     async def restart_extender(self) -> None:
-        """Another extender behind the same door."""
-        self.door.backend = (await self.site.start_extender()).port
+        """Another extender behind the same proxy."""
+        self.proxy.backend = (await self.site.start_extender()).port
 
 
 @contextlib.asynccontextmanager
 async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[Kube]:
     """Both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
     installation = site.Site(on)
-    opened = await door.Door().open()
+    opened = await reverse_proxy.ReverseProxy().open()
     try:
         await installation.prepare()
         await installation.policy(POLICY)
@@ -69,7 +69,7 @@ async def beside_volcano(on: plane.Plane) -> AsyncIterator[Kube]:
     """The same, and Volcano asking the same extender; the rails are left to it."""
     async with running(on, ignored=True) as found:
         await on.schedulers.volcano(
-            volcano.extender(f"{found.door.url}/volcano", managed=RAILS, predicateVerb="predicate")
+            volcano.extender(f"{found.proxy.url}/volcano", managed=RAILS, predicateVerb="predicate")
         )
         yield found
 

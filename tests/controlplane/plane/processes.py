@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from plane import waiting
 
-_TETHER = pathlib.Path(__file__).with_name("tether.py")
+_PARENT_DEATH = pathlib.Path(__file__).with_name("parent_death.py")
 _alive: set["Process"] = set()
 
 
@@ -45,11 +45,11 @@ class Process:
     def start(self, environment: Mapping[str, str] | None = None) -> "Process":
         """Start it, in a session of its own so that Ctrl-C reaches pytest only, which then ends it in order."""
         assert not self.running, f"{self.name} runs already"
-        tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self.command]
+        command = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
             self._from = log.tell()
             self._popen = subprocess.Popen(
-                tethered,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ from plane import api, helm, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
-REROUTED = pathlib.Path(__file__).with_name("rerouted.py")
+WEBHOOK_URLS = pathlib.Path(__file__).with_name("webhook_urls.py")
 NAMESPACE, RELEASE = "railwright-system", "railwright"
 
 

@@ -1,4 +1,4 @@
-"""Two extenders that elect their leader, the Service that selects no pods, and a door in kube-proxy's place.
+"""Two extenders that elect their leader, the Service that selects no pods, and a proxy in kube-proxy's place.
 
 Owns their addresses: each replica has an IP of its own in the API server's eyes, and a port on loopback.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from plane import door, plane, ports, servers, site, waiting
+from plane import plane, ports, reverse_proxy, servers, site, waiting
 
 SERVICE, SLICE = "railwright-extender", "railwright-extender-ipv4"
 _QUESTION = {
@@ -22,10 +22,10 @@ _QUESTION = {
 
 
 class Replicas:
-    """The replicas of one Deployment, and the door that follows the Service's EndpointSlice."""
+    """The replicas of one Deployment, and the proxy that follows the Service's EndpointSlice."""
 
-    def __init__(self, on: plane.Plane, installation: site.Site, opened: door.Door) -> None:
-        self.plane, self.site, self.door = on, installation, opened
+    def __init__(self, on: plane.Plane, installation: site.Site, opened: reverse_proxy.ReverseProxy) -> None:
+        self.plane, self.site, self.proxy = on, installation, opened
         self.running: dict[int, servers.Server] = {}  # by port
         self._started = 0
 
@@ -45,25 +45,25 @@ class Replicas:
         return await server.ready()
 
     async def leader(self) -> servers.Server:
-        """Wait until the door leads to one that answers; that one."""
-        await waiting.wait(self._answered, describe="an extender that answers through the door")
-        assert self.door.backend is not None
-        return self.running[self.door.backend]
+        """Wait until the proxy leads to one that answers; that one."""
+        await waiting.wait(self._answered, describe="an extender that answers through the proxy")
+        assert self.proxy.backend is not None
+        return self.running[self.proxy.backend]
 
     async def taken_over(self, from_: servers.Server, since: float) -> float:
-        """Seconds from `since` until another one answers through the door."""
+        """Seconds from `since` until another one answers through the proxy."""
 
         async def another() -> bool:
-            return self.door.backend not in (None, from_.port) and await self._answered()
+            return self.proxy.backend not in (None, from_.port) and await self._answered()
 
         await waiting.wait(another, seconds=20, describe="another leader")
         return time.monotonic() - since
 
     async def _answered(self) -> bool:
         try:
-            async with self.plane.session.post(f"{self.door.url}/scheduler/filter", json=_QUESTION) as answer:
+            async with self.plane.session.post(f"{self.proxy.url}/scheduler/filter", json=_QUESTION) as answer:
                 return answer.status == 200
-        except aiohttp.ClientError:  # hung up on by the door
+        except aiohttp.ClientError:  # hung up on by the proxy
             return False
 
 
@@ -71,7 +71,7 @@ class Replicas:
 async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
     """The installation with two replicas, both ready; all taken away again."""
     installation = site.Site(on)
-    opened = await door.Door().open()
+    opened = await reverse_proxy.ReverseProxy().open()
     await installation.prepare()
     await installation.policy(policy)
     await on.api.create(_service())
@@ -100,7 +100,7 @@ def _service() -> dict[str, Any]:
     return made
 
 
-async def _follow(on: plane.Plane, opened: door.Door) -> None:
+async def _follow(on: plane.Plane, opened: reverse_proxy.ReverseProxy) -> None:
     """What kube-proxy does: connections go where the Service's EndpointSlices say."""
     labels = f"kubernetes.io/service-name={SERVICE}"
     async for kind, found in on.api.watch("EndpointSlice", site.NAMESPACE, labels=labels):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plane import api, door, nodes, plane, servers, site, volcano, waiting
+from plane import api, nodes, plane, reverse_proxy, servers, site, volcano, waiting
 
 GPU = "nvidia.com/gpu"
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
@@ -167,9 +167,13 @@ def leaves_of(found: api.Objects) -> list[str]:
 
 
 async def install(
-    running_plane: plane.Plane, installation: site.Site, opened: door.Door, text: str, configuration: Mapping[str, Any]
+    running_plane: plane.Plane,
+    installation: site.Site,
+    opened: reverse_proxy.ReverseProxy,
+    text: str,
+    configuration: Mapping[str, Any],
 ) -> servers.Server:
-    """The policy and the extender behind the door, and Volcano told of it."""
+    """The policy and the extender behind the proxy, and Volcano told of it."""
     await installation.policy(text)
     extender = await installation.start_extender()
     opened.backend = extender.port

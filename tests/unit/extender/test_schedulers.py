@@ -22,7 +22,7 @@ from railwright.fabric.workloads import scheduler_plugins
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
-class Door:
+class Handlers:
     """The handlers over a cluster of the eight captured nodes, with a clock the test owns."""
 
     def __init__(self, given=None, *, nodes=None):
@@ -42,8 +42,8 @@ class Door:
 
 
 @pytest.fixture
-def door():
-    return Door()
+def handlers():
+    return Handlers()
 
 
 def body(name: str, **changes) -> dict:
@@ -54,159 +54,159 @@ def raw(tree) -> bytes:
     return json.dumps(tree).encode()
 
 
-def test_volcano_prioritize_answers_every_offered_node_and_no_other(door):
+def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
     given = body("volcano-prioritize")
-    answer = json.loads(door.verbs.volcano_prioritize(raw(given), ""))
+    answer = json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert set(answer["nodeScore"]) == {each["Name"] for each in given["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
 
 
-def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(door):
+def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     given = body("volcano-prioritize")
     del given["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     given["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
-    assert set(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"].values()) == {0.0}
+    assert set(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"].values()) == {0.0}
     asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
-    assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
-    assert {row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))} == {0}
+    assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
+    assert {row["Score"] for row in json.loads(handlers.verbs.prioritize(raw(asked)))} == {0}
 
 
-def test_idle_of_the_running_session_replaces_the_cached_free_amounts(door):
+def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
     given = body("volcano-prioritize")
     for each in given["nodes"]:
         if each["Name"] == "gpu-0":
             each["Idle"]["ScalarResources"][RESOURCES[1]] = 0
-    answer = predicate(door, given, "gpu-0")
+    answer = predicate(handlers, given, "gpu-0")
     assert answer["code"] == 2
     assert answer["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
-    assert predicate(door, given, "gpu-1") == {"status": "", "code": 0}
+    assert predicate(handlers, given, "gpu-1") == {"status": "", "code": 0}
 
 
-def predicate(door, given, name):
+def predicate(handlers, given, name):
     chosen = next(each for each in given["nodes"] if each["Name"] == name)
-    return json.loads(door.verbs.volcano_predicate(raw({"task": given["task"], "node": chosen}), ""))
+    return json.loads(handlers.verbs.volcano_predicate(raw({"task": given["task"], "node": chosen}), ""))
 
 
 def test_a_node_that_can_never_give_the_rail_is_code_3():
-    door = Door(nodes=[node("gpu-0", rails_each=dict.fromkeys(RESOURCES[:3], 100))])
+    handlers = Handlers(nodes=[node("gpu-0", rails_each=dict.fromkeys(RESOURCES[:3], 100))])
     given = body("volcano-prioritize")
     given["nodes"][0]["Idle"]["ScalarResources"].pop(RESOURCES[3])
-    assert predicate(door, given, "gpu-0")["code"] == 3
+    assert predicate(handlers, given, "gpu-0")["code"] == 3
 
 
 def test_devices_being_released_let_the_predicate_pass():
-    door = Door(nodes=[node("gpu-0", rails_each=1)])
+    handlers = Handlers(nodes=[node("gpu-0", rails_each=1)])
     given = body("volcano-prioritize")
     offered = given["nodes"][0]
     offered["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 0)
-    assert predicate(door, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, given, "gpu-0")["code"] == 2
     offered["Releasing"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert predicate(door, given, "gpu-0")["code"] == 0
+    assert predicate(handlers, given, "gpu-0")["code"] == 0
     offered["Pipelined"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert predicate(door, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, given, "gpu-0")["code"] == 2
 
 
-def test_allocate_adds_a_peer_and_deallocate_removes_it(door):
+def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
-    before = json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
-    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_mate = json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    before = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    with_mate = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
     assert with_mate["gpu-6"] > with_mate["gpu-0"]
-    door.verbs.volcano_deallocate(raw(event), "")
-    door.verbs.volcano_deallocate(raw(event), "")
-    assert json.loads(door.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
+    handlers.verbs.volcano_deallocate(raw(event), "")
+    handlers.verbs.volcano_deallocate(raw(event), "")
+    assert json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
 
 
-def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(door):
-    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
+    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     given = body("volcano-prioritize")
     for each in given["nodes"]:
         each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
-    assert predicate(door, given, "gpu-0")["code"] == 0
-    door.state.cluster.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
-    assert predicate(door, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, given, "gpu-0")["code"] == 0
+    handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
+    assert predicate(handlers, given, "gpu-0")["code"] == 2
     releasing = next(each for each in given["nodes"] if each["Name"] == "gpu-0")
     releasing["Releasing"]["ScalarResources"] = {"nvidia.com/gpu": 1000}
-    assert predicate(door, given, "gpu-0")["code"] == 2
-    assert predicate(door, given, "gpu-1")["code"] == 0
+    assert predicate(handlers, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, given, "gpu-1")["code"] == 0
 
 
 def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
-    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
-    door.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
-    said = json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+    handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
+    said = json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
     assert said.startswith(
         "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
     )
-    assert len(door.state.assumed) == 0
+    assert len(handlers.state.assumed) == 0
     promised = event | {"task": event["task"] | {"Status": 4}}  # pipelined: it waits for the other to go
-    assert door.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
-    door.policy = policy(required=False, domains=[LEAF])
-    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    assert handlers.verbs.volcano_allocate(raw(promised), "") == b'{"errorMessage":""}'
+    handlers.policy = policy(required=False, domains=[LEAF])
+    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
 def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announce_for_that_moment():
-    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
     def announced() -> str:
-        return json.loads(door.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+        return json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
 
-    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
+    handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
     assert announced() == "", "it may go elsewhere"
-    door.verbs.volcano_deallocate(raw(event), "")
-    door.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
+    handlers.verbs.volcano_deallocate(raw(event), "")
+    handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
     assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announced()
-    door.now += 0.6
+    handlers.now += 0.6
     assert announced() == ""
 
 
-def test_session_close_drops_only_pipelined_pods(door):
+def test_session_close_drops_only_pipelined_pods(handlers):
     event = body("volcano-allocate")
-    door.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano_allocate(raw(event), "")
     event["task"] |= {"UID": "waiting", "Status": 4}
-    door.verbs.volcano_allocate(raw(event), "")
-    assert door.verbs.volcano_close((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
-    assert [(e.uid != "waiting", e.state) for e in door.state.assumed] == [(True, "unconfirmed")]
+    handlers.verbs.volcano_allocate(raw(event), "")
+    assert handlers.verbs.volcano_close((WIRE / "volcano-session-close.json").read_bytes(), "") == b"{}"
+    assert [(e.uid != "waiting", e.state) for e in handlers.state.assumed] == [(True, "unconfirmed")]
 
 
-def test_the_watch_confirms_an_allocation(door):
-    pods = state.Pods(door.state)
+def test_the_watch_confirms_an_allocation(handlers):
+    pods = state.Pods(handlers.state)
     event = body("volcano-allocate")
-    door.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano_allocate(raw(event), "")
     bound = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(bound.metadata, uid=event["task"]["UID"])
     pods.upsert(msgspec.structs.replace(bound, metadata=renamed))
-    assert len(door.state.assumed) == 0
-    door.verbs.volcano_allocate(raw(event), "")
-    assert len(door.state.assumed) == 0, "a late event must not count a bound pod twice"
+    assert len(handlers.state.assumed) == 0
+    handlers.verbs.volcano_allocate(raw(event), "")
+    assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"
 
 
 def test_kube_filter_sorts_busy_from_impossible():
-    door = Door(
+    handlers = Handlers(
         nodes=[
             node("gpu-0", rails_each=1),
             node("gpu-1", rails_each=1),
             node("gpu-2", rails_each=dict.fromkeys(RESOURCES[1:], 1)),
         ]
     )
-    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
+    handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
-    answer = json.loads(door.verbs.filter(raw(given)))
+    answer = json.loads(handlers.verbs.filter(raw(given)))
     assert answer["NodeNames"] == ["gpu-0", "unknown"]
     assert list(answer["FailedNodes"]) == ["gpu-1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
     assert answer["Error"] == ""
-    assert ("filter", 4, 1) in door.counted
+    assert ("filter", 4, 1) in handlers.counted
 
 
-def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(door):
-    rows = json.loads(door.verbs.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
+def test_kube_scores_are_integers_of_0_to_10_and_keep_the_order(handlers):
+    rows = json.loads(handlers.verbs.prioritize((WIRE / "kube-scheduler-prioritize.json").read_bytes()))
     assert all(isinstance(row["Score"], int) and 0 <= row["Score"] <= 10 for row in rows)
     assert max(row["Score"] for row in rows) == 10
 
@@ -241,16 +241,16 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
 
 def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     """Two nodes in use, one of them by one GPU more: a step, which any preferred affinity of the user outweighs."""
-    door = Door(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}", "leaf-0", rails_each=100) for i in range(2)])
     for name, gpus in (("gpu-0", 1), ("gpu-1", 2)):
-        door.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
+        handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name, gpus=gpus))
     asked = {"Pod": json.loads(msgspec.json.encode(pod("p", gpus=1))), "NodeNames": ["gpu-0", "gpu-1"]}
-    priorities = {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(asked)))}
+    priorities = {row["Host"]: row["Score"] for row in json.loads(handlers.verbs.prioritize(raw(asked)))}
     assert priorities["gpu-1"] == 10
     assert 9 <= priorities["gpu-0"] <= 10
     task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = json.loads(door.verbs.volcano_prioritize(raw(volcanos), ""))["nodeScore"]
+    scores = json.loads(handlers.verbs.volcano_prioritize(raw(volcanos), ""))["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
@@ -259,7 +259,7 @@ class Asking:
 
     def __init__(self, **sizes):
         self.nodes = [node(f"{leaf}-{i}", leaf) for leaf, size in sizes.items() for i in range(size)]
-        self.door = Door(nodes=self.nodes)
+        self.handlers = Handlers(nodes=self.nodes)
         self.given: dict[str, str] = {}
 
     def create(self, *gangs, size):
@@ -267,14 +267,16 @@ class Asking:
         for name, tree in self.pods.items():
             labels = tree["metadata"]["labels"] | {scheduler_plugins.POD_GROUP: name[:-2]}
             tree["metadata"] |= {"name": name, "uid": name, "labels": labels}
-            self.door.state.cluster.upsert_pod(msgspec.convert(tree, views.Pod))
+            self.handlers.state.cluster.upsert_pod(msgspec.convert(tree, views.Pod))
 
     def place(self, name) -> str:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
         free = [each.metadata.name for each in self.nodes if each.metadata.name not in self.given.values()]
         asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
-        left = json.loads(self.door.verbs.filter(asked))["NodeNames"]
-        rows = json.loads(self.door.verbs.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left})))
+        left = json.loads(self.handlers.verbs.filter(asked))["NodeNames"]
+        rows = json.loads(
+            self.handlers.verbs.prioritize(raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": left}))
+        )
         self.given[name] = max(rows, key=lambda row: (row["Score"], row["Host"]))["Host"]
         return self.given[name].partition("-")[0]
 
@@ -284,7 +286,7 @@ def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
     asking.create("x", "y", size=3)
     landed = [(name[0], asking.place(name)) for turn in range(3) for name in (f"x-{turn}", f"y-{turn}")]
     assert len(set(landed)) == 2, landed
-    assert len(asking.door.state.assumed) == 0
+    assert len(asking.handlers.state.assumed) == 0
 
 
 def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
@@ -292,15 +294,15 @@ def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
     asking.create("x", size=3)
     asking.place("x-0")
     asking.place("x-1")  # now x-0 is taken to be on its node
-    door, every = asking.door, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
+    handlers, every = asking.handlers, {"Pod": asking.pods["x-2"], "Nodes": None, "NodeNames": ["a-0", "a-1", "a-2"]}
 
     def scores():
-        return {row["Host"]: row["Score"] for row in json.loads(door.verbs.prioritize(raw(every)))}
+        return {row["Host"]: row["Score"] for row in json.loads(handlers.verbs.prioritize(raw(every)))}
 
     guessed = scores()
     assert min(guessed, key=lambda name: guessed[name]) == asking.given["x-0"]
-    assert json.loads(door.verbs.filter(raw(every)))["NodeNames"] == every["NodeNames"]
-    door.now += 6
+    assert json.loads(handlers.verbs.filter(raw(every)))["NodeNames"] == every["NodeNames"]
+    handlers.now += 6
     assert len(set(scores().values())) == 1
 
 
@@ -323,56 +325,56 @@ def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
         ("filter", b"\xff\xfe", "not the expected JSON"),
     ],
 )
-def test_a_malformed_body_is_refused_with_its_reason(door, verb, given, reason):
-    handler = getattr(door.verbs, verb)
+def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reason):
+    handler = getattr(handlers.verbs, verb)
     scope = ("",) if verb.startswith("volcano") else ()
     with pytest.raises(decoding.MalformedError, match=reason):
         handler(given, *scope)
 
 
-def test_nulls_and_unknown_fields_are_read_over(door):
+def test_nulls_and_unknown_fields_are_read_over(handlers):
     given = body("volcano-prioritize", extra={"x": [None]})
     given["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
     given["task"] |= {"InitResreq": None, "Later": None}
     given["task"]["Pod"]["metadata"] |= {"labels": given["task"]["Pod"]["metadata"]["labels"], "ownerReferences": None}
-    assert len(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == 6
+    assert len(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():
-    door = Door(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
-    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
+    handlers = Handlers(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
+    handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
     name = given["Pod"]["metadata"]["name"]
-    door.verbs.filter(raw(given))
-    explanation = door.verbs.explanations.explain("prod", name)
+    handlers.verbs.filter(raw(given))
+    explanation = handlers.verbs.explanations.explain("prod", name)
     assert explanation is not None
     refused = next(row for row in explanation.nodes if row["node"] == "gpu-1")
     assert refused["rejection"].code == "RailBusy"
     assert refused["rejection"].parameters["rail"] == "rail0"
     assert refused["rails"][0].message == "rail0 has 0 of 1 free, held by train/holder"
-    assert door.verbs.explanations.explain("prod", "other") is None
+    assert handlers.verbs.explanations.explain("prod", "other") is None
 
 
 def test_filtered_nodes_are_counted_by_reason_code():
-    door = Door(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
+    handlers = Handlers(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
     for i in range(2):
-        door.state.cluster.upsert_pod(pod(f"holder-{i}", on=f"gpu-{i}"))
-    door.verbs.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
-    assert door.rejected == {"RailBusy": 2, "RailUnavailable": 1}
+        handlers.state.cluster.upsert_pod(pod(f"holder-{i}", on=f"gpu-{i}"))
+    handlers.verbs.filter(raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "bare"])))
+    assert handlers.rejected == {"RailBusy": 2, "RailUnavailable": 1}
 
 
-def test_only_the_last_thousand_decisions_are_stored(door):
+def test_only_the_last_thousand_decisions_are_stored(handlers):
     given = body("kube-scheduler-filter")
     for i in range(1001):
         given["Pod"]["metadata"]["name"] = f"p-{i}"
-        door.verbs.filter(raw(given))
-    assert door.verbs.explanations.explain("prod", "p-0") is None
-    assert door.verbs.explanations.explain("prod", "p-1000") is not None
+        handlers.verbs.filter(raw(given))
+    assert handlers.verbs.explanations.explain("prod", "p-0") is None
+    assert handlers.verbs.explanations.explain("prod", "p-1000") is not None
 
 
 def test_a_decision_on_thousands_of_nodes_is_stored_small():
     offered = [f"gpu-{i}" for i in range(1000)]
-    door = Door(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
+    handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
     def asked(name: str) -> bytes:
         given = body("kube-scheduler-prioritize", NodeNames=offered)
@@ -380,24 +382,24 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
         return raw(given)
 
     wires = [asked(f"job-{i}") for i in range(10)]
-    door.verbs.prioritize(asked("first"))  # what is made once
+    handlers.verbs.prioritize(asked("first"))  # what is made once
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:
-        door.verbs.prioritize(wire)
+        handlers.verbs.prioritize(wire)
     gc.collect()  # stored objects count, not those that wait for the collector
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert all(door.verbs.explanations.explain("prod", f"job-{i}") for i in range(10))
+    assert all(handlers.verbs.explanations.explain("prod", f"job-{i}") for i in range(10))
     assert (after - before) / len(wires) < 30_000  # 1,000 of them in 30 MB
 
 
 def test_pods_of_a_snapshot_without_uids_are_distinct():
-    door = Door(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
-    state.Pods(door.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
+    handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
+    state.Pods(handlers.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
     given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
     del given["Pod"]["metadata"]["uid"]
-    assert json.loads(door.verbs.filter(raw(given)))["NodeNames"] == ["gpu-2"]
+    assert json.loads(handlers.verbs.filter(raw(given)))["NodeNames"] == ["gpu-2"]
 
 
 def anonymous(each):
@@ -405,94 +407,96 @@ def anonymous(each):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_ends_unbound_is_no_longer_assumed(door, phase):
-    door.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
-    (entry,) = door.state.assumed
+def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
+    handlers.verbs.volcano_allocate(raw(body("volcano-allocate")), "")
+    (entry,) = handlers.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)
-    state.Pods(door.state).upsert(ended)
-    assert len(door.state.assumed) == 0
+    state.Pods(handlers.state).upsert(ended)
+    assert len(handlers.state.assumed) == 0
 
 
-def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(door):
-    feed, event = state.Pods(door.state), body("volcano-allocate")
+def test_a_pod_missing_from_a_new_list_is_no_longer_assumed(handlers):
+    feed, event = state.Pods(handlers.state), body("volcano-allocate")
     waiting = msgspec.convert(event["task"]["Pod"], views.Pod)
     waiting = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name=""))
     feed.replace([waiting])
-    door.verbs.volcano_allocate(raw(event), "")
+    handlers.verbs.volcano_allocate(raw(event), "")
     feed.replace([waiting])
-    assert len(door.state.assumed) == 1
+    assert len(handlers.state.assumed) == 1
     feed.replace([])
-    assert len(door.state.assumed) == 0
+    assert len(handlers.state.assumed) == 0
 
 
-def test_a_trial_eviction_keeps_a_running_pod_where_it_is(door):
+def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
     event = body("volcano-allocate")
     running = pod("rdma-test-master-0", on="gpu-5")
     renamed = msgspec.structs.replace(running.metadata, uid=event["task"]["UID"])
-    state.Pods(door.state).upsert(msgspec.structs.replace(running, metadata=renamed))
-    used = dict(door.state.cluster.get_used("gpu-5"))
+    state.Pods(handlers.state).upsert(msgspec.structs.replace(running, metadata=renamed))
+    used = dict(handlers.state.cluster.get_used("gpu-5"))
     for verb, status in (("deallocate", 64), ("allocate", 32), ("deallocate", 64)):
         event["task"]["Status"] = status
-        getattr(door.verbs, f"volcano_{verb}")(raw(event), "")
-        assert dict(door.state.cluster.get_used("gpu-5")) == used
-        assert len(door.state.assumed) == 0
+        getattr(handlers.verbs, f"volcano_{verb}")(raw(event), "")
+        assert dict(handlers.state.cluster.get_used("gpu-5")) == used
+        assert len(handlers.state.assumed) == 0
 
 
-def test_a_storm_of_dry_runs_leaves_no_residue(door):
+def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
-    before = door.verbs.volcano_prioritize(raw(scored), "")
+    before = handlers.verbs.volcano_prioritize(raw(scored), "")
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
-        door.verbs.volcano_allocate(raw(event), ("", "east")[i % 2])
+        handlers.verbs.volcano_allocate(raw(event), ("", "east")[i % 2])
     for i in range(7):
         event["task"] |= {"UID": f"uid-{i}", "Status": 1}
-        door.verbs.volcano_deallocate(raw(event), "")
-        door.verbs.volcano_deallocate(raw(event), "")
-    assert len(door.state.assumed) == 0
-    assert door.verbs.volcano_prioritize(raw(scored), "") == before
+        handlers.verbs.volcano_deallocate(raw(event), "")
+        handlers.verbs.volcano_deallocate(raw(event), "")
+    assert len(handlers.state.assumed) == 0
+    assert handlers.verbs.volcano_prioritize(raw(scored), "") == before
 
 
-def test_a_session_of_one_scope_closes_no_other(door):
+def test_a_session_of_one_scope_closes_no_other(handlers):
     event = body("volcano-allocate")
     event["task"]["Status"] = 4
-    door.verbs.volcano_allocate(raw(event), "east")
-    door.verbs.volcano_close(b"{}", "west")
-    door.verbs.volcano_close(b"{}", "")
-    assert len(door.state.assumed) == 1
-    door.verbs.volcano_close(b"{}", "east")
-    assert len(door.state.assumed) == 0
+    handlers.verbs.volcano_allocate(raw(event), "east")
+    handlers.verbs.volcano_close(b"{}", "west")
+    handlers.verbs.volcano_close(b"{}", "")
+    assert len(handlers.state.assumed) == 1
+    handlers.verbs.volcano_close(b"{}", "east")
+    assert len(handlers.state.assumed) == 0
 
 
 def test_of_many_holders_of_a_pool_a_few_are_named():
-    door = Door(nodes=[node("gpu-0", rails_each=20)])
+    handlers = Handlers(nodes=[node("gpu-0", rails_each=20)])
     for i in range(20):
-        door.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
+        handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
     given = body("kube-scheduler-filter", NodeNames=["gpu-0"])
-    door.verbs.filter(raw(given))
-    (row,) = door.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
+    handlers.verbs.filter(raw(given))
+    (row,) = handlers.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
     assert row["rails"][0].message == f"rail0 has 0 of 20 free, held by {held} and others"
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
-    door = Door(policy(required=True, domains=[LEAF]), nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
-    (name, fabric), *_ = door.policy.document.fabrics.items()
+    handlers = Handlers(
+        policy(required=True, domains=[LEAF]), nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)]
+    )
+    (name, fabric), *_ = handlers.policy.document.fabrics.items()
     bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in fabric.rails]
     fabrics = {name: msgspec.structs.replace(fabric, rails=tuple(bare))}
-    door.policy = msgspec.structs.replace(
-        door.policy, document=msgspec.structs.replace(door.policy.document, fabrics=fabrics)
+    handlers.policy = msgspec.structs.replace(
+        handlers.policy, document=msgspec.structs.replace(handlers.policy.document, fabrics=fabrics)
     )
-    door.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
+    handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
     given = raw(body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"]))
-    assert json.loads(door.verbs.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], "nothing says what to count"
-    feed = state.Networks(door.state)
+    assert json.loads(handlers.verbs.filter(given))["NodeNames"] == ["gpu-0", "gpu-1"], "nothing says what to count"
+    feed = state.Networks(handlers.state)
     feed.replace([network(rail.name, resource) for rail, resource in zip(bare, RESOURCES, strict=True)])
-    assert list(json.loads(door.verbs.filter(given))["FailedNodes"]) == ["gpu-1"]
+    assert list(json.loads(handlers.verbs.filter(given))["FailedNodes"]) == ["gpu-1"]
     feed.upsert(network("rail0", None))
-    assert "rail1 is busy" in json.loads(door.verbs.filter(given))["FailedNodes"]["gpu-1"]
+    assert "rail1 is busy" in json.loads(handlers.verbs.filter(given))["FailedNodes"]["gpu-1"]
     for rail in bare:
         feed.remove(network(rail.name, None))
-    assert not door.state.pools
+    assert not handlers.state.pools
 
 
 def network(name, resource):
@@ -501,22 +505,22 @@ def network(name, resource):
     return msgspec.convert(tree, views.NetworkAttachmentDefinition)
 
 
-def test_a_number_that_is_no_amount_is_the_largest_amount(door):
+def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
-    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
-    assert door.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
+    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
-def test_a_node_named_twice_is_one_node(door):
+def test_a_node_named_twice_is_one_node(handlers):
     given = body("volcano-prioritize")
     given["nodes"] = [given["nodes"][0]] * 8
-    assert list(json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
+    assert list(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
     task = given["task"]["Pod"]["metadata"]
-    explanation = door.verbs.explanations.explain(task["namespace"], task["name"])
+    explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
     asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
-    assert json.loads(door.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
+    assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
 
 
 def two_sided():
@@ -541,56 +545,56 @@ def whole_node(given, **amounts):
 
 
 def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
-    door = Door(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=1)
-    door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
-    door.verbs.volcano_close(b"{}", "")
-    assert len(door.state.assumed) == 1, "its binding failed, and the next session asks again"
-    assert predicate(door, given, "gpu-0")["code"] == 0
-    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    handlers.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    handlers.verbs.volcano_close(b"{}", "")
+    assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
+    assert predicate(handlers, given, "gpu-0")["code"] == 0
+    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
-    door = Door(two_sided(), nodes=[node("gpu-0", "leaf-0")])
-    door.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
+    handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
+    handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
-    assert json.loads(door.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
 
 
-def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(door):
+def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
     first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
     for each in (first, second):
-        door.state.cluster.upsert_pod(msgspec.convert(each, views.Pod))
+        handlers.state.cluster.upsert_pod(msgspec.convert(each, views.Pod))
     names_ = [f"gpu-{i}" for i in range(8)]
-    door.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
-    door.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
+    handlers.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
+    handlers.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
     task = {"UID": "uid-p-0", "Name": "p-0", "Namespace": "train", "NodeName": "gpu-3", "Pod": first}
-    door.verbs.volcano_close(b"{}", "")
-    door.verbs.volcano_allocate(raw({"task": task}), "")
-    door.verbs.prioritize(raw({"Pod": second, "NodeNames": names_[1:]}))
-    assert door.state.assumed.get("uid-p-0").node == "gpu-3"
+    handlers.verbs.volcano_close(b"{}", "")
+    handlers.verbs.volcano_allocate(raw({"task": task}), "")
+    handlers.verbs.prioritize(raw({"Pod": second, "NodeNames": names_[1:]}))
+    assert handlers.state.assumed.get("uid-p-0").node == "gpu-3"
 
 
 def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
-    door = Door(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
+    handlers = Handlers(nodes=[node("gpu-0", "leaf-0"), node("gpu-1", "leaf-0")])
     asked = raw({"Pod": json.loads(msgspec.json.encode(pod("p-0"))), "NodeNames": ["gpu-0", "gpu-1"]})
-    door.verbs.prioritize(asked)
+    handlers.verbs.prioritize(asked)
     for name in ("gpu-0", "gpu-1"):
-        door.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
-    door.verbs.filter(asked)
-    explanation = door.verbs.explanations.explain("train", "p-0", door.verbs.gangs)
+        handlers.state.cluster.upsert_pod(pod(f"on-{name}", on=name))
+    handlers.verbs.filter(asked)
+    explanation = handlers.verbs.explanations.explain("train", "p-0", handlers.verbs.gangs)
     assert explanation.outcome == "unplaceable"
     assert all("rejection" in each for each in explanation.nodes)
 
 
 def test_a_pod_is_not_said_to_be_held_off_by_itself():
-    door = Door(nodes=[node("gpu-0", "leaf-0")])
+    handlers = Handlers(nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=0)
-    door.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
-    predicate(door, given, "gpu-0")
+    handlers.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")
+    predicate(handlers, given, "gpu-0")
     task = given["task"]["Pod"]["metadata"]
-    explanation = door.verbs.explanations.explain(task["namespace"], task["name"])
+    explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
     assert explanation.nodes[0]["rails"]
     assert "held by" not in str(explanation.nodes)
 
@@ -598,7 +602,7 @@ def test_a_pod_is_not_said_to_be_held_off_by_itself():
 def test_a_leaf_that_a_gang_was_tried_on_in_vain_is_left_to_it_no_longer():
     asking = Asking(a=2, b=2)
     asking.create("x", "y", size=2)
-    verbs = asking.door.verbs
+    verbs = asking.handlers.verbs
 
     def best(name: str) -> str:
         every = raw({"Pod": asking.pods[name], "Nodes": None, "NodeNames": ["a-0", "a-1", "b-0", "b-1"]})

@@ -70,7 +70,7 @@ def widened(tree: object, field: str, value: object) -> object:
     return {**more, field: value}
 
 
-class Door:
+class Handlers:
     """The handlers over the eight captured nodes in two leaves, all free."""
 
     def __init__(self) -> None:
@@ -115,33 +115,33 @@ def assert_scored(answer: dict) -> None:
 @given(field=unknown)
 @settings(max_examples=30)
 def test_fields_that_are_not_known_change_no_answer(field):
-    assert Door().prioritize(widened(PRIORITIZE, *field)) == Door().prioritize(PRIORITIZE)
-    assert Door().predicate(widened(PREDICATE, *field)) == Door().predicate(PREDICATE)
-    door, plain = Door(), Door()
+    assert Handlers().prioritize(widened(PRIORITIZE, *field)) == Handlers().prioritize(PRIORITIZE)
+    assert Handlers().predicate(widened(PREDICATE, *field)) == Handlers().predicate(PREDICATE)
+    handlers, plain = Handlers(), Handlers()
     for verb in ("allocate", "deallocate"):
-        assert door.event(verb, widened(EVENT, *field)) == plain.event(verb, EVENT)
-        assert list(door.state.assumed) == list(plain.state.assumed)
-    assert door.close(widened({}, *field)) == {}
+        assert handlers.event(verb, widened(EVENT, *field)) == plain.event(verb, EVENT)
+        assert list(handlers.state.assumed) == list(plain.state.assumed)
+    assert handlers.close(widened({}, *field)) == {}
 
 
 @pytest.mark.parametrize("path", nullable(PREDICATE), ids=lambda path: ".".join(map(str, path)))
 def test_each_object_and_list_alone_may_be_null(path):
-    door = Door()
+    handlers = Handlers()
     if path[0] == "task":
-        assert_scored(door.prioritize(nulled(PRIORITIZE, {path})))
+        assert_scored(handlers.prioritize(nulled(PRIORITIZE, {path})))
     else:
-        assert_scored(door.prioritize(nulled(PRIORITIZE, {("nodes", 0, *path[1:])})))
-    assert door.predicate(nulled(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
+        assert_scored(handlers.prioritize(nulled(PRIORITIZE, {("nodes", 0, *path[1:])})))
+    assert handlers.predicate(nulled(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
 
 
 @given(paths=some_of(PRIORITIZE))
 def test_scores_cover_exactly_the_nodes_asked_of_whatever_is_null(paths):
-    assert_scored(Door().prioritize(nulled(PRIORITIZE, paths)))
+    assert_scored(Handlers().prioritize(nulled(PRIORITIZE, paths)))
 
 
 @given(paths=some_of(PREDICATE))
 def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_idle(paths):
-    answer = Door().predicate(nulled(PREDICATE, paths))
+    answer = Handlers().predicate(nulled(PREDICATE, paths))
     assert set(answer) == {"status", "code"}
     assert (answer["code"] == 0) == (answer["status"] == "")
     assert answer["code"] == 0 or (answer["code"] == BUSY and NOTHING_IDLE in paths)
@@ -149,30 +149,30 @@ def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_id
 
 @given(paths=some_of(EVENT))
 def test_a_pod_is_assumed_and_forgotten_whatever_is_null(paths):
-    door, body = Door(), nulled(EVENT, paths)
+    handlers, body = Handlers(), nulled(EVENT, paths)
     for _ in range(2):
-        assert door.event("allocate", body) == {"errorMessage": ""}
-    ((uid, place),) = [(entry.uid, entry.node) for entry in door.state.assumed]
+        assert handlers.event("allocate", body) == {"errorMessage": ""}
+    ((uid, place),) = [(entry.uid, entry.node) for entry in handlers.state.assumed]
     assert (uid, place) == (EVENT["task"]["UID"], EVENT["task"]["NodeName"])
     for _ in range(2):
-        assert door.event("deallocate", body) == {"errorMessage": ""}
-    assert not list(door.state.assumed)
+        assert handlers.event("deallocate", body) == {"errorMessage": ""}
+    assert not list(handlers.state.assumed)
 
 
 def test_a_session_closes_with_nothing_null_or_anything():
-    door = Door()
+    handlers = Handlers()
     for body in ({}, None, {"Jobs": None}, {"a": {"b": []}}):
-        assert door.close(body) == {}
+        assert handlers.close(body) == {}
 
 
 def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
-    answer = Door().prioritize(nulled(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
+    answer = Handlers().prioritize(nulled(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 
 
 def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
-    door = Door()
-    answer = door.prioritize(nulled(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
-    assert answer == Door().prioritize(PRIORITIZE)
+    handlers = Handlers()
+    answer = handlers.prioritize(nulled(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
+    assert answer == Handlers().prioritize(PRIORITIZE)
     assert min(answer["nodeScore"].values()) > 0
-    assert door.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
+    assert handlers.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}

@@ -5,9 +5,9 @@ import re
 
 import admitting
 import jsonpatch
+import meanings
 import msgspec
 import pytest
-import twins
 import yaml
 from admitting import messages, variables
 
@@ -158,9 +158,9 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
     by = admitting.policy((folder / "policy.yaml").read_text())
     for fabric in by.document.fabrics:
         tree = admitting.pod(gpus(), label=fabric)
-        assert warned(tree, by, admitting.known(networks=twins.networks_of(site))) == ()
+        assert warned(tree, by, admitting.known(networks=meanings.networks_of(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
-            for tree in twins.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
+            for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
                 warnings = warned(tree, by, admitting.known(networks=None))
                 assert {re.search(r"N\d\d", each)[0] for each in warnings} <= expected, warnings

@@ -1,7 +1,7 @@
 """The modelled bandwidth of placements worked out by hand, and kubelet's choice on a node."""
 
 import pytest
-from towns import fill, mixed_nodes, town
+from simulated import fill, mixed_nodes, town
 
 from railwright.fabric.placement import bandwidth
 from railwright.simulator import bandwidth_model, cluster, kubelet, parameters

@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-from towns import fill, mixed_nodes, town
+from simulated import fill, mixed_nodes, town
 
 from railwright.simulator import bandwidth_model, cluster_specs, optimum, shapes
 

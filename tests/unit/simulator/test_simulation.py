@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from towns import site, town
+from simulated import site, town
 
 from railwright.simulator import (
     cluster,

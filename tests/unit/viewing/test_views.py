@@ -5,7 +5,7 @@ import re
 
 import pytest
 import terminals
-import vistas
+import varied_clusters
 import yaml
 
 from railwright.cli import __main__ as command_line
@@ -15,11 +15,14 @@ from railwright.cli import __main__ as command_line
 def cluster(tmp_path_factory):
     """Two spines of two leaves of four nodes; one gang is placed, one waits for a node too many; a rail is dead."""
     folder = tmp_path_factory.mktemp("vista")
-    vista = vistas.Vista(2, 2, 4, gangs=0, waiting=0)
+    vista = varied_clusters.Vista(2, 2, 4, gangs=0, waiting=0)
     vista.add_gang(8, name="llama", namespace="prod", placed=8)
     vista.add_gang(12, name="a-gang-whose-name-is-long-enough-to-hurt", namespace="research", placed=0)
     dead = vista.nodes[-1]
-    dead["status"] = {**dead["status"], "allocatable": {**dead["status"]["allocatable"], vistas.RESOURCES[3]: "0"}}
+    dead["status"] = {
+        **dead["status"],
+        "allocatable": {**dead["status"]["allocatable"], varied_clusters.RESOURCES[3]: "0"},
+    }
     vista.write(folder)
     return folder
 

@@ -17,7 +17,7 @@ def title(pod: api.Object) -> str:
     return f"{start}xxxxx" if start and len(name) == len(start) + _RANDOM else str(name)
 
 
-def portrait(pod: api.Object) -> api.Object:
+def strip_changing_parts(pod: api.Object) -> api.Object:
     """The pod as its controller and admission have made it."""
     metadata = {key: value for key, value in pod["metadata"].items() if key not in _RUN}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}

@@ -1,4 +1,4 @@
-"""A TCP door in front of a server that may die and come back elsewhere.
+"""A TCP proxy in front of a server that may die and come back elsewhere.
 
 A scheduler keeps one address for its extender; the tests start, kill and restart the extender behind it, see every
 request on its way, and may act in the middle of one.
@@ -26,7 +26,7 @@ class Request:
 Hook = Callable[[Request], Awaitable[None] | None]
 
 
-class Door:
+class ReverseProxy:
     """Passes connections on to 127.0.0.1:`backend`; with `backend` None it hangs up, as a dead server would, and so it
     does at the next request of a connection whose backend has changed.
 
@@ -37,19 +37,19 @@ class Door:
         self.backend: int | None = None
         self.hook: Hook | None = None
         self.counts: collections.Counter[str] = collections.Counter()
-        self.errors: list[Exception] = []  # what a hook raised; asserted empty when the door closes
+        self.errors: list[Exception] = []  # what a hook raised; asserted empty when the proxy closes
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def open(self) -> "Door":
+    async def open(self) -> "ReverseProxy":
         """Start listening on a port of its own."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD_LIMIT)
         return self
 
     @property
     def port(self) -> int:
-        """Where callers connect; the same for the door's whole life."""
-        assert self._server is not None, "the door is not open"
+        """Where callers connect; the same for the proxy's whole life."""
+        assert self._server is not None, "the proxy is not open"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -60,7 +60,7 @@ class Door:
 
     async def close(self) -> None:
         """Stop listening and hang up on everyone. Raises what a hook raised first."""
-        assert self._server is not None, "the door is not open"
+        assert self._server is not None, "the proxy is not open"
         self._server.close()
         for connection in list(self._connections):
             connection.cancel()
@@ -76,7 +76,7 @@ class Door:
         try:
             await self._pass(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            pass  # either side hung up, or the door closes: the other side is hung up on below
+            pass  # either side hung up, or the proxy closes: the other side is hung up on below
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is the test's, raised by close()
             self.errors.append(error)
         finally:
@@ -102,7 +102,7 @@ class Door:
                 up_writer.write(request)
                 await _copy_body(request, reader, up_writer)
         finally:
-            up_writer.close()  # first: the door may close, and cancel this, at any await
+            up_writer.close()  # first: the proxy may close, and cancel this, at any await
             answers.cancel()
             await asyncio.gather(answers, return_exceptions=True)
             await _hang_up(up_writer)

@@ -1,4 +1,4 @@
-"""Runs a program that cannot outlive its parent: `python tether.py PARENT_PID PROGRAM ARGUMENT...`.
+"""Runs a program that cannot outlive its parent: `python parent_death.py PARENT_PID PROGRAM ARGUMENT...`.
 
 Asks the kernel (Linux, prctl(2) PR_SET_PDEATHSIG) to kill this process when its parent dies, then becomes the program;
 the request survives execve. So nothing is left running when pytest itself is killed. Elsewhere than on Linux it only
