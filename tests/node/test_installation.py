@@ -11,8 +11,8 @@ from plane import load, waiting
 from realnode import containers, installation, layout
 
 RESOURCE = "nvidia.com/mlx5_0"
-# seconds after the program has begun; on an idle core it serves after one
-DELAYS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5)
+# seconds after the program has begun; on an idle core it serves, and then drains, after less than one
+DELAYS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6)
 END_SECONDS = 1.0  # without waiting for a CPU; a server that drains takes ten, kubelet's grace is 45
 
 
