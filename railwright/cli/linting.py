@@ -3,6 +3,7 @@
 import argparse
 import collections
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +11,14 @@ from urllib import parse
 
 from railwright.cli import formats, kubeconfigs, lint_findings, options, output, policies
 from railwright.cli.commands import lint
-from railwright.fabric import names, version
+from railwright.fabric import version
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
+_CONSULT = "railwright.cli.linting_by_cluster:consult"  # loaded only if a cluster is asked
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,9 +60,10 @@ def _consult(
     if not (cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST")):
         cause = f"{lint_findings.NOT_CHECKED}: there is no kubeconfig; {lint_findings.WITHOUT_CLUSTER}"
         return None, lint_findings.Report(notes=(cause,))
-    from railwright.cli import linting_by_cluster  # noqa: PLC0415 - imports the API server's client
-
-    consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
+    consultation = pkgutil.resolve_name(_CONSULT)(cluster, texts, arguments.namespace)
+    unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]
+    if unread and cluster.is_given:
+        raise output.UnreadableError(unread[0])
     return consultation.policy, consultation.report
 
 
@@ -153,7 +156,6 @@ def _build_rule(rule: rule_types.Rule) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.explanation},
-        "helpUri": f"{names.DOCS}/lint/#{rule.code.lower()}",
         "help": {"text": f"{rule.explanation}\n\nSource: {rule.source}"},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }

@@ -2,7 +2,6 @@
 
 # --- railwright's keys that users and operators set ---------------------------------------------------
 DOMAIN = "railwright.io"
-DOCS = f"https://{DOMAIN}/docs"  # pages are docs/<page>.md, with their anchors
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
 UNINJECTED = f"{DOMAIN}/uninjected"  # label on namespaces, `warn`: only the API server reads it (admission-policy.yaml)
 RAILS = f"{DOMAIN}/rails"  # annotation: requests fewer rails than the fabric has

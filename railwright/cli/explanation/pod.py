@@ -6,8 +6,7 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
-import asyncio
-import sys
+import pkgutil
 from collections.abc import Sequence
 
 import msgspec
@@ -15,13 +14,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import cluster_access, context_namespace, formats, options, output
+from railwright.cli import context_namespace, formats, options, output
 from railwright.cli.explanation import extender_client
-from railwright.cluster import errors
-from railwright.fabric import names
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
+_BY_RECORDS = "railwright.cli.explanation.pod_records:explain"  # loaded only without an extender
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
 
@@ -178,7 +176,6 @@ def _format_line(text: str, style: str = "") -> Text:
 
 
 _PIPED_WIDTH = 160  # columns without a terminal
-_FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, allow to ask the extender"
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -191,36 +188,14 @@ def explain(arguments: argparse.Namespace) -> int:
     try:
         body = extender_client.fetch_explanation(namespace, name, target)
     except extender_client.NoExtenderError as error:
-        return _explain_by_records(namespace, name, arguments, error)
+        return int(pkgutil.resolve_name(_BY_RECORDS)(namespace, name, arguments, error))
     explanation = read(body)
-    _print(msgspec.Raw(body), render(explanation), arguments.output)
+    print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK
 
 
-def _explain_by_records(
-    namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
-) -> int:
-    """Print what the pod's own namespace tells. Raise `no_extender` if that cannot be read."""
-    from railwright.cli.explanation import pod_records  # noqa: PLC0415 - not needed with an extender
-
-    async def read_records() -> pod_records.PodRecord:
-        async with cluster_access.connect(options.get_cluster(arguments)) as client:
-            return await pod_records.read(client, namespace, name)
-
-    try:
-        record = asyncio.run(read_records())
-    except errors.ApiError as error:
-        if error.foreign:
-            raise no_extender from None
-        raise
-    except errors.ClusterError:
-        raise no_extender from None
-    _print(record, pod_records.render(record), arguments.output)
-    print(f"railwright: without scores of nodes: {output.visible(no_extender.cause)}; {_FULL}", file=sys.stderr)
-    return output.FINDINGS if pod_records.is_finding(record) else output.OK
-
-
-def _print(document: object, text: Group, form: str) -> None:
+def print_explanation(document: object, text: Group, form: str) -> None:
+    """Print an explanation as a document, or as text for people."""
     if formats.is_document(form):
         formats.print_document(document, form)
         return

@@ -3,6 +3,9 @@
 It has no scores of nodes: only the extender has those.
 """
 
+import argparse
+import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +13,15 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from railwright.cli import output
+from railwright.cli import cluster_access, options, output
+from railwright.cli.explanation import extender_client
+from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
-from railwright.cluster import failures, listing, watch_wire
+from railwright.cluster import errors, failures, listing, watch_wire
 from railwright.fabric import intent, names, views
 from railwright.fabric.workloads import membership
 
+_FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, allow to ask the extender"
 _COMPONENT = "railwright-extender"
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
 _OUTCOMES = {
@@ -161,3 +167,25 @@ def _report(event: Any) -> Report:
 
 def _format(text: str, style: str = "") -> Text:
     return Text(output.visible(text), style=style)
+
+
+def explain(
+    namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
+) -> int:
+    """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
+
+    async def read_records() -> PodRecord:
+        async with cluster_access.connect(options.get_cluster(arguments)) as client:
+            return await read(client, namespace, name)
+
+    try:
+        record = asyncio.run(read_records())
+    except errors.ApiError as error:
+        if error.foreign:
+            raise no_extender from None
+        raise
+    except errors.ClusterError:
+        raise no_extender from None
+    pods.print_explanation(record, render(record), arguments.output)
+    print(f"railwright: without scores of nodes: {output.visible(no_extender.cause)}; {_FULL}", file=sys.stderr)
+    return output.FINDINGS if is_finding(record) else output.OK

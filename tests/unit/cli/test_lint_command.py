@@ -218,7 +218,7 @@ def test_the_rules_are_listed(lint):
     }
 
 
-REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "helpUri", "defaultConfiguration"}
+REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
 
 
 def test_sarif_has_what_the_standard_requires(lint):
@@ -234,7 +234,6 @@ def test_sarif_has_what_the_standard_requires(lint):
     for described, rule in zip(driver["rules"], engine.list_rules(), strict=True):
         assert set(described) == REQUIRED
         assert described["id"] == rule.code
-        assert described["helpUri"].endswith(f"/lint/#{rule.code.lower()}")
         assert described["fullDescription"]["text"] == rule.explanation
         assert described["defaultConfiguration"]["level"] in {"error", "warning", "note"}
     assert run["results"]
