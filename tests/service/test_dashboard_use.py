@@ -378,7 +378,7 @@ async def test_what_one_may_not_list_is_named_in_words_with_the_cause(chrome, tm
         await page.until(f"{STATE} === 'incomplete'")
         text = await page.js(PROBLEMS)
         assert text.startswith("Not shown: Volcano's HyperNodes: ")
-        assert "(403 Forbidden): may not list hypernodes; ask an administrator" in text
+        assert "you may not list hypernodes.topology.volcano.sh (403 Forbidden" in text
         assert await page.js("document.getElementById('connection-text').textContent") == "live, incomplete"
 
 

@@ -98,7 +98,7 @@ async def test_a_pipe_gets_the_card_and_the_steps_as_lines_on_stderr(tmp_path):
 
 
 def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
-    code, shown = terminals.run(["demo"], 80)
+    code, shown = terminals.capture(["demo"], 80)
     assert code == 0
     frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", shown)
     assert shown.startswith("\r⠋ starting\x1b[K"), "the first byte, before any library is imported"

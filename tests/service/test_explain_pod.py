@@ -166,7 +166,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
 async def test_a_pod_nobody_asked_about_is_unknown(running):
     code, out, err = await running.explain("train/other")
     assert (code, out) == (2, "")
-    assert "no decision on train/other is kept" in err
+    assert "no decision on train/other is stored" in err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int, str]:
-    """(exit code, what the terminal got) of `railwright ARGUMENTS`; stdout and stderr are the terminal."""
+    """Return exit code and what stays on the screen of `railwright ARGUMENTS`; stdout and stderr are the terminal."""
+    code, received = capture(arguments, columns, **environment)
+    return code, settle(received)
+
+
+def capture(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int, str]:
+    """Return exit code and all that the terminal received, with what was erased again."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
@@ -38,7 +44,7 @@ def run(arguments: Sequence[str], columns: int, **environment: str) -> tuple[int
             break
         parts.append(part)
     os.close(ours)
-    return started.wait(), settle(b"".join(parts).decode().replace("\r\n", "\n"))
+    return started.wait(), b"".join(parts).decode().replace("\r\n", "\n")
 
 
 def settle(shown: str) -> str:
