@@ -37,12 +37,12 @@ def run(words: Sequence[str]) -> int:
         leaf, arguments = build_parser(find_modules(words[:1])).parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
-    if leaf.has_option("--kubeconfig"):
-        status_line.show_status("starting")  # the imports of a client take longer than people like to see nothing
     try:
-        function = pkgutil.resolve_name(leaf.run)
-        status_line.clear_status()
-        return int(function(arguments))
+        if leaf.has_option("--kubeconfig"):
+            status_line.show_status("starting")  # the imports of a client take longer than people like to see nothing
+            pkgutil.resolve_name(leaf.run)
+            status_line.clear_status()
+        return int(pkgutil.resolve_name(leaf.run)(arguments))
     except errors.ClusterError as error:
         status_line.clear_status()
         print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
