@@ -18,6 +18,7 @@ UNRELATED = {
     "volcano-configuration",
     "webhook-availability",
     "topology-labels",
+    "timeouts",  # of all webhooks on a pod: Volcano's, and those that another test has registered
 }
 POLICY = """
 apiVersion: railwright.io/v1alpha1

@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 import pages
-from plane import binaries, releases, stand_ins
+from plane import binaries, releases, stand_ins, waiting
 from plane import helm as helm_program
 from plane import nodes as fleet
 
@@ -56,6 +56,12 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
         await running.stop()  # a server that loses its roles asks for what it may no longer do
         code, output = await run_script(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
         await plane.remove_namespace(NAMESPACE)
+        for namespace in (NAMESPACE, names.NAMESPACE):  # the next test creates it again
+
+            async def is_gone(namespace=namespace):
+                return await plane.api.get_or_none("Namespace", namespace) is None
+
+            await waiting.wait(is_gone, seconds=60, describe=f"namespace {namespace} to be gone")
         node = (await plane.api.get("Node", "quick-0"))["status"]
         await machines.remove()
     assert code == 0, output

@@ -157,7 +157,7 @@ async def test_the_real_api_servers_refusals_name_the_right_and_who_grants_it(
     assert "kubectl auth can-i get configmaps/railwright-policy -n railwright-system" in gangs[2]
     assert re.search(r"you may not list (nodes|pods in all namespaces) ", nodes[2]), nodes
     assert f"you may not get secrets railwright-ca in namespace {namespace}" in secrets[2], secrets
-    assert "you may not get services/proxy" in explained[2], explained
+    assert f"you may not get pods x-0 in namespace {namespace} (403 Forbidden" in explained[2], explained
     assert "(401 Unauthorized); the credentials have expired" in unauthorized[2]
 
 

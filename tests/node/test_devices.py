@@ -117,5 +117,9 @@ async def test_a_running_pod_keeps_its_devices_while_a_program_of_the_node_resta
     await waiting.wait(is_back, seconds=60, describe=f"{RESOURCE} to be offered again")
     pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "holder")
     assert pod["status"]["containerStatuses"] == running_pod["status"]["containerStatuses"], "the same container"
-    devices = await installed.site.execute(rails.NAMESPACE, "holder", "ls", "/dev/infiniband")
-    assert {f"uverbs{rail}" for rail in range(layout.RAILS)} <= set(devices.split())
+
+    async def list_devices() -> set[str]:  # a kubelet that has just started may not know its pods yet
+        return set((await installed.site.execute(rails.NAMESPACE, "holder", "ls", "/dev/infiniband")).split())
+
+    devices = await waiting.wait(list_devices, describe="kubelet to execute a command in the pod")
+    assert {f"uverbs{rail}" for rail in range(layout.RAILS)} <= devices
