@@ -185,7 +185,7 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
     With `strict`, a node that is feasible by Volcano's session but not by later bindings of other schedulers is not
     considered for eviction, because the predicate rejects it.
     """
-    cluster = state.cluster
+    cluster, has_slices = state.cluster, state.cluster.has_slices
     corrected_offers: dict[tuple[scheduling_request.NodeOffer, resources.FrozenAmounts], _CorrectedOffer] = {}
     offers = {}
     for node in nodes:
@@ -193,7 +193,8 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
         if session_offer is None:
             continue
         bound = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
-        session_offer = _add_claimable(session_offer, node.name, state, scope)
+        if has_slices:
+            session_offer = _add_claimable(session_offer, node.name, state, scope)
         corrected = corrected_offers.get((session_offer, bound))
         if corrected is None:
             corrected_offer = _subtract_newly_bound(session_offer, bound)

@@ -82,6 +82,11 @@ class Inventory:
 
     # --- reading --------------------------------------------------------------------------------------
 
+    @property
+    def has_devices(self) -> bool:
+        """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
+        return bool(self._offered)
+
     def count_devices(self, node: str) -> NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
         if node not in self._ids_by_node:

@@ -162,7 +162,10 @@ class FactsBuilder:
         for pod in on_node:
             for resource, amount in pod.requests.items():
                 result[resource] = result.get(resource, 0) - amount
-        for amounts in (returned, *[self._cluster.count_own_usage(pod.uid, name) for pod in on_node]):
+        counted_twice = (
+            [self._cluster.count_own_usage(pod.uid, name) for pod in on_node] if self._cluster.has_slices else ()
+        )
+        for amounts in (returned, *counted_twice):
             for resource, amount in amounts.items():
                 result[resource] = result.get(resource, 0) + amount
         return result

@@ -99,6 +99,11 @@ class ClusterState:
         pods = [claimed_devices.Requester(pod.claims, pod.requests) for pod in self.list_pods_on(node)]
         return {**used, **self._claimed.count_used(node, names, pods)}
 
+    @property
+    def has_slices(self) -> bool:
+        """True if devices come by ResourceSlices somewhere in the cluster."""
+        return self._claimed.inventory.has_devices
+
     def list_claimable(self, node: str) -> Collection[str]:
         """Return the resources that a node has by ResourceSlices and not by a device plugin."""
         reported = self._reported.get(node)
@@ -123,7 +128,7 @@ class ClusterState:
         pod = self._pods.get(uid)
         if pod is None:
             return {}
-        if pod.node or node not in self._claimed.inventory.list_allocated_nodes(pod.claims):
+        if pod.node or not self.has_slices or node not in self._claimed.inventory.list_allocated_nodes(pod.claims):
             return pod.requests if pod.node == node else {}
         return {name: pod.requests[name] for name in self.list_claimable(node) if name in pod.requests}
 
