@@ -204,7 +204,7 @@ class Inventory:
             self._claims_of_pod.setdefault(uid, set()).add(key)
         for result in claim.results:
             if not result.admin_access:
-                self._holders[DeviceId(result.driver, result.pool, result.device)] = key
+                self._holders[_identify(result)] = key
         return nodes | self._forget_counts(self._list_nodes(claim))
 
     def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
@@ -231,13 +231,13 @@ class Inventory:
             if not claims:
                 self._claims_of_pod.pop(uid, None)
         for result in claim.results:
-            device = DeviceId(result.driver, result.pool, result.device)
+            device = _identify(result)
             if self._holders.get(device) == key:
                 del self._holders[device]
         return self._forget_counts(self._list_nodes(claim))
 
     def _list_nodes(self, claim: objects.ResourceClaim) -> set[str]:
-        ids = [DeviceId(result.driver, result.pool, result.device) for result in claim.results]
+        ids = [_identify(result) for result in claim.results]
         return {self._offered[device].node for device in ids if device in self._offered}
 
     def _index_pool(self, pool: _Pool) -> set[str]:
@@ -325,6 +325,10 @@ class Inventory:
             if kind is not None and device_class is not None and not kind.admin_access:
                 amounts.update(dict.fromkeys(self._names_of_class[kind.device_class_name], kind.count * resources.UNIT))
         return amounts
+
+
+def _identify(result: objects.DeviceResult) -> DeviceId:
+    return DeviceId(result.driver, result.pool, result.device)
 
 
 def _get_key(claim: objects.ResourceClaim) -> str:

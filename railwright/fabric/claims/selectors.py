@@ -4,12 +4,10 @@ Uses Google's CEL library. Kubernetes' functions for versions and quantities are
 """
 
 import functools
+import importlib
 import re
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
-
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
 from railwright.fabric import bounded_cache, quantity
 
@@ -34,7 +32,7 @@ class _Selector(NamedTuple):
     `references` are (attributes or capacity, domain, name). They are None if the expression may read anything else.
     """
 
-    program: cel.Expression
+    program: Any  # cel.Expression
     domains: tuple[tuple[str, str], ...]
     references: tuple[tuple[str, str, str], ...] | None
 
@@ -97,11 +95,16 @@ def _compile(expression: str) -> _Selector:
 
 
 @functools.cache
-def _environment() -> cel.Env:
+def _environment() -> Any:
     """Return the environment of device selectors: `device`, and Kubernetes' functions of quantities and versions.
 
-    Both types are strings here, and a version has three numbers, so that they can be told apart.
+    Both types are strings here, and a version has three numbers, so that they can be told apart. The library is loaded
+    with the first selector: it takes 20 MiB, which clusters without Dynamic Resource Allocation do not need.
     """
+    cel = importlib.import_module("cel_expr_python.cel")
+    bindings, optional, strings = (
+        importlib.import_module(f"cel_expr_python.ext.ext_{name}") for name in ("bindings", "optional", "strings")
+    )
     text, number, boolean = cel.Type.STRING, cel.Type.INT, cel.Type.BOOL
     functions = [
         cel.FunctionDecl("quantity", [cel.Overload("quantity", text, [text], False, str)]),
@@ -114,7 +117,7 @@ def _environment() -> cel.Env:
             "isLessThan", [cel.Overload("less", boolean, [text, text], True, lambda a, b: _compare(a, b) < 0)]
         ),
     ]
-    extensions = [ext_bindings.ExtBindings(), ext_optional.ExtOptional(), ext_strings.ExtStrings()]
+    extensions = [bindings.ExtBindings(), optional.ExtOptional(), strings.ExtStrings()]
     return cel.NewEnv(variables={"device": cel.Type.DYN}, extensions=extensions, functions=functions)
 
 
