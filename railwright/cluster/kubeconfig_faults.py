@@ -166,6 +166,8 @@ def _find_context(merged: _Merged, context_name: str | None) -> _Entry:
         raise _Fault("no current-context is set", fix)
     if name not in contexts:
         what = f"there is no context {name}" if context_name else f"its current-context {name} is not in it"
+        if not contexts:
+            raise _Fault(f"{what}, nor any other", "give the kubeconfig of a cluster")
         raise _Fault(what, f"choose one that is there: {_join_names(contexts)}")
     return contexts[name]
 

@@ -162,6 +162,13 @@ def test_the_cause_is_the_real_one(run, faulty_clusters, tmp_path, fault):
     assert SAID[fault] in err
 
 
+def test_a_kubeconfig_without_contexts_has_none_to_choose(tmp_path, capsys):
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text("apiVersion: v1\nkind: Config\n")
+    assert main(["gangs", "--kubeconfig", str(kubeconfig), "--context", "nope"]) == 2
+    assert "there is no context nope, nor any other; give the kubeconfig of a cluster" in capsys.readouterr().err
+
+
 def test_a_context_that_was_asked_for_is_named_with_those_there_are(faulty_clusters, tmp_path, capsys):
     kubeconfig = faulty_clusters.kubeconfig("a tenant", tmp_path)
     for command in ("check", "gangs", "fabric"):
