@@ -57,13 +57,18 @@ class Proxy:
         try:
             await asyncio.gather(self._forward(reader, target_writer), self._forward(target_reader, writer))
         finally:
+            self._tasks.discard(asyncio.current_task())
             self._open.discard((writer, target_writer))
             for stream in (writer, target_writer):
                 stream.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        sending = asyncio.create_task(self._send(queue, writer))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send(queue, writer))
+            await self._receive(queue, reader)
+
+    async def _receive(self, queue: asyncio.Queue, reader: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
         at = 0.0
         with contextlib.suppress(ConnectionError):
@@ -76,7 +81,6 @@ class Proxy:
                     at += 2 * self.delay_seconds + RETRANSMISSION_SECONDS
                 queue.put_nowait((at, data))
         queue.put_nowait((at, b""))
-        await sending
 
     async def _send(self, queue: asyncio.Queue, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()

@@ -93,7 +93,9 @@ class Shown:
 @pytest.fixture
 def read_logs(caplog):
     caplog.set_level(logging.INFO, logger="railwright.extender")
-    return lambda: [(row.levelname, row.getMessage(), row.fields) for row in caplog.records]
+    return lambda: [
+        (row.levelname, row.getMessage(), row.fields) for row in caplog.records if row.name == "railwright.extender"
+    ]
 
 
 def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(read_logs):
