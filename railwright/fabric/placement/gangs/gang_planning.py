@@ -123,7 +123,7 @@ def _summarize_unplanned(gang: gang_status.GangStatus, view: request_view.Reques
         target_leaf=None,
         planned_leaves=(),
         slots_by_leaf={},
-        peers_by_leaf=Counter(view.get_leaf(peer.node) for peer in gang.placed),
+        peers_by_leaf=Counter([view.index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed]),
         remaining=gang.unplaced,
         remaining_slots=gang.remaining_slots,
         is_planned=gang.planning_request == view.request.requests,

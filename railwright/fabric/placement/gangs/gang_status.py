@@ -110,14 +110,7 @@ def _select_device_pods(
     placed: Sequence[placed_peers.PlacedPeer], devices: set[str]
 ) -> Sequence[placed_peers.PlacedPeer]:
     """Return the placed peers that request devices."""
-    uses_devices: dict[resources.FrozenAmounts, bool] = {}  # most pods of a gang have equal requests
-    device_pods = []
-    for peer in placed:
-        if peer.requests not in uses_devices:
-            uses_devices[peer.requests] = not devices.isdisjoint(peer.requests)
-        if uses_devices[peer.requests]:
-            device_pods.append(peer)
-    return device_pods
+    return [peer for peer in placed if not devices.isdisjoint(peer.requests)]
 
 
 def _select_planning_request(

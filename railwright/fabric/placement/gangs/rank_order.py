@@ -4,6 +4,7 @@ The planner chooses the leaves. This module says which of them a rank goes to, a
 """
 
 import bisect
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,17 +29,18 @@ class _RankRun(NamedTuple):
 
 
 def list_nearest_leaves(
-    rank: membership.Rank, gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]
+    rank: membership.Rank, gang: gang_status.GangStatus, peer_leaves: Sequence[topology.Domain]
 ) -> NearestLeaves:
-    """Return the leaves of the placed peers. The last rank is followed by the first if all pods exist."""
-    before = [peer.node for peer in reversed(gang.placed_workers) if peer.rank < rank]
-    after = [peer.node for peer in gang.placed_workers if not peer.rank < rank]
-    previous_node, next_node = before[:1], after[:1]
-    if not gang.missing:
-        next_node = next_node or before[-1:]
-    leaves = (leaf_by_node.get(node, topology.NO_DOMAIN) for node in (*previous_node, *next_node, *before, *after))
-    next_leaf = leaf_by_node.get(next_node[0], topology.NO_DOMAIN) if next_node else topology.NO_DOMAIN
-    return NearestLeaves([leaf for leaf in dict.fromkeys(leaves) if leaf != topology.NO_DOMAIN], next_leaf or None)
+    """Return the leaves of the placed peers, nearest first. The last rank is followed by the first if all pods exist.
+
+    `peer_leaves` has the leaf of each placed worker, by rank.
+    """
+    at = bisect.bisect_left(gang.placed_workers, rank, key=operator.attrgetter("rank"))
+    before, after = peer_leaves[:at][::-1], peer_leaves[at:]
+    next_leaves = after[:1] if after or gang.missing else before[-1:]
+    leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
+    leaves.pop(topology.NO_DOMAIN, None)
+    return NearestLeaves(list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None)
 
 
 def find_target_leaf(
@@ -80,14 +82,18 @@ def _close_ring(
 def _list_runs(gang: gang_status.GangStatus, leaf_by_node: Mapping[str, topology.Domain]) -> Iterator[_RankRun]:
     """Yield the runs of unplaced ranks in order."""
     begin, previous_leaf = 0, None
+    slot_ranks = gang.slot_ranks
     for peer in gang.placed_workers:
-        end = bisect.bisect_left(gang.slot_ranks, peer.rank, lo=begin)
+        if begin == len(slot_ranks):
+            return
         next_leaf = leaf_by_node.get(peer.node, topology.NO_DOMAIN)
-        if end > begin:
-            yield _RankRun(gang.slot_ranks[begin:end], previous_leaf, next_leaf)
-        begin, previous_leaf = end, next_leaf
-    if begin < len(gang.slot_ranks):
-        yield _RankRun(gang.slot_ranks[begin:], previous_leaf, None)
+        if slot_ranks[begin] < peer.rank:
+            end = bisect.bisect_left(slot_ranks, peer.rank, lo=begin)
+            yield _RankRun(slot_ranks[begin:end], previous_leaf, next_leaf)
+            begin = end
+        previous_leaf = next_leaf
+    if begin < len(slot_ranks):
+        yield _RankRun(slot_ranks[begin:], previous_leaf, None)
 
 
 def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:

@@ -28,6 +28,13 @@ class RequestView:
         """Return a node's class, or None if the cache does not contain the node."""
         return self.overrides.get(node) or self.index.class_of_node.get(node)
 
+    def list_classes(self, nodes: Collection[str]) -> set[node_classes.NodeClass]:
+        """Return the distinct classes of nodes. Nodes that the cache does not contain are left out."""
+        overridden = self.overrides.keys() & nodes
+        others = [name for name in nodes if name not in overridden] if overridden else nodes
+        classes = {self.overrides[name] for name in overridden} | set(map(self.index.class_of_node.get, others))
+        return {node_class for node_class in classes if node_class is not None}
+
     def get_evaluation(self, node: str) -> node_evaluation.NodeEvaluation | None:
         """Return a node's evaluation, or None if the cache does not contain the node."""
         node_class = self.get_class(node)
