@@ -29,24 +29,26 @@ def normalize_volumes(spec: views.PodSpec) -> Sequence[views.Volume] | None:
     pod_volumes = spec.volumes_or_none
     if pod_volumes is None:
         return None
-    return [_TOKEN if _is_token_volume(volume) else volume for volume in pod_volumes]
+    return [
+        _TOKEN if volume.name.startswith(_TOKEN_VOLUME) and _is_token_volume(volume) else volume
+        for volume in pod_volumes
+    ]
 
 
 def normalize_mounts(container: views.Container) -> Sequence[views.VolumeMount | str] | None:
     """Return the container's mounts. The mount of the service account token is reduced to its path."""
     container_mounts = container.volume_mounts_or_none
-    return (
-        None if container_mounts is None else [_TOKEN_PATH if _is_token(mount) else mount for mount in container_mounts]
-    )
+    if container_mounts is None:
+        return None
+    return [
+        _TOKEN_PATH if mount.mount_path == _TOKEN_PATH and _is_token_name(mount.name) else mount
+        for mount in container_mounts
+    ]
 
 
 def _is_token_volume(volume: views.Volume) -> bool:
     """True for a projected token volume. Views show only the name of such a volume."""
     return _is_token_name(volume.name) and msgspec.structs.replace(volume, name=_TOKEN_VOLUME) == _TOKEN
-
-
-def _is_token(mount: views.VolumeMount) -> bool:
-    return mount.mount_path == _TOKEN_PATH and _is_token_name(mount.name)
 
 
 def _is_token_name(name: str) -> bool:

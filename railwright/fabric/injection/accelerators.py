@@ -11,7 +11,7 @@ from railwright.fabric.injection import pod_changes
 
 def count(container: views.Container, accelerators: Collection[str]) -> int:
     """Return the number of accelerators that a container requests, by request or limit."""
-    return sum(read_amount(container, name) for name in accelerators)
+    return sum([read_amount(container, name) for name in accelerators])
 
 
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
@@ -19,7 +19,7 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
 
     Init containers do not count (docs/interface.md 1.4).
     """
-    return tuple(index for index, container in enumerate(pod.spec.containers) if count(container, accelerators) > 0)
+    return tuple([index for index, container in enumerate(pod.spec.containers) if count(container, accelerators) > 0])
 
 
 def read_amount(container: views.Container, resource: str) -> int:
@@ -32,7 +32,7 @@ def read_amount(container: views.Container, resource: str) -> int:
     limit = limits.get(resource) if limits else None
     if request is None and limit is None:
         return 0
-    return max(0, *(_parse_amount(text, container, resource) for text in (request, limit) if text is not None))
+    return max([0, *[_parse_amount(text, container, resource) for text in (request, limit) if text is not None]])
 
 
 def read_request_and_limit(resources: views.ResourceRequirements, resource: str) -> tuple[int, int]:

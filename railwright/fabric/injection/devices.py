@@ -4,7 +4,6 @@ A resource in the annotation of a network is a pool: Multus assigns its devices 
 requested once and covers every attachment. Any other resource is shared: each target container requests it.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import names
@@ -117,12 +116,12 @@ def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[Select
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
     pool_by_network = ctx.known.networks or {}
-    unmatched_rails = Counter(
+    unmatched_networks = [
         rail.network for rail in ctx.rails if rail.network and rail.resource == pool_by_network.get(rail.network)
-    )
+    ]
     for selection in selections:
-        if unmatched_rails[selection.key] > 0:
-            unmatched_rails[selection.key] -= 1
+        if selection.key in unmatched_networks:
+            unmatched_networks.remove(selection.key)
         elif resource := pool_by_network.get(selection.key):
             yield resource
 
@@ -140,7 +139,7 @@ def _build_changes(
         if current == 0 and accelerators.mentions(pod.container(index), resource):
             continue  # the container opted out with "0", another one did not
         amount = max(current, needed - requested_elsewhere)  # never lower the user's request
-        if amount > 0 and not _has_amount(pod, index, resource, amount):
+        if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
             reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
             yield pod_changes.AddResource(
                 entry="devices", reason=reason, container=index, resource=resource, quantity=amount

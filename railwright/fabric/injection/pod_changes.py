@@ -154,7 +154,8 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
             warnings.update(dict.fromkeys(contribution.warnings))
         if contribution.skipped:
             skipped.update(contribution.skipped)
-        recorded += [table for table in contribution.recorded if table not in recorded]
+        if contribution.recorded:
+            recorded += [table for table in contribution.recorded if table not in recorded]
         for container, variables in contribution.user_values.items():
             user_values[container] = user_values.get(container, ()) + variables
     return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(recorded))

@@ -100,4 +100,4 @@ def is_launcher_name(role: str) -> bool:
 
 def has_env(pod: views.Pod, name: str) -> bool:
     """True if a container sets a variable."""
-    return any(entry.name == name for container in pod.spec.containers for entry in container.env)
+    return name in [entry.name for container in pod.spec.containers for entry in container.env]
