@@ -38,7 +38,7 @@ def select_rails(
 def is_opted_out(pod: views.Pod, resource: str) -> bool:
     """True if the pod names the resource and requests none of it."""
     containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
-    return bool(containers) and not any([accelerators.read_amount(container, resource) for container in containers])
+    return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
 def _select_proportional(

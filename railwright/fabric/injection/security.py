@@ -79,7 +79,7 @@ def _warn_without_effect(pod: applied_pod.AppliedPod, ctx: context.InjectionCont
 def _drops(pod: applied_pod.AppliedPod, index: int, capability: str) -> bool:
     """True if a container drops the capability by name. This is its author's decision."""
     dropped = _get_capabilities(pod, index).drop
-    return bool(dropped) and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
+    return dropped is not None and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
 
 
 def _explain_drop(ctx: context.InjectionContext, containers: tuple[str, ...], capability: str) -> reasons.Reason:
