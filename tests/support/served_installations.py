@@ -64,6 +64,8 @@ async def serve(folder: pathlib.Path) -> AsyncIterator[Installation]:
     try:
         yield installation
     finally:
+        for released in installation.held.values():
+            released.set()
         await runner.cleanup()
 
 
