@@ -18,7 +18,7 @@ from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, mixed_policies, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.placement.state import pod_info
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import membership
 
@@ -182,15 +182,13 @@ class Gangs:
                 outcomes += self._check_unplaceable(tracked, list(members.values()))
         return outcomes
 
-    def _check_mixed_policies(
-        self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]
-    ) -> Sequence[Outcome]:
+    def _check_mixed_policies(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
         """Report once for each mixture if pods were admitted under different versions of the policy."""
         mixed = mixed_policies.describe(mixed_policies.group_by_policy(members), tracked.request.policy)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
 
-    def _check_placement(self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]) -> Sequence[Outcome]:
+    def _check_placement(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
         if tracked.planned is None or len(members) < 2:
             return ()
         evaluations = self._engine.get_index(tracked.request)
@@ -223,7 +221,7 @@ class Gangs:
         )
         return (tracked.outcome,)
 
-    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[cluster_state.PodInfo]) -> Sequence[Outcome]:
+    def _check_unplaceable(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
         """Report if the cluster has no room for the pods that wait."""
         waiting = [pod for pod in members if not pod.node and self._state.assumed.get(pod.uid) is None]
         if not waiting:
@@ -248,7 +246,7 @@ class Gangs:
         return (tracked.outcome,)
 
     def _build_request(
-        self, previous: scheduling_request.SchedulingRequest, pod: cluster_state.PodInfo
+        self, previous: scheduling_request.SchedulingRequest, pod: pod_info.PodInfo
     ) -> scheduling_request.SchedulingRequest:
         """Return the request of a waiting pod with all nodes as candidates."""
         namespace, _, name = pod.key.partition("/")
@@ -268,7 +266,7 @@ class Gangs:
 
 
 def _build_outcome(
-    code: str, gang: membership.GangKey, members: Sequence[cluster_state.PodInfo], why: reason.Reason
+    code: str, gang: membership.GangKey, members: Sequence[pod_info.PodInfo], why: reason.Reason
 ) -> Outcome:
     """Return an outcome without a placement, for the first pod of a gang."""
     first = min(members, key=lambda pod: pod.rank)

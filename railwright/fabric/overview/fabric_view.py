@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
 from railwright.fabric.overview import natural_sort, node_notes, overview_types
-from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
+from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index, node_info, pod_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
@@ -132,7 +132,7 @@ class FabricView:
 
     # --- one node -------------------------------------------------------------------------------------------
 
-    def _is_part(self, node: cluster_state.NodeInfo) -> bool:
+    def _is_part(self, node: node_info.NodeInfo) -> bool:
         """Return whether a node belongs to this fabric, also if its device plugin currently reports nothing."""
         resource_names = node.capacity.keys() | node.allocatable.keys()
         if not resource_names.isdisjoint(self._pools):
@@ -143,7 +143,7 @@ class FabricView:
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
     def _row(
-        self, node: cluster_state.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
+        self, node: node_info.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
     ) -> overview_types.Node:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._pods(node, ranks))
@@ -161,7 +161,7 @@ class FabricView:
             faulty_since=_update_faulty_since(letters, old_since, now),
         )
 
-    def _describe_note(self, node: cluster_state.NodeInfo) -> node_notes.NodeNote:
+    def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
         note = self._notes.find(node.name) if self._notes is not None else None
         if note is not None:
             return note
@@ -178,7 +178,7 @@ class FabricView:
         pod = self._cluster.pods.get(uid)
         return pod is not None and bool(pod.node)
 
-    def _letters(self, node: cluster_state.NodeInfo, used: Collection[int]) -> Iterator[str]:
+    def _letters(self, node: node_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
             if not rail.resource:
                 yield overview_types.UNCOUNTED
@@ -192,7 +192,7 @@ class FabricView:
             else:
                 yield overview_types.BUSY if position in used else overview_types.FREE
 
-    def _pods(self, node: cluster_state.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
+    def _pods(self, node: node_info.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
         """Yield the pods that use rails of a node: first bound, then assumed ones."""
         bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
@@ -201,7 +201,7 @@ class FabricView:
             key=lambda assumed_pod: assumed_pod.key,
         )
         devices_used: dict[str, int] = {}
-        pods: tuple[cluster_state.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
+        pods: tuple[pod_info.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
         for pod in pods:
             rails = tuple(self._assign_rails(pod.requests, devices_used))
             if rails:

@@ -23,7 +23,7 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
@@ -119,7 +119,7 @@ class OverviewBuilder:
         explanation = node_explanation.describe(decision.explainer.explain(row), row)
         return {"pod": pod.key, "here": pod.node == node, **explanation}
 
-    def _find_pod(self, subject: membership.GangKey, node: str) -> cluster_state.PodInfo | None:
+    def _find_pod(self, subject: membership.GangKey, node: str) -> pod_info.PodInfo | None:
         gang = self._gang_index.gangs.get(subject)
         if gang is None:
             return next((pod for pod in self._cluster.pods.values() if pod.key == subject), None)
@@ -269,11 +269,11 @@ class OverviewBuilder:
         request = self._build_request(largest) if largest is not None else None
         return gang_assessment.assess(gang, request, self._engine, self._cluster)
 
-    def _count_devices(self, pod: cluster_state.PodInfo) -> int:
+    def _count_devices(self, pod: pod_info.PodInfo) -> int:
         policy = self._policy()
         return sum(pod.requests.get(name, 0) for name in (policy.document.accelerators if policy else ()))
 
-    def _build_request(self, pod: cluster_state.PodInfo) -> scheduling_request.SchedulingRequest | None:
+    def _build_request(self, pod: pod_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
         view = self._pods.get_pod(pod.uid)
         if view is None:
             return None

@@ -4,7 +4,7 @@ import devices
 import msgspec
 import pytest
 
-from railwright.fabric.claims import inventory, objects
+from railwright.fabric.claims import claim_index, inventory, objects
 from railwright.fabric.placement.state import claimed_devices
 
 GPU, RAIL0, RAIL1 = "nvidia.com/gpu", *devices.RAIL_RESOURCES[:2]
@@ -101,7 +101,7 @@ def test_a_class_whose_expression_fails_offers_nothing(known):
 
 
 def test_a_pod_requests_what_its_claims_request_before_and_after_allocation(known):
-    key = inventory.PodKey("u")
+    key = claim_index.PodKey("u")
     requests = {"nic": "rail0", "gpu": "gpu.nvidia.com"}
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
     before = known.compute_requests(key)
@@ -116,15 +116,15 @@ def test_a_pod_requests_what_its_claims_request_before_and_after_allocation(know
 
 def test_a_claim_that_a_pod_names_counts_for_it(known):
     known.upsert_claim(devices.read_claim(devices.build_claim("shared", {"nic": "rail0"})))
-    assert known.compute_requests(inventory.PodKey("u", ("train/shared",)))[RAIL0] == 1000
-    assert not known.compute_requests(inventory.PodKey("u", ("other/shared",)))
+    assert known.compute_requests(claim_index.PodKey("u", ("train/shared",)))[RAIL0] == 1000
+    assert not known.compute_requests(claim_index.PodKey("u", ("other/shared",)))
 
 
 def test_the_claim_of_an_extended_resource_adds_nothing_to_what_the_containers_request(known):
     claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
     known.upsert_claim(devices.read_claim(claim))
-    assert not known.compute_requests(inventory.PodKey("u"))
-    assert known.has_allocation(inventory.PodKey("u"))
+    assert not known.compute_requests(claim_index.PodKey("u"))
+    assert known.has_allocation(claim_index.PodKey("u"))
 
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):

@@ -13,12 +13,12 @@ from railwright.fabric import intent, topology
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality, score_term
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, pod_info
 from railwright.fabric.reasons import reason
 
 MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
-Holder = cluster_state.PodInfo | assumed_pods.AssumedPod
+Holder = pod_info.PodInfo | assumed_pods.AssumedPod
 """A bound or assumed pod on a node."""
 
 

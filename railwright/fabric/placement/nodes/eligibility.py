@@ -8,12 +8,12 @@ gang.
 from collections.abc import Callable, Mapping, Sequence
 
 from railwright.fabric import label_selectors, views
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.placement.state import node_info
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-def is_eligible(node: cluster_state.NodeInfo, spec: views.PodSpec) -> bool:
+def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
     """True if the node is schedulable and the pod tolerates its taints and selects it."""
     if not node.schedulable:
         return False
@@ -41,7 +41,7 @@ def _is_tolerated(taint: views.Taint, tolerations: Sequence[views.Toleration]) -
     )
 
 
-def _matches_term(term: views.NodeSelectorTerm, node: cluster_state.NodeInfo) -> bool:
+def _matches_term(term: views.NodeSelectorTerm, node: node_info.NodeInfo) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)
     fields = {"metadata.name": node.name}

@@ -13,7 +13,7 @@ from railwright.fabric.placement.nodes import (
     numa,
     scheduling_signature,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, node_info
 from railwright.fabric.policy import model, selectors
 from railwright.fabric.reasons import reason
 
@@ -84,7 +84,7 @@ class FactsBuilder:
 
     def build(
         self,
-        node: cluster_state.NodeInfo,
+        node: node_info.NodeInfo,
         free: resources.Amounts | None = None,
         peer_requests: Sequence[resources.Amounts] = (),
         *,
@@ -220,7 +220,7 @@ class FactsBuilder:
 
     def _build_numa_facts(
         self,
-        node: cluster_state.NodeInfo,
+        node: node_info.NodeInfo,
         shape: model.NodeShape | None,
         self_uid: str,
         on_node: Sequence[assumed_pods.AssumedPod],

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from railwright.fabric import resources
 from railwright.fabric.placement.nodes import kubelet_admission, numa
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.placement.state import cluster_state, node_info, pod_info
 from railwright.fabric.policy import model
 
 _MAX_SHAPES = 4096  # cached zones by node shape and allocatable
@@ -22,7 +22,7 @@ class ZoneReader:
         self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
         self._zones_by_shape: dict[tuple[str, resources.FrozenAmounts], numa.Zones] = {}
 
-    def compute_allocatable(self, node: cluster_state.NodeInfo, shape: model.NodeShape) -> numa.Zones:
+    def compute_allocatable(self, node: node_info.NodeInfo, shape: model.NodeShape) -> numa.Zones:
         """Return the allocatable devices of each NUMA node of a node of this shape."""
         key = (shape.name, node.allocatable)
         zones = self._zones_by_shape.get(key)
@@ -35,7 +35,7 @@ class ZoneReader:
 
     def compute_free(
         self,
-        node: cluster_state.NodeInfo,
+        node: node_info.NodeInfo,
         shape: model.NodeShape | None,
         assumed_requests: Iterable[resources.Amounts] = (),
         *,
@@ -66,7 +66,7 @@ class ZoneReader:
         bound = [(pod.bound_at, pod.requests) for pod in self._list_device_pods(node, "")]
         return report is not None and kubelet_admission.is_exact(report, bound, self.device_names)
 
-    def _list_device_pods(self, node: str, except_uid: str) -> list[cluster_state.PodInfo]:
+    def _list_device_pods(self, node: str, except_uid: str) -> list[pod_info.PodInfo]:
         """Return the pods bound to a node that request any of these devices."""
         return [
             pod

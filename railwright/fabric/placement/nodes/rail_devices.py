@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.fabric import intent, resources
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.placement.state import cluster_state, node_info
 from railwright.fabric.policy import model
 
 
@@ -29,7 +29,7 @@ def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
 
 
 def count(
-    nodes: Iterable[cluster_state.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
+    nodes: Iterable[node_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
 ) -> Counter[tuple[str, State]]:
     """Count the devices of these resources on these nodes, by resource and state."""
     counts: Counter[tuple[str, State]] = Counter()
@@ -49,7 +49,7 @@ def count(
 
 
 def count_overcommitted(
-    nodes: Iterable[cluster_state.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
+    nodes: Iterable[node_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
 ) -> Mapping[str, int]:
     """Count the devices that bound pods request beyond their node's allocatable, by resource; only counts above 0.
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from railwright.fabric import resources
-from railwright.fabric.claims import inventory
+from railwright.fabric.claims import claim_index, inventory
 
 
 class NodeAmounts(NamedTuple):
@@ -22,7 +22,7 @@ class NodeAmounts(NamedTuple):
 class Requester(NamedTuple):
     """A pod that is bound to a node: the key of its claims, and its requests."""
 
-    claims: inventory.PodKey
+    claims: claim_index.PodKey
     requests: resources.Amounts
 
 
@@ -56,7 +56,7 @@ class ClaimedDevices:
         early = [pod.requests for pod in pods if not self.inventory.has_allocation(pod.claims)]
         return {name: allocated.get(name, 0) + sum(requests.get(name, 0) for requests in early) for name in names}
 
-    def add_requests(self, claims: inventory.PodKey, container_requests: resources.Amounts) -> resources.Amounts:
+    def add_requests(self, claims: claim_index.PodKey, container_requests: resources.Amounts) -> resources.Amounts:
         """Return the requests of a pod with those of its claims."""
         claimed = self.inventory.compute_requests(claims)
         return Counter(container_requests) + Counter(claimed) if claimed else container_requests

@@ -5,51 +5,24 @@ arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses 
 it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import hypernodes, intent, interning, resources, topology, views
-from railwright.fabric.claims import inventory, objects
-from railwright.fabric.placement.state import change_log, claimed_devices, declared_sizes
+from railwright.fabric import hypernodes, interning, resources, topology, views
+from railwright.fabric.claims import claim_index, inventory, objects
+from railwright.fabric.placement.state import (
+    change_log,
+    claimed_devices,
+    declared_sizes,
+    node_info,
+    pod_index,
+    pod_info,
+    shared_amounts,
+)
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
-
-class NodeInfo(msgspec.Struct, gc=False, frozen=True):
-    """The fields of a node that placement uses. Amounts include the devices of its ResourceSlices."""
-
-    name: str
-    uid: str
-    labels: Mapping[str, str]
-    allocatable: resources.FrozenAmounts
-    capacity: resources.FrozenAmounts
-    taints: tuple[views.Taint, ...]
-    schedulable: bool  # Ready and not cordoned
-
-
-class PodInfo(msgspec.Struct, gc=False, frozen=True):
-    """The fields of a pod that placement uses."""
-
-    uid: str
-    key: str  # namespace/name; one string object shared by all explanations
-    node: str  # "" until bound
-    gang: membership.GangKey
-    rank: membership.Rank
-    requests: resources.FrozenAmounts  # of its containers and of its claims
-    container_requests: resources.FrozenAmounts
-    claim_names: tuple[str, ...]  # namespace/name of the claims that its spec names
-    bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
-    policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
-
-    @property
-    def claims(self) -> inventory.PodKey:
-        """Return the key of its claims."""
-        return inventory.PodKey(self.uid, self.claim_names)
-
-
-_MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -57,42 +30,35 @@ class ClusterState:
     """Nodes with their domains, pods, and gang sizes, indexed for placement."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, NodeInfo] = {}
-        self._reported: dict[str, NodeInfo] = {}  # without the devices of slices
+        self._nodes: dict[str, node_info.NodeInfo] = {}
+        self._reported: dict[str, node_info.NodeInfo] = {}  # without the devices of slices
         self._claimed = claimed_devices.ClaimedDevices()
-        self._pods: dict[str, PodInfo] = {}
-        self._pods_by_node: dict[str, dict[str, PodInfo]] = defaultdict(dict)
-        self._used: dict[str, dict[str, int]] = defaultdict(dict)
-        self._pods_by_gang: dict[membership.GangKey, dict[str, PodInfo]] = defaultdict(dict)
+        self._pods = pod_index.PodIndex()
         self._free: dict[str, resources.FrozenAmounts] = {}  # computed on demand, invalidated by changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
-        self._shared_amounts: dict[
-            resources.FrozenAmounts, resources.FrozenAmounts
-        ] = {}  # one object for equal amounts
+        self._share = shared_amounts.SharedAmounts().share
         self._interner = interning.StringInterner()
         self._sizes = declared_sizes.Sizes()
         self._tree = hypernodes.Tree()
-        self.version = 0  # version, incremented by every change
-        self.topology_version = (
-            0  # incremented by changes of nodes or topology only, which are rarer than changes of pods
-        )
+        self.version = 0  # incremented by every change
+        self.topology_version = 0  # incremented by changes of nodes and topology, which are rarer than those of pods
         self.change_log = change_log.ChangeLog()
 
     # --- reading --------------------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> Mapping[str, NodeInfo]:
+    def nodes(self) -> Mapping[str, node_info.NodeInfo]:
         """Return all nodes by name."""
         return self._nodes
 
     @property
-    def pods(self) -> Mapping[str, PodInfo]:
+    def pods(self) -> Mapping[str, pod_info.PodInfo]:
         """Return all pods that have not ended, by UID."""
-        return self._pods
+        return self._pods.by_uid
 
     def get_used(self, node: str) -> resources.Amounts:
         """Return the requests of all pods bound to a node. Devices of slices are counted by their claims."""
-        used = self._used.get(node, {})
+        used = self._pods.used_by_node.get(node, {})
         names = self.list_claimable(node)
         if not names:
             return used
@@ -111,11 +77,11 @@ class ClusterState:
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return resources.freeze(self._claimed.add_requests(inventory.identify_claims(pod), container_requests))
+        return resources.freeze(self._claimed.add_requests(claim_index.identify_claims(pod), container_requests))
 
     def list_nodes_of(self, uid: str) -> AbstractSet[str]:
         """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
-        pod = self._pods.get(uid)
+        pod = self._pods.by_uid.get(uid)
         if pod is None:
             return frozenset()
         return {pod.node} if pod.node else self._claimed.inventory.list_allocated_nodes(pod.claims)
@@ -125,7 +91,7 @@ class ClusterState:
 
         The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
         """
-        pod = self._pods.get(uid)
+        pod = self._pods.by_uid.get(uid)
         if pod is None:
             return {}
         if pod.node or not self.has_slices or node not in self._claimed.inventory.list_allocated_nodes(pod.claims):
@@ -142,19 +108,19 @@ class ClusterState:
             self._free[node] = free
         return free
 
-    def list_pods_on(self, node: str) -> Iterator[PodInfo]:
+    def list_pods_on(self, node: str) -> Iterator[pod_info.PodInfo]:
         """Return the pods bound to a node."""
-        return iter(self._pods_by_node.get(node, {}).values())
+        return iter(self._pods.by_node.get(node, {}).values())
 
-    def get_gang(self, key: membership.GangKey) -> Mapping[str, PodInfo]:
+    def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
-        return self._pods_by_gang.get(key, {}) if key else {}
+        return self._pods.by_gang.get(key, {}) if key else {}
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
         return max(self._sizes.get_declared(key), observed, 1)
 
-    def locate(self, node: NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
+    def locate(self, node: node_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 
         `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
@@ -176,17 +142,7 @@ class ClusterState:
 
     def upsert_node(self, node: views.Node) -> None:
         """Add or update a node."""
-        conditions = node.status.conditions or ()
-        ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
-        info = NodeInfo(
-            name=node.metadata.name,
-            uid=node.metadata.uid,
-            labels=self._interner.intern_mapping(node.metadata.labels),
-            allocatable=self._share(resources.parse_amounts(node.status.allocatable)),
-            capacity=self._share(resources.parse_amounts(node.status.capacity)),
-            taints=tuple(node.spec.taints or ()),
-            schedulable=ready and not node.spec.unschedulable,
-        )
+        info = node_info.read_node(node, self._interner, self._share)
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
@@ -205,34 +161,17 @@ class ClusterState:
         if pod.status.phase in _ENDED_PHASES:
             self.remove_pod(uid)
             return
-        container_requests = self._share(resources.compute_requests(pod.spec))
-        claims = inventory.identify_claims(pod)
-        entry = PodInfo(
-            uid=uid,
-            key=f"{pod.metadata.namespace}/{pod.metadata.name}",
-            node=self._interner.intern(pod.spec.node_name),
-            gang=membership.GangKey(self._interner.intern(membership.find_gang(pod))),
-            rank=membership.find_rank(pod),
-            requests=self._share(self._claimed.add_requests(claims, container_requests)),
-            container_requests=container_requests,
-            claim_names=claims.claims,
-            bound_at=pod.status.bound_at if pod.spec.node_name else "",
-            policy=self._interner.intern(intent.read_record(pod).digest),
-        )
-        joins = bool(entry.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
-        size = gang_sizes.read_annotation(pod) if joins else 0
-        if not size and entry == self._pods.get(uid) and joins == (uid in self.get_gang(entry.gang)):
+        containers_only = pod_info.read_pod(pod, self._interner, self._share(resources.compute_requests(pod.spec)))
+        info = self._add_claims(containers_only)
+        joins_gang = bool(info.gang) and not pod.metadata.deletion_timestamp  # a terminating pod will be replaced
+        size = gang_sizes.read_annotation(pod) if joins_gang else 0
+        if not size and info == self._pods.by_uid.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
             return  # only fields changed that placement does not use
         self._drop_pod(uid)
-        self._pods[uid] = entry
-        if joins:
-            self._pods_by_gang[entry.gang][uid] = entry
-            if size:
-                self._sizes.set_report(gang_sizes.PODS, entry.gang, {entry.gang: size})
-        if entry.node:
-            self._pods_by_node[entry.node][uid] = entry
-            self._add_usage(entry, sign=1)
-        self.version += 1
+        self._pods.add(info, joins_gang=joins_gang)
+        if size:
+            self._sizes.set_report(gang_sizes.PODS, info.gang, {info.gang: size})
+        self._record_pod_change(info)
 
     def remove_pod(self, uid: str) -> None:
         """Remove a pod."""
@@ -256,7 +195,7 @@ class ClusterState:
 
     def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> None:
         """Replace all ResourceClaims."""
-        self._update_claims(self._claimed.inventory.replace_claims(claims), self._pods)
+        self._update_claims(self._claimed.inventory.replace_claims(claims), self._pods.by_uid)
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
@@ -317,7 +256,7 @@ class ClusterState:
 
     def replace_pods(self, pods: Sequence[views.Pod]) -> None:
         """Replace all pods."""
-        gone = self._pods.keys() - {pod.metadata.identity for pod in pods}
+        gone = self._pods.by_uid.keys() - {pod.metadata.identity for pod in pods}
         for uid in gone:
             self.remove_pod(uid)
         for pod in pods:
@@ -338,24 +277,17 @@ class ClusterState:
         """Update nodes whose devices claims took or returned, and the requests of the pods of these claims."""
         for name in nodes:
             self._record_change(name)
-        for entry in [self._pods[uid] for uid in pods if uid in self._pods]:
-            requests = self._share(self._claimed.add_requests(entry.claims, entry.container_requests))
-            if requests != entry.requests:
-                self._replace_pod(msgspec.structs.replace(entry, requests=requests))
-            elif entry.node:
-                self._record_change(entry.node)
+        for previous in [self._pods.by_uid[uid] for uid in pods if uid in self._pods.by_uid]:
+            info = self._add_claims(previous)
+            if info.requests != previous.requests:
+                self._pods.replace(info)
+            self._record_pod_change(previous)
         self.version += 1
 
-    def _replace_pod(self, entry: PodInfo) -> None:
-        """Replace a pod by one with other requests."""
-        previous = self._pods[entry.uid]
-        self._pods[entry.uid] = entry
-        if entry.uid in self._pods_by_gang.get(entry.gang, {}):
-            self._pods_by_gang[entry.gang][entry.uid] = entry
-        if entry.node:
-            self._add_usage(previous, sign=-1)
-            self._pods_by_node[entry.node][entry.uid] = entry
-            self._add_usage(entry, sign=1)
+    def _add_claims(self, pod: pod_info.PodInfo) -> pod_info.PodInfo:
+        """Return a pod whose requests are those of its containers and of its claims."""
+        requests = self._share(self._claimed.add_requests(pod.claims, pod.container_requests))
+        return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=requests)
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""
@@ -364,37 +296,20 @@ class ClusterState:
         self.version += 1
 
     def _drop_pod(self, uid: str) -> None:
-        entry = self._pods.pop(uid, None)
-        if entry is None:
+        info = self._pods.remove(uid)
+        if info is None:
             return
-        if entry.gang in self._pods_by_gang:
-            peers = self._pods_by_gang[entry.gang]
-            peers.pop(uid, None)
-            if not peers:
-                del self._pods_by_gang[entry.gang]
-                self._sizes.set_report(gang_sizes.PODS, entry.gang, {})
-        if entry.node:
-            self._pods_by_node[entry.node].pop(uid, None)
-            self._add_usage(entry, sign=-1)
-            if not self._pods_by_node[entry.node]:  # deleted nodes must not leave empty tables behind
-                self._pods_by_node.pop(entry.node, None)
-                self._used.pop(entry.node, None)
+        if info.gang and info.gang not in self._pods.by_gang:
+            self._sizes.set_report(gang_sizes.PODS, info.gang, {})
+        self._record_pod_change(info)
 
-    def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
-        """Return one object for equal amounts, to save memory."""
-        if len(self._shared_amounts) >= _MAX_AMOUNTS:
-            self._shared_amounts.clear()
-        frozen = resources.freeze(amounts)
-        return self._shared_amounts.setdefault(frozen, frozen)
+    def _record_pod_change(self, pod: pod_info.PodInfo) -> None:
+        """Record a change of a pod, and of the node whose resources it uses."""
+        if pod.node:
+            self._record_change(pod.node)
+        self.version += 1
 
     def _record_change(self, node: str) -> None:
         self._free.pop(node, None)
         self.change_log.record(node)
         self.version += 1
-
-    def _add_usage(self, entry: PodInfo, *, sign: int) -> None:
-        self._free.pop(entry.node, None)
-        self.change_log.record(entry.node)
-        used = self._used[entry.node]
-        for name, amount in entry.requests.items():
-            used[name] = used.get(name, 0) + sign * amount

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from railwright.fabric import resources
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
 from railwright.fabric.workloads import membership
 
 
@@ -42,7 +42,7 @@ def list_placed(
 
 def list_unplaced(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
-) -> Iterator[cluster_state.PodInfo]:
+) -> Iterator[pod_info.PodInfo]:
     """Return the existing pods of a gang that are neither bound nor assumed."""
     assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
     return (pod for uid, pod in cluster.get_gang(gang).items() if not pod.node and uid not in assumed_uids)

@@ -1,0 +1,100 @@
+"""Indexes ResourceClaims: by pod, and by the devices that they hold.
+
+Updated by events, which may arrive in any order and repeatedly.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from railwright.fabric import views
+from railwright.fabric.claims import objects, slices
+
+
+class PodKey(NamedTuple):
+    """Identifies the claims of a pod: its UID, and namespace/name of the claims that its spec names."""
+
+    uid: str
+    claims: tuple[str, ...] = ()
+
+
+class ClaimIndex:
+    """All claims by namespace/name."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, objects.ResourceClaim] = {}
+        self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
+        self._claim_by_device: dict[slices.DeviceId, str] = {}
+
+    def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
+        """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
+        if not self._claims:
+            return ()
+        keys = {*self._claims_by_pod.get(pod.uid, ()), *pod.claims}
+        return [self._claims[key] for key in sorted(keys) if key in self._claims]
+
+    def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
+        """Return the UIDs of the pods that use a claim as it is known now."""
+        known = self._claims.get(_get_key(claim))
+        return known.consumers if known is not None else frozenset()
+
+    def is_allocated(self, device: slices.DeviceId) -> bool:
+        """True if a claim holds the device and keeps others from it."""
+        return device in self._claim_by_device
+
+    def upsert(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
+        """Add or update a claim. Returns the devices that it held and holds; none if it is unchanged."""
+        key = _get_key(claim)
+        if self._claims.get(key) == claim:
+            return set()
+        released = self._remove(key)
+        self._claims[key] = claim
+        for uid in claim.consumers:
+            self._claims_by_pod.setdefault(uid, set()).add(key)
+        for result in claim.results:
+            if not result.admin_access:
+                self._claim_by_device[_identify(result)] = key
+        return released | list_devices(claim)
+
+    def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
+        """Remove a claim. Returns the devices that it held."""
+        return self._remove(_get_key(claim))
+
+    def replace(self, claims: Sequence[objects.ResourceClaim]) -> set[slices.DeviceId]:
+        """Replace all claims. Returns the devices of claims that changed."""
+        removed = self._claims.keys() - {_get_key(claim) for claim in claims}
+        return set().union(*[self._remove(key) for key in removed], *[self.upsert(claim) for claim in claims])
+
+    def _remove(self, key: str) -> set[slices.DeviceId]:
+        claim = self._claims.pop(key, None)
+        if claim is None:
+            return set()
+        for uid in claim.consumers:
+            claims = self._claims_by_pod.get(uid, set())
+            claims.discard(key)
+            if not claims:
+                self._claims_by_pod.pop(uid, None)
+        devices = list_devices(claim)
+        for device in devices:
+            if self._claim_by_device.get(device) == key:
+                del self._claim_by_device[device]
+        return devices
+
+
+def list_devices(claim: objects.ResourceClaim) -> set[slices.DeviceId]:
+    """Return the devices that are allocated to a claim, also those with admin access."""
+    return {_identify(result) for result in claim.results}
+
+
+def identify_claims(pod: views.Pod) -> PodKey:
+    """Return the key of a pod's claims."""
+    namespace = pod.metadata.namespace
+    claims = [entry.resource_claim_name for entry in pod.spec.resource_claims or () if entry.resource_claim_name]
+    return PodKey(pod.metadata.identity, tuple(f"{namespace}/{name}" for name in claims))
+
+
+def _identify(result: objects.DeviceResult) -> slices.DeviceId:
+    return slices.DeviceId(result.driver, result.pool, result.device)
+
+
+def _get_key(claim: objects.ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"

@@ -1,0 +1,143 @@
+"""Indexes the devices that ResourceSlices offer: by name, and by node.
+
+Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are left out.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import views
+from railwright.fabric.claims import objects
+
+_Pool = tuple[str, str]  # driver, name
+
+
+class DeviceId(msgspec.Struct, frozen=True, cache_hash=True):
+    """The name of a device in allocation results."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class OfferedDevice(msgspec.Struct, frozen=True):
+    """A device in the current generation of its pool."""
+
+    id: DeviceId
+    node: str
+    description: Mapping[str, object]  # the variable `device` of CEL expressions
+    taints: tuple[views.Taint, ...]
+
+
+class DeviceChanges(NamedTuple):
+    """Devices that were added, changed or removed, and their nodes."""
+
+    devices: frozenset[DeviceId] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+
+class SliceIndex:
+    """The devices of all slices."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, objects.ResourceSlice] = {}
+        self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
+        self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
+        self.devices: dict[DeviceId, OfferedDevice] = {}
+        self.ids_by_node: dict[str, set[DeviceId]] = {}
+
+    def upsert(self, offered: objects.ResourceSlice) -> DeviceChanges:
+        """Add or update a slice."""
+        name = offered.metadata.name
+        previous = self._slices.get(name)
+        if previous == offered:
+            return DeviceChanges()
+        self._slices[name] = offered
+        if previous is not None:
+            self._slices_by_pool[_get_pool(previous)].pop(name)
+        self._slices_by_pool.setdefault(_get_pool(offered), {})[name] = offered
+        pools = {_get_pool(offered)} if previous is None else {_get_pool(previous), _get_pool(offered)}
+        return _merge(self._index_pool(pool) for pool in pools)
+
+    def remove(self, offered: objects.ResourceSlice) -> DeviceChanges:
+        """Remove a slice."""
+        previous = self._slices.pop(offered.metadata.name, None)
+        if previous is None:
+            return DeviceChanges()
+        self._slices_by_pool[_get_pool(previous)].pop(previous.metadata.name)
+        return self._index_pool(_get_pool(previous))
+
+    def replace(self, slices: Sequence[objects.ResourceSlice]) -> DeviceChanges:
+        """Replace all slices."""
+        listed = {offered.metadata.name for offered in slices}
+        removed = [offered for name, offered in self._slices.items() if name not in listed]
+        return _merge([*map(self.remove, removed), *map(self.upsert, slices)])
+
+    def list_nodes(self, devices: Iterable[DeviceId]) -> set[str]:
+        """Return the nodes of these devices. Devices that no slice offers have none."""
+        return {self.devices[device].node for device in devices if device in self.devices}
+
+    def _index_pool(self, pool: _Pool) -> DeviceChanges:
+        """Index the devices of a pool: those of its newest generation, if all its slices are known."""
+        before = self._devices_by_pool.pop(pool, {})
+        slices = self._slices_by_pool[pool]
+        if not slices:
+            del self._slices_by_pool[pool]
+        devices = {device.id: device for offered in _list_current(slices.values()) for device in _list_devices(offered)}
+        if devices:
+            self._devices_by_pool[pool] = devices
+        changed = frozenset(
+            device for device in before.keys() | devices.keys() if before.get(device) != devices.get(device)
+        )
+        nodes: set[str] = set()
+        for device in changed:
+            nodes |= self._replace_device(device, before.get(device), devices.get(device))
+        return DeviceChanges(changed, frozenset(nodes))
+
+    def _replace_device(self, device: DeviceId, old: OfferedDevice | None, new: OfferedDevice | None) -> set[str]:
+        """Index a device that was added, changed or removed. Returns its nodes."""
+        self.devices.pop(device, None)
+        if old is not None:
+            self.ids_by_node[old.node].discard(device)
+            if not self.ids_by_node[old.node]:
+                del self.ids_by_node[old.node]
+        if new is not None:
+            self.devices[device] = new
+            self.ids_by_node.setdefault(new.node, set()).add(device)
+        return {offered.node for offered in (old, new) if offered is not None}
+
+
+def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
+    merged = list(changes)
+    return DeviceChanges(
+        frozenset().union(*(change.devices for change in merged)),
+        frozenset().union(*(change.nodes for change in merged)),
+    )
+
+
+def _get_pool(offered: objects.ResourceSlice) -> _Pool:
+    return offered.spec.driver, offered.spec.pool.name
+
+
+def _list_current(slices: Collection[objects.ResourceSlice]) -> list[objects.ResourceSlice]:
+    """Return the slices of a pool in its newest generation; none if one is missing."""
+    newest = max((offered.spec.pool.generation for offered in slices), default=0)
+    current = [offered for offered in slices if offered.spec.pool.generation == newest]
+    return current if current and len(current) >= current[0].spec.pool.resource_slice_count else []
+
+
+def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
+    """Return the devices of a slice that belong to one node."""
+    spec = offered.spec
+    return [
+        OfferedDevice(
+            id=DeviceId(spec.driver, spec.pool.name, device.name),
+            node=spec.node_name or device.node_name,
+            description=objects.describe_device(device, spec.driver),
+            taints=tuple(device.taints or ()),
+        )
+        for device in spec.devices
+        if spec.node_name or device.node_name
+    ]
