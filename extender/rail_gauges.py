@@ -46,7 +46,7 @@ class RailGauges:
         if (policy := self._policy()) is None:
             return
         pools = {
-            name: rail_devices.name_pools(intent.fill_resources(fabric, self._state.pools))
+            name: rail_devices.name_pools(intent.fill_resources(name, fabric, self._state.pools))
             for name, fabric in policy.document.fabrics.items()
         }
         if (version := (self._state.cluster.version, pools)) == self._counted_version:

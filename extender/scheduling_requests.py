@@ -80,7 +80,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     Volcano's session uses a snapshot, which lacks what others have bound or announced since. `inferred` are the
     requests, by node, of pods that kube-scheduler is placing now.
     """
-    fabric = intent.find_fabric(pod, policy.document)[1] if policy is not None else None
+    name, fabric = intent.find_fabric(pod, policy.document) if policy is not None else ("", None)
     if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
         return None
     bound = state.cluster.get_free(assumed_pod.node)
@@ -92,7 +92,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
             if other.uid != assumed_pod.uid and state.assumed.get_scope(other.uid) == scope and _is_firm(other, state)
         ]
     )
-    needs = intent.find_needs(pod, assumed_pod.requests, intent.fill_resources(fabric, state.pools))
+    needs = intent.find_needs(pod, assumed_pod.requests, intent.fill_resources(name, fabric, state.pools))
     demands = [(need.label, need.resource, need.amount) for need in needs]
     demands += [
         (name, name, assumed_pod.requests[name])

@@ -58,7 +58,9 @@ def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:
     if texts == ["array"]:
         return f"list of {_format_type(value['items'], words)}"
     if texts == ["object"]:
-        return f"name: {_format_type(value['additionalProperties'], words)}"
+        return (
+            f"name: {_format_type(value['additionalProperties'], words)}" if "additionalProperties" in value else "map"
+        )
     return " or ".join(texts)
 
 

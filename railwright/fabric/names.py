@@ -1,5 +1,7 @@
 """Labels, annotations, object names and paths that railwright reads or writes."""
 
+import hashlib
+
 # --- railwright's keys that users and operators set ---------------------------------------------------
 DOMAIN = "railwright.io"
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
@@ -49,3 +51,20 @@ DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file
 NCCL_CONF_PATH = "/etc/nccl.conf"
 SSH_HOME = "/root/.ssh"
+
+# --- resources that stand for claims (Dynamic Resource Allocation) ----------------------------------------
+CLAIMS_DOMAIN = f"claims.{DOMAIN}"
+_MAX_NAME = 63  # characters of the name of an extended resource
+_DIGEST = 8  # characters
+
+
+def claim_resource(fabric: str, rail: str) -> str:
+    """Return the resource name under which placement counts the devices of a rail that come as claims.
+
+    No pod requests it and no node reports it. Names of rails have no ".", so it is unique.
+    """
+    name = f"{fabric}.{rail}"
+    if len(name) > _MAX_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+        name = f"{name[: _MAX_NAME - _DIGEST - 1]}-{digest}"
+    return f"{CLAIMS_DOMAIN}/{name}"

@@ -102,7 +102,7 @@ def _count_devices(
     """Return the number of devices by resource: those of the rails, and one for each further attachment to a pool."""
     needed_by_resource: dict[str, int] = {}
     for rail in ctx.rails:
-        if rail.resource is not None:
+        if rail.resource is not None and rail.claim is None:
             needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
     for resource in _find_other_pools(ctx, selections) if pools else ():
         if not rails.is_opted_out(pod, resource):

@@ -164,7 +164,9 @@ class OverviewBuilder:
         """Create the views again if the policy or the resources of networks changed. Return True if they did."""
         policy = self._policy()
         fabrics = {} if policy is None else policy.document.fabrics
-        counted = {name: intent.fill_resources(fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails}
+        counted = {
+            name: intent.fill_resources(name, fabric, self._pools) for name, fabric in fabrics.items() if fabric.rails
+        }
         inputs = (policy.digest if policy else "", counted)
         if inputs == self._policy_inputs:
             return False

@@ -70,7 +70,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
     fabric_name, fabric = intent.find_fabric(pod, policy.document)
     if fabric is None:
         return None
-    fabric = intent.fill_resources(fabric, networks)
+    fabric = intent.fill_resources(fabric_name, fabric, networks)
     return SchedulingRequest(
         uid=uid or pod.metadata.identity,
         namespace=pod.metadata.namespace,

@@ -8,18 +8,22 @@ from collections.abc import Mapping
 
 import msgspec
 
-from railwright.fabric.policy import model
+from railwright.fabric.policy import claimed_rails, model
 
 Network = tuple[str, str]
 """Namespace and name of a NetworkAttachmentDefinition."""
 
 
 class ResolvedRail(msgspec.Struct, frozen=True):
-    """A rail with its resource and network. The resource is None until its network's resource is known."""
+    """A rail with its resource and network. The resource is None until its network's resource is known.
+
+    The resource of a rail that comes as claims is the one under which its devices count; no pod requests it.
+    """
 
     rail: model.Rail
     resource: str | None
     network: Network | None
+    claim: claimed_rails.ClaimedRail | None = None
 
     @property
     def name(self) -> str:
@@ -37,6 +41,7 @@ class CompiledFabric(msgspec.Struct, frozen=True):
     """A fabric with what follows from it."""
 
     fabric: model.Fabric
+    claims: claimed_rails.CompiledClaims | None
     rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
 
 
@@ -45,30 +50,34 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 
     document: model.FabricPolicy
     fabrics: Mapping[str, CompiledFabric]
-    resources: frozenset[str]  # that the policy names for the rails of all fabrics
+    resources: frozenset[str]  # that the policy names for the rails of all fabrics; pods may request them
 
 
 def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
     """Compile a valid document."""
     return CompiledPolicy(
         document=document,
-        fabrics={name: _compile_fabric(fabric) for name, fabric in document.fabrics.items()},
+        fabrics={name: _compile_fabric(name, document) for name in document.fabrics},
         resources=frozenset(
             rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource
         ),
     )
 
 
-def resolve_rail(rail: model.Rail) -> ResolvedRail:
-    """Return the rail with the resource that the policy names, and with its network."""
+def resolve_rail(rail: model.Rail, claim: claimed_rails.ClaimedRail | None = None) -> ResolvedRail:
+    """Return the rail with the resource that the policy names or that stands for its claims, and with its network."""
+    resource = rail.resource if claim is None else claim.resource
     if rail.network is None:
-        return ResolvedRail(rail, rail.resource, None)
+        return ResolvedRail(rail, resource, None, claim)
     namespace, _, name = rail.network.partition("/")
-    return ResolvedRail(rail, rail.resource, (namespace, name))
+    return ResolvedRail(rail, resource, (namespace, name), claim)
 
 
-def _compile_fabric(fabric: model.Fabric) -> CompiledFabric:
+def _compile_fabric(name: str, document: model.FabricPolicy) -> CompiledFabric:
+    fabric = document.fabrics[name]
+    claims = claimed_rails.compile_claims(name, document)
     return CompiledFabric(
         fabric=fabric,
-        rails={rail.name: resolve_rail(rail) for rail in fabric.rails},
+        claims=claims,
+        rails={rail.name: resolve_rail(rail, claims.rails[rail.name] if claims else None) for rail in fabric.rails},
     )

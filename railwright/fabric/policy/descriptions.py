@@ -29,11 +29,14 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "Fabric.namespaces": "Namespaces that may use this fabric. If empty, all may.",
     "Fabric.rails": "Rails of the fabric. The position is the rail's number. Required except for `tcp`.",
+    "Fabric.claims": (
+        "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
+    ),
     "Fabric.railsPerPod": (
         "Number of rails that a pod gets. `proportional`: its GPUs x rails / `gpusPerNode`, rounded up. All pods of a "
         "gang get the same rails."
     ),
-    "Fabric.gpusPerNode": "Number of GPUs of a node. Required for `proportional`.",
+    "Fabric.gpusPerNode": "Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.",
     "Fabric.devicesPerRail": "Number of devices requested for each rail.",
     "Fabric.annotations": "Annotations added to the pods that do not have them, such as IPAM pools.",
     "Fabric.mounts": "Mounts added to the target containers.",
@@ -63,6 +66,48 @@ DESCRIPTIONS: Mapping[str, str] = {
         "Name of the RDMA device, as ibv_devices lists it. `nodeShapes` may override it. Leave unset for SR-IOV "
         "virtual functions: their names are assigned at run time."
     ),
+    "Rail.claim": (
+        "What identifies the rail's devices, if the rails come as claims. If unset, the attribute `railAttribute` of "
+        "`claims` with `device` as value."
+    ),
+    "RailClaim.deviceName": (
+        "Name of the device in its ResourceSlice, such as `pci-0000-20-1b-0`. Only for dranet, whose names have the "
+        "PCI address. Claims cannot select by other names."
+    ),
+    "RailClaim.pciAddress": "PCI address of the device.",
+    "RailClaim.value": "Value of the attribute `railAttribute`.",
+    "RailClaim.expression": (
+        "CEL expression that is true for the rail's devices only. Test each attribute with has(): devices may lack it."
+    ),
+    "Claims.deviceClass": "DeviceClass of the NICs.",
+    "Claims.driver": (
+        "Driver of the NICs. It sets the driver's name, the default of `railAttribute`, and the form of the driver's "
+        "configuration. `dranet`: kubernetes-sigs/dranet, also GKE's managed one. `sriov`, `sriov-multus`: "
+        "dra-driver-sriov in its modes STANDALONE and MULTUS. `other`: described by `driverName` and `railAttribute`."
+    ),
+    "Claims.driverName": "Name of the driver in its ResourceSlices. Required for `other`, otherwise known.",
+    "Claims.railAttribute": (
+        "Device attribute whose value identifies a rail. If unset, `dra.net/rdmaDevice` for dranet and "
+        "`k8s.cni.cncf.io/resourceName` for dra-driver-sriov. Drivers withdraw `dra.net/ifName` and addresses while a "
+        "pod holds the device."
+    ),
+    "Claims.accelerators": (
+        "The GPUs come in the same claims, and are removed from the requests of containers. They count as the first "
+        "of `accelerators`. If unset, they are extended resources."
+    ),
+    "Claims.pairBy": (
+        "What pairs a GPU with its NIC: the attribute `resource.kubernetes.io/pcieRoot` or "
+        "`resource.kubernetes.io/numaNode` that both have, another attribute that both have, "
+        "`acceleratorsOfRail` of `nodeShapes` (`nodeShape`), or nothing (`none`). Needs `accelerators`."
+    ),
+    "Claims.parameters": (
+        "Configuration of the driver for each rail, beside the interface's name. For dranet, keys of `interface`, "
+        "such as `mtu`, or whole sections, such as `ethtool`."
+    ),
+    "Claims.gangRails": (
+        "`same`: all pods of a gang get one set of rails, and wait until it is free. `any`: each pod may get another."
+    ),
+    "ClaimedAccelerators.deviceClass": "DeviceClass of the GPUs.",
     "Mounts.devInfiniband": "Mounts the host's /dev/infiniband. Needed only if no device plugin provides the devices.",
     "Mounts.sharedMemory": "Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.",
     "Security.capabilities": (
@@ -130,6 +175,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     "NodeShape.name": "Name of the shape, unique.",
     "NodeShape.match": "Node labels that must all be present with these values.",
     "NodeShape.devices": "RDMA device of each rail on this hardware, by rail name.",
+    "NodeShape.acceleratorsOfRail": (
+        "PCI bus IDs of the GPUs beside each rail, by rail name, for `claims.pairBy: nodeShape`."
+    ),
     "NodeShape.numa": "GPUs and rails of each NUMA node.",
     "NumaNode.node": "Number of the NUMA node.",
     "NumaNode.gpus": "Indexes of the GPUs on the NUMA node.",

@@ -10,6 +10,8 @@ _LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123 label, as Kubernetes r
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"  # the name part of a qualified name; a label value
 
+_ATTRIBUTE = rf"{_SUBDOMAIN}/[A-Za-z_][A-Za-z0-9_]{{0,31}}"  # name of a device's attribute
+
 _RAIL = r"\{rail\}"  # topology.RAIL, the placeholder for a rail's name
 
 
@@ -53,3 +55,24 @@ ENV_NAME = Format(  # names of environment variables that every supported Kubern
 ENV_VALUE = Format(r"^[^\x00\r\n]*$", "one line of text (NCCL reads its settings line by line)")
 ABSOLUTE_PATH = Format(r"^/[^\x00-\x1f]*$", "an absolute path in the container, such as /etc/nccl/topo.xml")
 IMAGE = Format(r"^[^\s]{1,255}$", "a container image without spaces, such as railwright:latest")
+DEVICE_CLASS = Format(f"^{_SUBDOMAIN}$", "the name of a DeviceClass, such as dranet")
+DRIVER = Format(f"^{_SUBDOMAIN}$", "the name of a driver, as in spec.driver of its ResourceSlices, such as dra.net")
+ATTRIBUTE = Format(  # resource.k8s.io/v1, QualifiedName: the name is a C identifier of at most 32 characters
+    rf"^{_ATTRIBUTE}$", "a device attribute as domain/name, such as dra.net/rdmaDevice"
+)
+PAIR_BY = Format(
+    rf"^(pcieRoot|numaNode|nodeShape|none|{_ATTRIBUTE})$",
+    "pcieRoot, numaNode, nodeShape, none, or a device attribute as domain/name, such as example.com/pair",
+)
+ATTRIBUTE_VALUE = Format(  # resource.k8s.io/v1, DeviceAttribute: at most 64 characters
+    r"^[^\x00-\x1f\x7f]{1,64}$", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"
+)
+CLAIMED_DEVICE = Format(f"^{_LABEL}$", "the name of a device in a ResourceSlice, such as pci-0000-20-1b-0")
+PCI_ADDRESS = Format(
+    r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$",
+    "a PCI address in lower case with its domain, such as 0000:20:1b.0",
+)
+EXPRESSION = Format(  # resource.k8s.io/v1, CELSelector: at most 10 Ki characters
+    r"^[^\x00]{1,10240}$",
+    """a CEL expression over `device`, such as has(device.attributes["dra.net"].rdma)""",
+)

@@ -6,7 +6,7 @@
 import enum
 import functools
 from collections.abc import Callable
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Transport(enum.StrEnum):
 
 GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"]
 AddressFamily = Literal["AF_INET", "AF_INET6"]
+DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
 T = TypeVar("T")
 
 
@@ -46,6 +47,15 @@ class LabelSelector(Section, frozen=True):
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
+class RailClaim(Section, frozen=True):
+    """Identity of a rail's devices among those of the DeviceClass. Exactly one key is set."""
+
+    device_name: str | None = None
+    pci_address: str | None = None
+    value: str | int | None = None
+    expression: str | None = None
+
+
 class Rail(Section, frozen=True):
     """Independent path through the fabric, with a NIC on each node. Its position in the list is its number."""
 
@@ -54,6 +64,7 @@ class Rail(Section, frozen=True):
     interface: str | None = None
     resource: str | None = None
     device: str | None = None
+    claim: RailClaim | None = None
 
 
 class Mounts(Section, frozen=True):
@@ -127,12 +138,32 @@ class Placement(Section, frozen=True):
     scale: float = 10
 
 
+class ClaimedAccelerators(Section, frozen=True):
+    """GPUs that come as claims."""
+
+    device_class: str
+
+
+class Claims(Section, frozen=True):
+    """Rails that come as ResourceClaims (Dynamic Resource Allocation) instead of extended resources."""
+
+    device_class: str
+    driver: DriverKind = "dranet"
+    driver_name: str | None = None
+    rail_attribute: str | None = None
+    accelerators: ClaimedAccelerators | None = None
+    pair_by: str = "pcieRoot"
+    parameters: dict[str, Any] = {}
+    gang_rails: Literal["same", "any"] = "same"
+
+
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
     transport: Transport
     namespaces: LabelSelector = LabelSelector()
     rails: tuple[Rail, ...] = ()
+    claims: Claims | None = None
     rails_per_pod: Literal["all", "proportional"] = "all"
     gpus_per_node: int | None = None
     devices_per_rail: int = 1
@@ -160,6 +191,7 @@ class NodeShape(Section, frozen=True):
     name: str
     match: dict[str, str]
     devices: dict[str, str] = {}
+    accelerators_of_rail: dict[str, tuple[str, ...]] = {}
     numa: tuple[NumaNode, ...] = ()
 
 

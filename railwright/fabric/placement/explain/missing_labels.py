@@ -19,8 +19,8 @@ def find_missing_labels(
 ) -> MissingLabels:
     """Return the nodes without topology labels of all fabrics; `pools` as in `intent.fill_resources`."""
     missing: dict[str, set[str]] = {}
-    for policy_fabric in document.fabrics.values():
-        fabric = intent.fill_resources(policy_fabric, pools)
+    for name, policy_fabric in document.fabrics.items():
+        fabric = intent.fill_resources(name, policy_fabric, pools)
         for key, names in _find_in_fabric(fabric, document, cluster).items():
             missing.setdefault(key, set()).update(names)
     return {key: tuple(sorted(names)) for key, names in missing.items()}

@@ -1,0 +1,100 @@
+"""Constants of the drivers of NICs: names, attributes, and the form of their opaque configuration."""
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA_NODE = "resource.kubernetes.io/numaNode"
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+
+Parameters = dict[str, Any]
+"""Content of `opaque.parameters` in the configuration of a request."""
+
+# pkg/apis/types.go of kubernetes-sigs/dranet: the sections of NetworkConfig. All other keys belong to its interface.
+_DRANET_SECTIONS = frozenset({"profile", "interface", "routes", "rules", "neighbors", "ethtool"})
+
+
+class Form(enum.Enum):
+    """Form of a driver's opaque configuration."""
+
+    NETWORK_CONFIG = enum.auto()  # dranet: {interface: {name, mtu}}
+    VF_CONFIG = enum.auto()  # dra-driver-sriov: VfConfig with ifName and netAttachDefName
+    NONE = enum.auto()  # the driver reads none; Multus attaches the networks of the pod's annotation
+    PLAIN = enum.auto()  # the policy's parameters as they are
+
+
+class Driver(msgspec.Struct, frozen=True):
+    """A driver of NICs."""
+
+    name: str  # spec.driver of its slices
+    form: Form
+    rail_attribute: str | None  # whose value identifies a rail, unless the policy names another
+    has_rdma_names: bool  # whether values of `rail_attribute` are names of RDMA devices
+    pci_attribute: str = PCI_BUS_ID
+    has_pci_names: bool = False  # whether names of its devices have the PCI address
+
+
+DRANET = Driver(
+    name="dra.net",
+    form=Form.NETWORK_CONFIG,
+    rail_attribute="dra.net/rdmaDevice",
+    has_rdma_names=True,
+    pci_attribute="dra.net/pciAddress",
+    has_pci_names=True,
+)
+SRIOV = Driver(
+    name="sriovnetwork.k8snetworkplumbingwg.io",
+    form=Form.VF_CONFIG,
+    rail_attribute="k8s.cni.cncf.io/resourceName",
+    has_rdma_names=False,
+)
+SRIOV_MULTUS = msgspec.structs.replace(SRIOV, form=Form.NONE)
+KNOWN: Mapping[str, Driver] = {"dranet": DRANET, "sriov": SRIOV, "sriov-multus": SRIOV_MULTUS}
+
+
+def describe_other(name: str) -> Driver:
+    """Return a driver that railwright does not know."""
+    return Driver(name=name, form=Form.PLAIN, rail_attribute=None, has_rdma_names=True)
+
+
+def read_pci_address(device_name: str) -> str | None:
+    """Return the PCI address in a device name of dranet (pkg/names): `pci-0000-20-1b-0` is 0000:20:1b.0."""
+    kind, _, rest = device_name.partition("-")
+    parts = rest.split("-")
+    return f"{parts[0]}:{parts[1]}:{parts[2]}.{parts[3]}" if kind == "pci" and len(parts) == 4 else None
+
+
+def build_parameters(
+    form: Form, interface: str | None, network: tuple[str, str] | None, parameters: Mapping[str, Any]
+) -> Parameters | None:
+    """Return the opaque configuration of a rail, or None if it needs none.
+
+    `network` is namespace and name of the rail's NetworkAttachmentDefinition. `parameters` are those of the policy.
+    """
+    if form is Form.NETWORK_CONFIG:
+        return _build_network_config(interface, parameters)
+    if form is Form.VF_CONFIG:
+        return _build_vf_config(interface, network, parameters)
+    return dict(parameters) or None if form is Form.PLAIN else None
+
+
+def _build_network_config(interface: str | None, parameters: Mapping[str, Any]) -> Parameters | None:
+    sections = {key: value for key, value in parameters.items() if key in _DRANET_SECTIONS}
+    keys = {key: value for key, value in parameters.items() if key not in _DRANET_SECTIONS}
+    name = {"name": interface} if interface else {}
+    merged = {**name, **keys, **sections.pop("interface", {})}
+    return {"interface": merged, **sections} if merged or sections else None
+
+
+def _build_vf_config(
+    interface: str | None, network: tuple[str, str] | None, parameters: Mapping[str, Any]
+) -> Parameters:
+    config: Parameters = {"apiVersion": f"{SRIOV.name}/v1alpha1", "kind": "VfConfig"}
+    if interface:
+        config["ifName"] = interface
+    if network is not None:
+        config["netAttachDefNamespace"], config["netAttachDefName"] = network
+    return {**config, **parameters}

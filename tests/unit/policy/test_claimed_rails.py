@@ -1,0 +1,144 @@
+"""What follows from a fabric whose rails come as claims: resource names, CEL expressions, drivers' configuration."""
+
+import devices
+import pytest
+
+from railwright.cluster import policies
+from railwright.fabric import intent, names
+from railwright.fabric.claims import drivers, objects, selectors
+from railwright.fabric.policy import claimed_rails, compiled, model
+
+HEAD = """\
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce:
+    transport: roce
+    gpusPerNode: 8
+"""
+GPUS = "accelerators: {deviceClass: gpu.nvidia.com}"
+
+
+def compile_fabric(claims: str, rails: str, more: str = "") -> claimed_rails.CompiledClaims:
+    policy = policies.read(f"{HEAD}    claims: {{{claims}}}\n    rails: [{rails}]\n{more}")
+    assert isinstance(policy, model.Policy), policy
+    fabric = policy.compile_once(compiled.compile_policy).fabrics["roce"]
+    assert fabric.claims is not None
+    return fabric.claims
+
+
+def list_nics():
+    """Return the NICs of an EKS p4d node as CEL sees them, by name."""
+    (nics, _) = devices.read_slices(*devices.build_slices("n"))
+    return {device.name: objects.describe_device(device, nics.spec.driver) for device in nics.spec.devices}
+
+
+@pytest.mark.parametrize(
+    ("rail", "device"),
+    [
+        ("device: rdmap32s27", "pci-0000-20-1b-0"),
+        ("claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
+        ("device: mlx5_0, claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
+        ("""claim: {expression: 'device.attributes["dra.net"].rdma == false'}""", "eth0"),
+    ],
+)
+def test_the_expression_of_a_rail_is_true_for_its_device_only(rail, device):
+    claims = compile_fabric("deviceClass: dranet", f"{{name: rail0, {rail}}}")
+    expression = claims.rails["rail0"].expression
+    assert [name for name, nic in list_nics().items() if selectors.matches(expression, nic)] == [device]
+
+
+@pytest.mark.parametrize("key", ["deviceName: pci-0000-20-1b-0", 'pciAddress: "0000:20:1b.0"'])
+def test_a_device_name_of_dranet_selects_by_its_pci_address(key):
+    rail = compile_fabric("deviceClass: dranet", f"{{name: rail0, claim: {{{key}}}}}").rails["rail0"]
+    path = 'device.attributes["dra.net"].pciAddress'
+    assert rail.expression == f'has({path}) && {path} == "0000:20:1b.0"'
+
+
+def test_devices_that_differ_by_node_shape_make_a_disjunction():
+    shapes = "nodeShapes:\n- {name: a, match: {a: b}, devices: {rail0: mlx5_4}}\n"
+    rail = compile_fabric("deviceClass: dranet", "{name: rail0, device: mlx5_0}", shapes).rails["rail0"]
+    path = 'device.attributes["dra.net"].rdmaDevice'
+    assert rail.expression == f'has({path}) && {path} in ["mlx5_0", "mlx5_4"]'
+
+
+def test_shapes_that_pair_gpus_with_rails_give_each_rail_a_selector_of_gpus():
+    shapes = 'nodeShapes:\n- {name: a, match: {a: b}, acceleratorsOfRail: {rail0: ["0008:01:00.0"]}}\n'
+    claims = compile_fabric(f"deviceClass: dranet, {GPUS}, pairBy: nodeShape", "{name: rail0, device: mlx5_0}", shapes)
+    path = 'device.attributes["resource.kubernetes.io"].pciBusID'
+    assert claims.rails["rail0"].accelerators == claimed_rails.RailSelector(
+        f'has({path}) && {path} == "0008:01:00.0"', "resource.kubernetes.io/pciBusID", ("0008:01:00.0",)
+    )
+    assert claims.pair_attribute is None
+
+
+@pytest.mark.parametrize(
+    ("claims", "attribute"),
+    [
+        (GPUS, "resource.kubernetes.io/pcieRoot"),
+        (f"{GPUS}, pairBy: numaNode", "resource.kubernetes.io/numaNode"),
+        (f"{GPUS}, pairBy: example.com/pair", "example.com/pair"),
+        (f"{GPUS}, pairBy: none", None),
+        ("pairBy: none", None),
+    ],
+)
+def test_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
+    compiled_claims = compile_fabric(f"deviceClass: dranet, {claims}", "{name: rail0, device: mlx5_0}")
+    assert compiled_claims.pair_attribute == attribute
+
+
+@pytest.mark.parametrize(
+    ("claims", "rail", "parameters"),
+    [
+        ("", "device: mlx5_0", None),
+        ("", "device: mlx5_0, interface: net1", {"interface": {"name": "net1"}}),
+        ("parameters: {mtu: 9000}", "device: mlx5_0, interface: net1", {"interface": {"name": "net1", "mtu": 9000}}),
+        (
+            "parameters: {interface: {mtu: 9000}, ethtool: {features: {}}}",
+            "device: mlx5_0",
+            {"interface": {"mtu": 9000}, "ethtool": {"features": {}}},
+        ),
+        (
+            "driver: sriov, parameters: {driver: vfio-pci}",
+            "claim: {value: intel.com/r0}, network: prod/lan, interface: net1",
+            {
+                "apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1",
+                "kind": "VfConfig",
+                "ifName": "net1",
+                "netAttachDefName": "lan",
+                "netAttachDefNamespace": "prod",
+                "driver": "vfio-pci",
+            },
+        ),
+        ("driver: sriov-multus", "claim: {value: intel.com/r0}, network: prod/lan, interface: net1", None),
+        (
+            "driver: other, driverName: nic.example.com, railAttribute: nic.example.com/port, parameters: {speed: 400}",
+            "claim: {value: 3}",
+            {"speed": 400},
+        ),
+    ],
+)
+def test_each_driver_gets_its_form_of_configuration(claims, rail, parameters):
+    fabric = compile_fabric(f"deviceClass: nics, {claims}".rstrip(", "), f"{{name: rail0, {rail}}}")
+    assert fabric.rails["rail0"].parameters == parameters
+
+
+def test_rails_of_claims_count_under_a_resource_of_their_own():
+    policy = policies.read(f"{HEAD}    claims: {{deviceClass: dranet}}\n    rails: [{{name: rail0, device: mlx5_0}}]\n")
+    assert isinstance(policy, model.Policy)
+    fabric = policy.compile_once(compiled.compile_policy).fabrics["roce"]
+    filled = intent.fill_resources("roce", policy.document.fabrics["roce"], {})
+    assert fabric.rails["rail0"].resource == "claims.railwright.io/roce.rail0"
+    assert [rail.resource for rail in filled.rails] == ["claims.railwright.io/roce.rail0"]
+    assert policy.compile_once(compiled.compile_policy).resources == frozenset()  # pods do not request it
+
+
+def test_long_names_give_valid_and_different_resources():
+    resources = {names.claim_resource("f" * 63, "r" * length) for length in range(40, 64)}
+    assert len(resources) == 24
+    assert all(len(resource.partition("/")[2]) <= 63 for resource in resources)
+
+
+@pytest.mark.parametrize("name", ["eth0", "net-eth0", "pci-0000-20-1b", "0000-20-1b-0"])
+def test_only_names_with_a_pci_address_have_one(name):
+    assert drivers.read_pci_address(name) is None
