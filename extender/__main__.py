@@ -23,7 +23,7 @@ from extender import (
 from extender import state as states
 from railwright.cluster import errors, events, sources
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
+from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -31,7 +31,7 @@ _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
-    options = settings.parse("extender", argv, os.environ)
+    options = command_line.parse("extender", argv, os.environ)
     logs.configure()
     return startup.start(options, lambda: serve(options))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from railwright.cluster import errors, events, installed_names, resources, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
-from railwright.serving import logs, metrics, probes, server, settings, startup, tracers, tuning
+from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
 from webhook import app, pod_events, policy_events
 from webhook import state as states
 
@@ -17,7 +17,7 @@ _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the webhook until a signal stops it. Return the exit code."""
-    options = settings.parse("webhook", argv, os.environ)
+    options = command_line.parse("webhook", argv, os.environ)
     logs.configure()
     admission.prepare()  # before requests arrive, because it takes longer than one may wait
     return startup.start(options, lambda: serve(options))

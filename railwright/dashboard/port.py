@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from railwright.dashboard import application, feed, stream
-from railwright.serving import connections, handover, limits, listeners, settings
+from railwright.serving import addresses, connections, handover, limits, listeners
 
 _TIMES = stream.Times()
 _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, backlog=64, finish_seconds=2.0)
@@ -16,13 +16,13 @@ _BOUNDS = limits.Limits(max_body=0, connections=128, keepalive_seconds=60.0, bac
 
 @contextlib.asynccontextmanager
 async def open_port(
-    at: settings.Address,
+    at: addresses.Address,
     views: feed.Views,
     guard: application.Guard,
     context: ssl.SSLContext | None = None,
     *,
     times: stream.Times = _TIMES,
-) -> AsyncIterator[settings.Address]:
+) -> AsyncIterator[addresses.Address]:
     """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises listeners.ListenError."""
     streams = stream.Streams(views, times)
     page = application.build(views, guard, streams, loopback=at.is_loopback)

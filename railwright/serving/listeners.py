@@ -8,9 +8,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 
-from railwright.serving import settings
+from railwright.serving import addresses, settings
 
-OnListening = Callable[[settings.Address, settings.Address], None]
+OnListening = Callable[[addresses.Address, addresses.Address], None]
 """Called with the actual addresses of the service and of the probes once both are open."""
 
 
@@ -18,7 +18,7 @@ class ListenError(OSError):
     """Listening on the address failed; the message contains address and cause."""
 
 
-def bind(at: settings.Address) -> socket.socket:
+def bind(at: addresses.Address) -> socket.socket:
     """Return a socket bound to `at` that does not listen yet. Raises ListenError."""
     family, host = _resolve(at.host)
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -34,10 +34,10 @@ def bind(at: settings.Address) -> socket.socket:
     return bound
 
 
-def read_address(bound: socket.socket) -> settings.Address:
+def read_address(bound: socket.socket) -> addresses.Address:
     """Return the actual address, with the port that the system chose for port 0."""
     host, port = bound.getsockname()[:2]
-    return settings.Address(host, port)
+    return addresses.Address(host, port)
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def open_sockets(options: settings.Settings) -> Iterator[tuple[socket.socket, so
         yield service, ops
 
 
-def print_addresses(service: settings.Address, ops: settings.Address) -> None:
+def print_addresses(service: addresses.Address, ops: addresses.Address) -> None:
     """Print the two lines of docs/interface.md 6 in one write, so that no log line comes between them."""
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
         sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from railwright.serving import connections, dispatch, handover, limits, listeners, routes, settings, slow_path
+from railwright.serving import addresses, connections, dispatch, handover, limits, listeners, routes, slow_path
 
 _BODY = 1 << 16  # bytes; no request to this port has a body
 
 
 @contextlib.asynccontextmanager
-async def open_port(at: settings.Address, table: Sequence[routes.Route]) -> AsyncIterator[settings.Address]:
+async def open_port(at: addresses.Address, table: Sequence[routes.Route]) -> AsyncIterator[addresses.Address]:
     """Serve these routes during a `with` block; yields the actual address. Raises listeners.ListenError."""
     bounds = limits.Limits(max_body=_BODY)
     dispatcher = dispatch.Dispatcher(table, bounds, None)

@@ -72,7 +72,7 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
 async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
     namespace = await guarded()
     told = await denied(plane, POD(LABELLED), namespace)
-    assert f"pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in told
+    assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in told
     assert "railwright check" in told
     assert "set the label to none" in told
     generated = POD(LABELLED)
@@ -84,7 +84,7 @@ async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what
 async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
     namespace = await guarded(fabric="ib")
     told = await denied(plane, POD({}), namespace)
-    assert f"the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in told
+    assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in told
     bystander, zero = POD({}), POD({})
     bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
     zero["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
@@ -145,7 +145,7 @@ async def test_a_namespace_may_ask_for_a_warning_instead(plane, guarded):
         (await guarded(uninjected="warn", fabric="ib"), POD({})),
     ):
         await plane.api.create(pod, namespace=namespace, dry_run=True)
-        assert any(NOT_INJECTED in each for each in plane.api.warnings)
+        assert any("NotInjected: " in warning and NOT_INJECTED in warning for warning in plane.api.warnings)
 
 
 LEGITIMATE = {

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from certs import issue
-from railwright.serving import limits, memory, metrics, probes, routes, server, settings
+from railwright.serving import command_line, limits, memory, metrics, probes, routes, server
 
 DAY = dt.timedelta(days=1)
 
@@ -96,7 +96,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
     places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
-    options = settings.parse("webhook", [*places, "--drain-seconds", "0", *transport, *arguments], {})
+    options = command_line.parse("webhook", [*places, "--drain-seconds", "0", *transport, *arguments], {})
     shell = server.Server(
         options,
         table,

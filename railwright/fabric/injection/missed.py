@@ -24,28 +24,28 @@ def find_label(
     pod: views.Pod,
     namespace_labels: Mapping[str, str] | None,
     resources: Collection[str],
-    has_conflict: Collection[str] = ALWAYS_EXCLUDED,
+    excluded: Collection[str] = ALWAYS_EXCLUDED,
 ) -> str | None:
     """Find the fabric label by which a pod opted in without being injected. Return None for every other pod.
 
     `resources` are the policy's accelerators. `excluded` are the namespaces that the webhook is not called for.
     """
-    if not lacks_injection(pod, has_conflict):
+    if not lacks_injection(pod, excluded):
         return None
     return resolve_label(pod.metadata.labels.get(names.FABRIC), list_requested(pod), namespace_labels, resources)
 
 
-def is_covered(pod: views.Pod, has_conflict: Collection[str] = ALWAYS_EXCLUDED) -> bool:
+def is_covered(pod: views.Pod, excluded: Collection[str] = ALWAYS_EXCLUDED) -> bool:
     """True if the webhook is called for the pod: it is no mirror pod, and its namespace is not excluded."""
-    return MIRROR not in pod.metadata.annotations and pod.metadata.namespace not in has_conflict
+    return MIRROR not in pod.metadata.annotations and pod.metadata.namespace not in excluded
 
 
-def lacks_injection(pod: views.Pod, has_conflict: Collection[str]) -> bool:
+def lacks_injection(pod: views.Pod, excluded: Collection[str]) -> bool:
     """True for a live pod without a record that admission covers. If it opted in, it was missed."""
     annotations = pod.metadata.annotations
     return (
         names.INJECTION not in annotations
-        and is_covered(pod, has_conflict)
+        and is_covered(pod, excluded)
         and pod.status.phase not in _FINISHED
         and pod.metadata.deletion_timestamp is None
         and sum(len(key) + len(value) for key, value in annotations.items()) <= FULL

@@ -10,12 +10,14 @@ import msgspec
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import overview_types
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import membership
 
 MAX_PODS = 1000  # pods whose results are stored
 MAX_ROWS = 200  # a table for reading, not for searching
 _MAX_MESSAGE = 500  # characters
+_NOT_INJECTED = rendering.render_for_event([reason.make(AdmissionCode.NOT_INJECTED)])
 
 
 class Admissions:
@@ -81,13 +83,9 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
     at, name, gang = meta.creation_timestamp or "", f"{meta.namespace}/{meta.name}", membership.find_gang(pod)
     record_text = meta.annotations.get(names.INJECTION)
     if record_text is None:
-        message = (
-            f"the pod opted in but has no annotation {names.INJECTION}: the webhook did not run for it; "
-            "check that the webhook is available and has a valid policy, then recreate the pod"
-        )
         fabric = meta.labels.get(names.FABRIC, "")
         return overview_types.Admission(
-            at=at, object=name, gang=gang, outcome=overview_types.MISSED, fabric=fabric, message=message
+            at=at, object=name, gang=gang, outcome=overview_types.MISSED, fabric=fabric, message=_NOT_INJECTED
         )
     try:
         record = intent.decode_record(record_text)

@@ -285,3 +285,11 @@ class AdmissionCode(ReasonCode):
     LINT_TOO_LARGE = ("LintTooLarge", "The pod is too large to be linted at admission.", "Run `railwright lint FILE`.")
     LINT_FAILED = ("LintFailed", "Lint failed; nothing else is affected.", "Report the error in the message.")
     MORE_WARNINGS = ("MoreWarnings", "There are more warnings than fit.", "Fix the named ones first.")
+
+    # --- reported by the admission policy, because the webhook did not run ------------------------------------
+
+    NOT_INJECTED = (
+        "NotInjected",
+        "The pod or its namespace opted in, but railwright has not injected the pod: it would use TCP.",
+        "Try again; if the error persists, ask the operator to run `railwright check`.",
+    )

@@ -263,6 +263,10 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     Code.LINT_TOO_LARGE: ("the pod is too large to be linted during admission; `railwright lint` checks all of it"),
     Code.LINT_FAILED: "railwright could not lint this pod ({error}); nothing else is affected",
     Code.MORE_WARNINGS: "and {count} more warnings; fix these first to see them",
+    Code.NOT_INJECTED: (
+        f"the pod opted in but has no annotation {names.INJECTION}: the webhook did not run for it; check that the "
+        "webhook is available and has a valid policy, then recreate the pod"
+    ),
 }
 
 

@@ -39,6 +39,7 @@ def test_a_role_without_rails_is_left_alone():
 def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     (row,) = rows(pod("p", record=None))
     assert row.outcome == overview_types.MISSED
+    assert row.message.startswith("NotInjected: the pod opted in but has no annotation railwright.io/injection")
     assert "has no annotation" in row.message
 
 

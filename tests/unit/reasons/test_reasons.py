@@ -5,6 +5,7 @@ import re
 
 import msgspec
 import pytest
+import yaml
 
 from railwright.fabric import text
 from railwright.fabric.reasons import admission_texts, reason, reason_code, rendering, texts
@@ -50,6 +51,18 @@ def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
         assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
     for code in VariableCode:
         assert f"| `{code.value}` | {code.text} | {code.source} |" in page
+
+
+def test_every_message_of_the_admission_policies_that_can_be_a_warning_begins_with_its_code():
+    documents = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "admission-policy.yaml").read_text()))
+    bindings = [document["spec"] for document in documents if document["kind"].endswith("Binding")]
+    warning = {binding["policyName"] for binding in bindings if "Warn" in binding["validationActions"]}
+    policies = [document for document in documents if document["metadata"]["name"] in warning]
+    validations = [validation for policy in policies for validation in policy["spec"].get("validations", ())]
+    assert len(validations) == 2
+    for validation in validations:
+        assert validation["message"].startswith(f"{AdmissionCode.NOT_INJECTED}: ")
+        assert validation.get("messageExpression", "'NotInjected: ").startswith("'NotInjected: ")
 
 
 def test_equal_reasons_are_equal_and_hash_alike():

@@ -12,7 +12,7 @@ import yaml
 
 from railwright.fabric import names
 from railwright.fabric.injection import missed
-from railwright.serving import limits, settings
+from railwright.serving import command_line, limits
 
 ROOT = pathlib.Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -228,7 +228,7 @@ def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
     assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
     assert chosen_by(term["podAffinityTerm"]["labelSelector"], labels)
     assert chosen_by(zones["labelSelector"], labels)
-    options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})
+    options = command_line.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"], {})
     ends = options.drain_seconds + limits.Limits(max_body=1).finish_seconds
     longest = max(hook["timeoutSeconds"] for hook in hooks())
     assert pod["terminationGracePeriodSeconds"] >= ends + longest, "killed in the middle of an answer"

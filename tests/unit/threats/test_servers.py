@@ -13,7 +13,7 @@ from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
 from extender import app, schedulers, state
 from railwright.cluster import client as clients
-from railwright.serving import settings
+from railwright.serving import command_line
 
 ROOT = pathlib.Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -33,10 +33,10 @@ def verbs():
 
 def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
     with pytest.raises(SystemExit):
-        settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
-    settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
+        command_line.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
+    command_line.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
     with pytest.raises(SystemExit):
-        settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
+        command_line.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"], {})
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
