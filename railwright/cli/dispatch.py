@@ -2,7 +2,7 @@
 
 A command is a module of `railwright.cli.commands` with HELP and `configure(parser)`. RUN names its function of the
 parsed arguments as MODULE:FUNCTION, EXAMPLES has command lines, and FINDING says when it exits with 1. Each subcommand
-names its own.
+names its own. SLOW is True if the imports of a command take long; those of commands with a cluster always do.
 """
 
 import argparse
@@ -38,8 +38,8 @@ def run(words: Sequence[str]) -> int:
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
-        if leaf.has_option("--kubeconfig"):
-            status_line.show_status("starting")  # the imports of a client take longer than people like to see nothing
+        if leaf.is_slow or leaf.has_option("--kubeconfig"):
+            status_line.show_status("starting")  # the imports take longer than people like to see nothing
             pkgutil.resolve_name(leaf.run)
             status_line.clear_status()
         return int(pkgutil.resolve_name(leaf.run)(arguments))
@@ -101,6 +101,7 @@ def build_parser(modules: Mapping[str, ModuleType | None]) -> parsers.Parser:
             examples=getattr(module, "EXAMPLES", ()),
             finding=getattr(module, "FINDING", ""),
         )
+        command.is_slow = getattr(module, "SLOW", False)
         module.configure(command)
     return root
 

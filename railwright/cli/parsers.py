@@ -31,6 +31,7 @@ class Parser:
         self.run = run
         self.examples = examples
         self.finding = finding  # when the exit code is 1; "" for a command without findings
+        self.is_slow = False  # its imports take long
         self.arguments: list[argparse.Action] = []
         self.groups: dict[str, list[argparse.Action]] = {}  # the arguments by title; "" for those without a group
         self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""

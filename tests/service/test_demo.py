@@ -101,7 +101,7 @@ def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
     code, shown = terminals.capture(["demo"], 80)
     assert code == 0
     frames = re.findall(r"\r[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([^\x1b]+)\x1b\[K", shown)
-    assert shown.startswith("\r⠋ starting\x1b[K"), "the first byte, before any library is imported"
+    assert shown.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
     steps = list(dict.fromkeys(frames))
     assert steps == [step for step in STEPS if step in steps], "in this order"
     assert "waiting until both servers are ready" in steps
@@ -110,10 +110,15 @@ def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 
 
-@pytest.mark.parametrize("command", ["run_check", "run_demo"])
-def test_the_first_sign_of_life_needs_no_library(command):
-    program = f"import sys; from railwright.cli import first_sign; first_sign.{command}; print(sorted(sys.modules))"
+@pytest.mark.parametrize("command", ["check", "demo"])
+def test_the_first_status_needs_no_library(command):
+    program = (
+        "import sys; from railwright.cli import dispatch, status_line; "
+        f"dispatch.build_parser(dispatch.find_modules(['{command}'])).parse(['{command}']); "
+        "status_line.show_status('starting'); print(sorted(sys.modules))"
+    )
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "railwright.cli.dispatch" in modules
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
 
 

@@ -9,7 +9,7 @@ from railwright.cluster import installed_names
 HELP = "Verify an installation, and show a fix for each failed check."
 EXAMPLES = ("railwright check", "railwright check --pre")
 FINDING = "a check failed; with --strict, if one warned"
-RUN = "railwright.cli.first_sign:run_check"
+RUN = "railwright.cli.checking.command:run"
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _MAX_WAIT = 86400.0  # seconds: a day
 

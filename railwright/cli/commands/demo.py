@@ -7,7 +7,8 @@ from railwright.cli import options, parsers
 HELP = "Admit and place a gang with the real servers on this machine, without a cluster."
 EXAMPLES = ("railwright demo", "railwright demo --serve")
 FINDING = "the gang was not placed as well as was possible"
-RUN = "railwright.cli.first_sign:run_demo"
+RUN = "railwright.cli.demo.command:run"
+SLOW = True
 
 
 def configure(parser: parsers.Parser) -> None:

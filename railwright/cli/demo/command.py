@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     steps = _Steps()
+    steps.report("starting")
     async with contextlib.AsyncExitStack() as stack:
         async with waiting.show_spinner(lambda: steps.text):
             running = await stack.enter_async_context(fixture.start(folder, report=steps.report))
@@ -56,7 +57,7 @@ class _Steps:
     """Holds the current step, for the spinner of a terminal. Without a terminal, steps are printed on stderr."""
 
     def __init__(self) -> None:
-        self.text = "starting"
+        self.text = ""
 
     def report(self, step: str) -> None:
         """Begin a step."""
