@@ -16,7 +16,7 @@ from plane import peer, waiting
 from realnode import images, layout, pods, rails, ranks
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
-RECORD = "railwright.io/injection"
+RECORD, PLACEMENT = "railwright.io/injection", "railwright.io/placement"
 SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 PROXY = {
     "name": "istio-proxy",
@@ -165,7 +165,8 @@ async def test_nothing_is_added_twice_and_a_stored_pod_is_complete(installed, al
     annotations = pod["metadata"]["annotations"]
     assert annotations[NETWORKS] == alone[0]["metadata"]["annotations"][NETWORKS]
     assert json.loads(annotations[RECORD])["containers"] == ["main"]
-    metadata = {"name": "again", "labels": pod["metadata"]["labels"], "annotations": annotations}
+    before = {name: text for name, text in annotations.items() if name != PLACEMENT}  # it is written at binding
+    metadata = {"name": "again", "labels": pod["metadata"]["labels"], "annotations": before}
     stored = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
     again = await installed.plane.api.create(stored, namespace=rails.NAMESPACE, dry_run=True)
     assert again["spec"] == pod["spec"]
