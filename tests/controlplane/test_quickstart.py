@@ -2,32 +2,15 @@
 
 import asyncio
 import json
-import os
-import pathlib
 import sys
 
 import pages
-from plane import binaries, releases, stand_ins, waiting
-from plane import helm as helm_program
 from plane import nodes as fleet
+from plane import quickstart, releases, stand_ins, waiting
 
 from railwright.fabric import names
 
-ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = ROOT / "hack" / "quickstart" / "quickstart.sh"
-NAMESPACE = "railwright-quickstart"
-
-
-async def run_script(plane, folder, *options):
-    """Run the script as a user does, with the plane as the cluster. Return its exit code and output."""
-    programs = {"KUBECTL": str(binaries.locate()["kubectl"]), "HELM": str(helm_program.locate())}
-    home = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
-    environment = {**os.environ, **programs, **home, "KUBECONFIG": str(plane.kubeconfig)}
-    process = await asyncio.create_subprocess_exec(
-        SCRIPT, *options, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 240)
-    return process.returncode, out.decode()
+NAMESPACE = quickstart.NAMESPACE
 
 
 async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_removes_all(plane, tmp_path):
@@ -39,7 +22,7 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
     try:
         await asyncio.gather(*(machines.make(f"quick-{number}") for number in range(2)))
         started = asyncio.create_task(running.start())
-        code, output = await run_script(plane, tmp_path, *options)
+        code, output = await quickstart.run(plane, tmp_path, *options)
         assert code == 0, output
         await started
         assert "\n√ a dry-run pod that opts in gets its network" in output, output
@@ -54,7 +37,7 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
         assert node["allocatable"]["quickstart.railwright.io/gpu"] == "8"
     finally:
         await running.stop()  # a server that loses its roles asks for what it may no longer do
-        code, output = await run_script(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
+        code, output = await quickstart.run(plane, tmp_path, "--nodes", "quick-0,quick-1", "--delete")
         await plane.remove_namespace(NAMESPACE)
         for namespace in (NAMESPACE, names.NAMESPACE):  # the next test creates it again
 
@@ -70,7 +53,7 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
 
 
 def test_the_page_has_the_commands_of_the_script():
-    script, page = SCRIPT.read_text(), (pages.DOCS / "quickstart.md").read_text()
+    script, page = quickstart.SCRIPT.read_text(), (pages.DOCS / "quickstart.md").read_text()
     plain = script.replace('"$FOLDER/', "hack/quickstart/").replace('"', "").replace("$SYSTEM", names.NAMESPACE)
     blocks = pages.blocks(pages.DOCS / "quickstart.md")
     commands = "".join(block.text for block in blocks if block.language == "console")

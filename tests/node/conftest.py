@@ -18,6 +18,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("node")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that need a cluster without railwright first: an installation stays until the end of the run."""
+    folder = pathlib.Path(__file__).parent
+    items.sort(key=lambda item: folder in item.path.parents and "installed" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def capable_machine():
     """Skip where the machine cannot run real nodes, before anything is built."""

@@ -1,8 +1,8 @@
 """Where a node's programs come from: Go modules pinned by go.sum, and Debian packages; both once, into a cache.
 
-Owns the lists and the cache folders. containerd, runc, nft and busybox are the machine's own Debian packages, unpacked
-and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before anything is proven to
-be installed.
+Owns the lists and the cache folders. runc, nft, busybox and the containerd of one node are the machine's own Debian
+packages, unpacked and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before
+anything is proven to be installed.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from plane import binaries
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 _PLUGINS = "github.com/containernetworking/plugins/plugins"
 _WHEREABOUTS = "github.com/k8snetworkplumbingwg/whereabouts"
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 _SMALL = "-s -w"
 PROGRAMS: Mapping[str, binaries.Program] = {
     "kubelet": binaries.Program("k8s.io/kubernetes/cmd/kubelet"),
@@ -33,6 +34,15 @@ PROGRAMS: Mapping[str, binaries.Program] = {
     "cni/macvlan": binaries.Program(f"{_PLUGINS}/main/macvlan", ldflags=_SMALL),
     "cni/gids": binaries.Program("./programs/gids", ldflags=_SMALL),
     "cni/whereabouts": binaries.Program(f"{_WHEREABOUTS}/cmd", ldflags=_SMALL),
+    "containerd/containerd": binaries.Program(f"{_CONTAINERD}/containerd", module="containerd", ldflags=_SMALL),
+    "containerd/containerd-shim-runc-v2": binaries.Program(
+        f"{_CONTAINERD}/containerd-shim-runc-v2", module="containerd", ldflags=_SMALL
+    ),
+    # containerd starts them; the numbers are their order
+    "nri/10-ulimit-adjuster": binaries.Program(
+        "github.com/containerd/nri/plugins/ulimit-adjuster", module="nri", ldflags=_SMALL
+    ),
+    "nri/20-injector": binaries.Program(".", module="nri", ldflags=_SMALL),
     # alone in a module, because it does not compile with the kubelet API of 0.34
     "cni/multus": binaries.Program(
         "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", module="multus", ldflags=_SMALL

@@ -16,6 +16,7 @@ MTU = 9000  # of the rails
 FUNCTIONS = 8  # virtual functions of each node, two on a rail's bridge
 NUMA_NODES = 2  # of each node, with half of its devices each
 NODES = ("node-a", "node-b")
+NRI_NODE = NODES[1]  # its containerd is of a release that has NRI, the other node's is Debian's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Node:
     cgroup: str  # its name below each hierarchy
     credentials: str  # folder of kubeconfigs and the CA
     programs: str
+    containerd: str  # folder of containerd and its shim
     debian: str
     binds: tuple[str, ...]  # folders of the machine that keep their path in the node
     libraries: str  # LD_LIBRARY_PATH of Debian's programs

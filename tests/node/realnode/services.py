@@ -17,6 +17,7 @@ from realnode import layout
 CONTAINERD = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "localhost/pause:1"
 _PAUSE_SECONDS = 0.2  # between the end of a program and its restart
+# containerd 2 translates it to its own version; the older one has no NRI and ignores its part
 _CONTAINERD_CONFIG = f"""version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -30,6 +31,9 @@ state = "/run/containerd"
     conf_dir = "/etc/cni/net.d"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  plugin_path = "%s"
 """
 
 
@@ -56,7 +60,7 @@ class Service:
 
 def write_configurations(node: layout.Node) -> None:
     """Write the files that the programs and CNI plugins of a node read."""
-    pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG)
+    pathlib.Path("/etc/containerd.toml").write_text(_CONTAINERD_CONFIG % f"{node.programs}/nri")
     pathlib.Path("/etc/resolv.conf.node").write_text("")
     _write("/etc/kubelet.json", configure_kubelet(node))
     _write("/etc/kube-proxy.json", configure_proxy(node.credentials))
@@ -74,7 +78,7 @@ def write_configurations(node: layout.Node) -> None:
 def list_services(node: layout.Node) -> list[Service]:
     """Return the programs of a node, containerd first."""
     commands = {
-        "containerd": [f"{node.debian}/usr/bin/containerd", "--config=/etc/containerd.toml"],
+        "containerd": [f"{node.containerd}/containerd", "--config=/etc/containerd.toml"],
         "kubelet": [
             f"{node.programs}/kubelet",
             "--config=/etc/kubelet.json",
@@ -90,11 +94,12 @@ def list_services(node: layout.Node) -> list[Service]:
             f"--hostname-override={node.name}",
         ],
     }
-    plain, with_libraries = environment(node.debian), environment(node.debian, node.libraries)  # for nft
-    return [
-        Service(name, command, with_libraries if name == "kube-proxy" else plain, node.logs)
-        for name, command in commands.items()
-    ]
+    plain = environment(node.debian)
+    special = {
+        "containerd": {"PATH": f"{node.containerd}:{plain['PATH']}"},  # where it looks for its shim
+        "kube-proxy": environment(node.debian, node.libraries),  # for nft
+    }
+    return [Service(name, command, special.get(name, plain), node.logs) for name, command in commands.items()]
 
 
 def environment(debian: str, libraries: str = "") -> dict[str, str]:

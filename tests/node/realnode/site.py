@@ -85,10 +85,14 @@ class Site:
             cgroup=self._cgroups[name],
             credentials=str(self.plane.certificates.folder),
             programs=str(self.ready.programs),
+            containerd=str(self._locate_containerd(name)),
             debian=str(self.ready.packages),
             binds=binds,
             libraries=self.ready.libraries,
         )
+
+    def _locate_containerd(self, name: str) -> pathlib.Path:
+        return self.ready.programs / "containerd" if name == layout.NRI_NODE else self.ready.packages / "usr/bin"
 
     async def _are_ready(self) -> bool:
         nodes = await self.plane.api.list("Node")
