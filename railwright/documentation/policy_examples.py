@@ -16,22 +16,11 @@ _OTHERS: Mapping[tuple[str, str], Any] = {
     ("SelectorRequirement", "key"): "team",
     ("SelectorRequirement", "operator"): "In",
     ("SelectorRequirement", "values"): ["vision", "speech"],
-    ("Fabric", "claims"): {"deviceClass": "dranet"},
-    ("Rail", "claim"): {"value": "mlx5_0"},
     ("RailClaim", "deviceName"): "pci-0000-20-1b-0",
     ("RailClaim", "pciAddress"): "0000:20:1b.0",
-    ("RailClaim", "value"): "mlx5_0",
     ("RailClaim", "expression"): 'has(device.attributes["dra.net"].rdma)',
-    ("Claims", "deviceClass"): "dranet",
-    ("Claims", "driver"): "dranet",
     ("Claims", "driverName"): "nic.example.com",
-    ("Claims", "railAttribute"): "dra.net/rdmaDevice",
-    ("Claims", "accelerators"): {"deviceClass": "gpu.nvidia.com"},
-    ("Claims", "pairBy"): "pcieRoot",
     ("Claims", "parameters"): {"mtu": 9000},
-    ("Claims", "gangRails"): "same",
-    ("ClaimedAccelerators", "deviceClass"): "gpu.nvidia.com",
-    ("NodeShape", "acceleratorsOfRail"): {"rail0": ["0008:01:00.0"]},
     ("Nccl", "gidIndex"): 3,
     ("Nccl", "addressFamily"): "AF_INET6",
     ("Nccl", "fifoTrafficClass"): 192,
@@ -70,7 +59,9 @@ def _dump(value: Any) -> str:
 
 
 def _read_policies() -> Iterator[Any]:
-    for path in (_MANIFESTS / "base" / "policy.yaml", *sorted((_MANIFESTS / "examples").glob("*/policy.yaml"))):
+    sites = _MANIFESTS / "examples"
+    examples_of_sites = (*sorted(sites.glob("*/policy.yaml")), *sorted(sites.glob("claims/*.yaml")))
+    for path in (_MANIFESTS / "base" / "policy.yaml", *examples_of_sites):
         document = _read(path)
         yield _read_text(document["data"]["policy.yaml"]) if document["kind"] == "ConfigMap" else document
 

@@ -16,6 +16,19 @@ Parameters = dict[str, Any]
 # pkg/apis/types.go of kubernetes-sigs/dranet: the sections of NetworkConfig. All other keys belong to its interface.
 _DRANET_SECTIONS = frozenset({"profile", "interface", "routes", "rules", "neighbors", "ethtool"})
 
+WITHDRAWN = frozenset(
+    f"dra.net/{name}"
+    for name in ("ifName", "mac", "mtu", "encapsulation", "alias", "state", "type", "ipv4", "ipv6", "ebpf")
+)
+"""Attributes that dranet reads from the host's interface (pkg/inventory/db.go, addLinkAttributes).
+
+They are gone while a pod holds the device, because its interface is in the pod then.
+"""
+MAX_DEVICES = 32
+"""Devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check the sum."""
+MAX_PARAMETERS = 10 * 1024
+"""Bytes of an opaque configuration (resource.k8s.io/v1, OpaqueParametersMaxLength)."""
+
 
 class Form(enum.Enum):
     """Form of a driver's opaque configuration."""

@@ -15,7 +15,10 @@ Device = Mapping[str, Any]
 """The variable `device` of an expression: driver, and attributes and capacity by domain and name."""
 
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]""")
-_REFERENCE = re.compile(_DOMAIN.pattern + r"\s*\.\s*([A-Za-z_]\w*)")
+_REFERENCE = re.compile(_DOMAIN.pattern + r"""(?:\s*\.\s*|\s*\[\s*["'])([A-Za-z_]\w*)""")
+_PROBLEM = re.compile(r"INVALID_ARGUMENT: ERROR: <input>:(\d+):(\d+): (.*?)(?: expecting |\n|$)")
+_GUARD = re.compile(r"has\(\s*" + _REFERENCE.pattern + r"\s*\)")
+_MEMBERSHIP = re.compile(r"""["']([A-Za-z_]\w*)["']\s+in\s+""" + _DOMAIN.pattern)
 _DRIVER = re.compile(r"device\.driver\b")
 _DEVICE = re.compile(r"\bdevice\b")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?")
@@ -23,7 +26,11 @@ _MAX_RESULTS = 65536  # equal devices of a cluster's nodes share results; a node
 
 
 class SelectorError(ValueError):
-    """An expression cannot be compiled, or fails for a device; the message is CEL's."""
+    """An expression cannot be compiled, or fails for a device. `problem` is CEL's message."""
+
+    def __init__(self, expression: str, problem: str) -> None:
+        super().__init__(f"{expression}: {problem}")
+        self.problem = problem
 
 
 class _Selector(NamedTuple):
@@ -63,6 +70,32 @@ def matches(expression: str, device: Device) -> bool:
     return result
 
 
+def check_syntax(expression: str) -> None:
+    """Raise SelectorError if an expression cannot be compiled, or has another result than true or false."""
+    result = str(_compile(expression).program.return_type())
+    if result not in ("BOOL", "DYN"):
+        raise SelectorError(expression, f"its result is {result}, not true or false")
+
+
+def list_references(expression: str) -> tuple[str, ...]:
+    """Return the attributes that an expression names, as DOMAIN/NAME.
+
+    CEL has `device.attributes["DOMAIN"].NAME` and `device.attributes["DOMAIN"]["NAME"]`.
+    """
+    matches = _REFERENCE.findall(expression)
+    return tuple(dict.fromkeys(f"{domain}/{name}" for field, domain, name in matches if field == "attributes"))
+
+
+def list_unguarded(expression: str) -> tuple[str, ...]:
+    """Return the attributes, as DOMAIN/NAME, that an expression reads and never tests with has() or `in`.
+
+    An attribute that is optional in the expression (`.?NAME`) is not among them.
+    """
+    guarded = {f"{domain}/{name}" for _, domain, name in _GUARD.findall(expression)}
+    guarded |= {f"{domain}/{name}" for name, _, domain in _MEMBERSHIP.findall(expression)}
+    return tuple(name for name in list_references(expression) if name not in guarded)
+
+
 def _get_value(device: Device, reference: tuple[str, str, str]) -> object:
     field, domain, name = reference
     return device[field].get(domain, {}).get(name)
@@ -75,7 +108,7 @@ def _evaluate(expression: str, selector: _Selector, device: Device) -> bool:
             described[field] = {**described[field], domain: {}}
     result = selector.program.eval(data={"device": described}).value()
     if not isinstance(result, bool):
-        raise SelectorError(f"{expression}: {result}")
+        raise SelectorError(expression, str(result))
     return result
 
 
@@ -84,7 +117,7 @@ def _compile(expression: str) -> _Selector:
     try:
         program = _environment().compile(expression)
     except (RuntimeError, ValueError) as error:
-        raise SelectorError(f"{expression}: {error}") from None
+        raise SelectorError(expression, _shorten(str(error))) from None
     references = _REFERENCE.findall(expression)
     known = len(references) + len(_DRIVER.findall(expression))
     return _Selector(
@@ -92,6 +125,15 @@ def _compile(expression: str) -> _Selector:
         domains=tuple(dict.fromkeys(_DOMAIN.findall(expression))),
         references=tuple(dict.fromkeys(references)) if known == len(_DEVICE.findall(expression)) else None,
     )
+
+
+def _shorten(message: str) -> str:
+    """Return the first line of CEL's message about an expression, with the position in words."""
+    match = _PROBLEM.match(message)
+    if match is None:
+        return message
+    line, column, problem = match.groups()
+    return f"line {line}, character {column}: {problem}"
 
 
 @functools.cache

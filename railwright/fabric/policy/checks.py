@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.policy import fabric_checks, findings, model
+from railwright.fabric.policy import claim_checks, fabric_checks, findings, model
 
 Finding = findings.Finding
 
@@ -24,6 +24,7 @@ def check(document: model.FabricPolicy) -> tuple[Finding, ...]:
     for name, fabric in document.fabrics.items():
         for fabric_rule in fabric_checks.RULES:
             violations.extend(_prefix_paths(("fabrics", name), fabric_rule(fabric)))
+        violations.extend(_prefix_paths(("fabrics", name), claim_checks.check(fabric, document.node_shapes)))
     for index, shape in enumerate(document.node_shapes):
         violations.extend(_prefix_paths(("nodeShapes", index), _check_numa_nodes(shape)))
     return tuple(violations)
@@ -137,6 +138,8 @@ def _check_shape_rails(document: model.FabricPolicy) -> Iterator[Finding]:
 def _list_shape_rails(shape: model.NodeShape) -> Iterator[tuple[findings.Path, str]]:
     for name in shape.devices:
         yield ("devices", name), name
+    for name in shape.accelerators_of_rail:
+        yield ("acceleratorsOfRail", name), name
     for index, numa in enumerate(shape.numa):
         for position, name in enumerate(numa.rails):
             yield ("numa", index, "rails", position), name

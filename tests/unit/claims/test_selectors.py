@@ -71,3 +71,34 @@ def test_false_and_zero_are_different_values():
     expression = 'device.attributes["dra.net"].rdma == false'
     devices = [{"driver": "d", "attributes": {"dra.net": {"rdma": value}}, "capacity": {}} for value in (0, False)]
     assert [selectors.matches(expression, device) for device in devices] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("expression", "unguarded"),
+    [
+        ('device.attributes["dra.net"].rdma == true', ("dra.net/rdma",)),
+        ('device.attributes["dra.net"]["rdmaDevice"] == "mlx5_0"', ("dra.net/rdmaDevice",)),
+        ('has(device.attributes["dra.net"].rdma) && device.attributes["dra.net"].rdma', ()),
+        ("has(device.attributes['dra.net'].rdma) && device.attributes[\"dra.net\"]['rdma']", ()),
+        ('"rdma" in device.attributes["dra.net"] && device.attributes["dra.net"].rdma', ()),
+        ('device.attributes["dra.net"].?rdma.orValue(false)', ()),
+        ('device.driver == "dra.net"', ()),
+    ],
+)
+def test_attributes_that_an_expression_reads_without_a_test_are_listed(expression, unguarded):
+    assert selectors.list_unguarded(expression) == unguarded
+
+
+def test_an_attribute_in_brackets_is_one_that_the_result_depends_on():
+    expression = 'device.attributes["dra.net"]["rdmaDevice"] == "mlx5_0"'
+    devices = [
+        {"driver": "dra.net", "attributes": {"dra.net": {"rdmaDevice": name}}, "capacity": {}}
+        for name in ("mlx5_0", "mlx5_1")
+    ]
+    assert [selectors.matches(expression, device) for device in devices] == [True, False]
+
+
+@pytest.mark.parametrize("expression", ["device.driver ==", "size(device.driver)", "device.name()"])
+def test_what_is_no_expression_over_a_device_is_refused(expression):
+    with pytest.raises(selectors.SelectorError):
+        selectors.check_syntax(expression)

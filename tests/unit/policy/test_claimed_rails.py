@@ -1,5 +1,6 @@
 """What follows from a fabric whose rails come as claims: resource names, CEL expressions, drivers' configuration."""
 
+import admitting
 import devices
 import pytest
 
@@ -39,7 +40,10 @@ def list_nics():
         ("device: rdmap32s27", "pci-0000-20-1b-0"),
         ("claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
         ("device: mlx5_0, claim: {value: rdmap32s27}", "pci-0000-20-1b-0"),
-        ("""claim: {expression: 'device.attributes["dra.net"].rdma == false'}""", "eth0"),
+        (
+            """claim: {expression: 'has(device.attributes["dra.net"].rdma) && !device.attributes["dra.net"].rdma'}""",
+            "eth0",
+        ),
     ],
 )
 def test_the_expression_of_a_rail_is_true_for_its_device_only(rail, device):
@@ -142,3 +146,18 @@ def test_long_names_give_valid_and_different_resources():
 @pytest.mark.parametrize("name", ["eth0", "net-eth0", "pci-0000-20-1b", "0000-20-1b-0"])
 def test_only_names_with_a_pci_address_have_one(name):
     assert drivers.read_pci_address(name) is None
+
+
+@pytest.mark.parametrize(
+    ("site", "pair_attribute", "rails"),
+    [("gke-a3-ultra", drivers.PCIE_ROOT, 8), ("eks-p5", drivers.PCIE_ROOT, 8), ("aks-gb300", None, 4)],
+)
+def test_the_shipped_policies_of_claims_are_valid_and_identify_each_rail(site, pair_attribute, rails):
+    text = (admitting.EXAMPLES / "claims" / f"{site}.yaml").read_text()
+    policy = policies.read(text)
+    assert isinstance(policy, model.Policy), policy
+    (fabric,) = policy.compile_once(compiled.compile_policy).fabrics.values()
+    assert fabric.claims is not None
+    assert fabric.claims.pair_attribute == pair_attribute
+    assert len({rail.expression for rail in fabric.claims.rails.values()}) == rails
+    assert all((rail.accelerators is None) == (pair_attribute is not None) for rail in fabric.claims.rails.values())
