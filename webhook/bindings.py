@@ -81,7 +81,8 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placemen
     claims: binding.Claims,
 ) -> answer.Answer:
     if node is None:
-        return _allow(request, (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
+        reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
+        return _allow(request, reasons)
     written = binding.bind(pending.pod, policy, cluster_facts, node, claims)
     if written is None:
         return _allow(request, ())
@@ -117,9 +118,12 @@ def _build_event(
 
 
 def _explain_missing_node(
-    name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+    name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts, claims: binding.Claims
 ) -> reason.Reason:
     """Return the warning for a pod that is bound to a node that is not in the cache."""
+    if claims.devices or claims.unallocated:
+        claim_names = tuple(dict.fromkeys([*(device.claim for device in claims.devices), *claims.unallocated]))
+        return reason.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=claim_names)
     awaits_devices = binding.awaits_devices(pod, policy, cluster_facts)
     code = AdmissionCode.BOUND_DEVICES_UNKNOWN if awaits_devices else AdmissionCode.BOUND_NODE_UNKNOWN
     return reason.make(code, node=name)

@@ -12,6 +12,7 @@ from railwright.fabric import device_names, intent, names, quantity, resources, 
 from railwright.fabric.claims import allocation
 from railwright.fabric.injection import (
     allocated_rails,
+    claimed_rails,
     context,
     delivery,
     env_tables,
@@ -74,35 +75,57 @@ def bind(
         return None
     if ctx.role.rails and (claims.devices or claims.unallocated):
         return _bind_with_claims(pod, ctx, node, claims)
-    allocatable_rails = _select_allocatable(ctx.rails, node)
-    placement = _format_placement(policy.document, ctx.fabric, node, [rail.name for rail in allocatable_rails])
-    nccl_conf = _format_node_file(pod, ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
-    return _build_binding(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
+    return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+
+
+def _bind(
+    pod: views.Pod, ctx: context.InjectionContext, node: views.Node, rails: Sequence[compiled.ResolvedRail]
+) -> Binding:
+    """Return what is written to a pod whose devices follow from its node."""
+    placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails])
+    policy_rails = [rail.rail for rail in rails]
+    nccl_conf = _format_file(
+        pod, ctx, policy_rails, device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
+    )
+    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
+    return _build_binding(pod, {names.PLACEMENT: placement, **file})
 
 
 def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: views.Node, claims: Claims) -> Binding:
-    """Return what is written to a pod with claims: the devices that these hold, or why they are not known."""
-    nics = allocated_rails.assign(claims.devices, ctx.document, ctx.fabric, node.metadata.labels)
-    own_rails = [nic.rail for nic in nics if nic.rail] or [rail.name for rail in _select_allocatable(ctx.rails, node)]
-    placement = _format_placement(ctx.document, ctx.fabric, node, tuple(dict.fromkeys(own_rails)), nics)
-    problem = _find_problem(claims, nics)
+    """Return what is written to a pod with claims: the NICs that these hold, or why they are not known.
+
+    A pod whose claims hold no NIC gets its rails otherwise.
+    """
+    fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
+    nics = allocated_rails.assign(claims.devices, ctx.document, fabric, node.metadata.labels)
+    is_unknown = bool(claims.unallocated) and claimed_rails.has_claimed_rails(pod, ctx)
+    if not nics and not is_unknown:
+        return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+    rails = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
+    rails = rails or [*_select_allocatable(ctx.rails, node)]
+    annotations = {
+        names.PLACEMENT: _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails], nics)
+    }
+    problem = _find_problem(claims.unallocated if is_unknown else (), nics, fabric)
     if problem is not None:
-        return _build_binding(pod, {names.PLACEMENT: placement}, (problem,))
-    by_name = {rail.name: rail for rail in ctx.fabric.rails}
-    policy_rails = [by_name[rail] for rail in dict.fromkeys(own_rails)]
-    devices = tuple(nic.rdma_device for nic in nics) or None
-    nccl_conf = _format_node_file(pod, ctx, policy_rails, node.metadata.labels, devices)
-    return _build_binding(
-        pod, {names.PLACEMENT: placement, **({} if nccl_conf is None else {names.NCCL_CONF: nccl_conf})}
-    )
+        return _build_binding(pod, annotations, (problem,))
+    devices = [nic.rdma_device for nic in nics]
+    policy_rails = [rail.rail for rail in rails]
+    nccl_conf = _format_file(pod, ctx, policy_rails, tuple(devices) if all(devices) else None)
+    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
+    return _build_binding(pod, {**annotations, **file})
 
 
-def _find_problem(claims: Claims, nics: Sequence[allocated_rails.AllocatedRail]) -> reasons.Reason | None:
-    """Return why the devices of a pod are not known, or None if they are."""
-    if claims.unallocated:
-        return reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=claims.unallocated)
-    unnamed = tuple(f"{nic.claim}/{nic.request} ({nic.device})" for nic in nics if not nic.rdma_device)
-    return reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed) if unnamed else None
+def _find_problem(
+    unallocated: tuple[str, ...], nics: Sequence[allocated_rails.AllocatedRail], fabric: compiled.CompiledFabric
+) -> reasons.Reason | None:
+    """Return why the RDMA devices of a pod are not known, or None if they are, or cannot be known."""
+    if unallocated:
+        return reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=unallocated)
+    unnamed = tuple(f"{nic.device} ({nic.claim}/{nic.request})" for nic in nics if not nic.rdma_device)
+    if not unnamed or not allocated_rails.has_names(fabric):
+        return None
+    return reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed)
 
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
@@ -179,28 +202,23 @@ def _is_positive(amount: views.RawQuantity) -> bool:
         return False
 
 
-def _format_node_file(
+def _format_file(
     pod: views.Pod,
     ctx: context.InjectionContext,
     policy_rails: Sequence[policies.Rail],
-    labels: Mapping[str, str],
-    allocated: tuple[str, ...] | None = None,
+    devices: tuple[str, ...] | None,
 ) -> str | None:
-    """Return the pod's nccl.conf with the devices of its claims or node. None if the file depends on neither.
-
-    `allocated` are the devices of claims; None if these hold none, so that the policy names them.
-    """
+    """Return the pod's nccl.conf with these devices, or None if binding does not change it."""
     if not ctx.role.rails or "env" in ctx.options.skip:
         return None
     route = delivery.build_route(pod, ctx)
     if not route.per_node:
         return None
-    devices = allocated or device_names.resolve_on_node(ctx.document, policy_rails, labels)
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, policy_rails, devices, host_network=bool(pod.spec.host_network)
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
-    return env_tables.format_file(lines) if len(lines) > len(route.in_file) or route.by_claims else None
+    return env_tables.format_file(lines) if route.by_claims or len(lines) > len(route.in_file) else None
 
 
 def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
