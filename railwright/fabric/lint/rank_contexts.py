@@ -167,7 +167,7 @@ def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[r
     text = pod.metadata.annotations.get(names.NCCL_CONF)
     if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
         return ()
-    return (setting for setting in read_file(text) if setting.value.removeprefix("=") != names.NOT_ALLOCATED)
+    return (setting for setting in read_file(text) if (setting.value or "").removeprefix("=") != names.NOT_ALLOCATED)
 
 
 def _is_device(resource: str) -> bool:
