@@ -25,11 +25,7 @@ class Devices:
         self._changed = asyncio.Event()
         self.slices = self._build_sink(self._slices.replace, self._slices.upsert, self._slices.remove)
         self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
-        self.classes = self._build_sink(
-            lambda classes: self._update_extended(self._names.replace(classes)),
-            lambda device_class: self._update_extended(self._names.upsert(device_class)),
-            lambda device_class: self._update_extended(self._names.remove(device_class)),
-        )
+        self.classes = self._build_sink(self._names.replace, self._names.upsert, self._names.remove)
 
     def list_unallocated(self, pod: views.Pod, node: views.Node | None) -> tuple[str, ...]:
         """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""
@@ -67,7 +63,7 @@ class Devices:
             for name, amount in container.requests.items()
         )
 
-    def _update_extended(self, _: object) -> None:
+    def _update_extended(self) -> None:
         extended = self._names.list_names()
         if extended != self.extended:
             self.extended = extended
@@ -82,6 +78,7 @@ class Devices:
 
         def change(changed: Any) -> None:
             apply(changed)
+            self._update_extended()
             self._changed.set()
             self._changed = asyncio.Event()
 

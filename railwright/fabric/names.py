@@ -22,6 +22,8 @@ FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
 MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask the extender about pods that name it
 
+NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network
+
 VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod
 
 PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token that passes the API server's proxy, which
@@ -47,9 +49,6 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"  # label on a namesp
 
 # --- containers that railwright adds -----------------------------------------------------------------------
 PREFLIGHT_CONTAINER = "railwright-preflight"
-
-
-NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network
 
 # --- paths in the container ---------------------------------------------------------------------------
 DEV_INFINIBAND = "/dev/infiniband"
