@@ -43,9 +43,11 @@ def build_routes(
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
-        if bindings.is_binding_to_node(request) and not state.pods.has(*bindings.get_pod(request)):
-            await state.pods.wait(*bindings.get_pod(request), seconds=bindings.WAIT_SECONDS)
-        return _count(bindings.handle(request, get_policy(), state), counters)
+        await bindings.wait(request, state)
+        reply = bindings.handle(request, get_policy(), state)
+        if reply.event is not None:
+            post_event(reply.event)
+        return _count(reply, counters)
 
     async def validate_policy(call: routes.Call) -> routes.Reply:
         networks, offered = state.networks.resources, state.nodes.offered  # only read, so no copy is needed

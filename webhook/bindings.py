@@ -1,7 +1,7 @@
 """POST /mutate/bindings: writes a pod's placement atomically with its node name. Never rejects.
 
-Looks up the pod and the node of a Binding; `railwright.fabric.injection.binding` builds the annotations. All data comes
-from caches. The caller waits briefly for a pod that the cache does not have yet.
+Looks up the pod, the node and the claims of a Binding; `railwright.fabric.injection.binding` builds the annotations.
+All data comes from caches. The caller waits briefly for a pod, or an allocation, that the caches do not have yet.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from railwright.fabric.reasons.admission_codes import AdmissionCode
 from webhook import answer, patch, state, wire
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
+ALLOCATION_SECONDS = 1.0  # as above; without the devices NCCL does not start, and the API server waits for 2 s
 _READER = wire.Reader(wire.Binding, "Binding")
 
 
@@ -36,6 +37,22 @@ def get_pod(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
     return (request.namespace or metadata.namespace, name, metadata.uid)
 
 
+async def wait(request: wire.Request[wire.Binding], caches: state.State) -> None:
+    """Wait until the caches have the pod, and the allocations of its claims, each for a limited time."""
+    bound = request.object
+    if bound is None or not is_binding_to_node(request):
+        return
+    key = get_pod(request)
+    if not caches.pods.has(*key):
+        await caches.pods.wait(*key, seconds=WAIT_SECONDS)
+    pending = caches.pods.find(*key)
+    if pending is None:
+        return
+    pod, node = pending.pod, caches.node(bound.target.name)
+    if not caches.devices.is_complete(pod, node):
+        await caches.devices.wait(pod, node, ALLOCATION_SECONDS)
+
+
 def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, caches: state.State) -> answer.Answer:
     """Answer a review from the caches without waiting."""
     bound = request.object
@@ -47,36 +64,66 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
         if caches.pods.has(namespace, name, uid):
             return _allow(request, ())
         return _allow(request, (reason.make(AdmissionCode.BOUND_POD_UNKNOWN, pod=f"{namespace}/{name}"),))
-    return _write_placement(request, bound, pending, policy, caches.facts(namespace), caches.node(bound.target.name))
+    node = caches.node(bound.target.name)
+    claims = binding.Claims(
+        caches.devices.list_allocated(pending.pod), caches.devices.list_unallocated(pending.pod, node)
+    )
+    return _write_placement(request, bound, pending, policy, caches.facts(namespace), node, claims)
 
 
-def _write_placement(  # noqa: PLR0913, PLR0917 - the six inputs of a placement
+def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placement
     request: wire.Request[wire.Binding],
     bound: wire.Binding,
     pending: state.Pending,
     policy: policies.Policy,
     cluster_facts: facts.ClusterFacts,
     node: views.Node | None,
+    claims: binding.Claims,
 ) -> answer.Answer:
     if node is None:
-        return _allow(request, (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts),))
-    annotations = binding.build_annotations(pending.pod, policy, cluster_facts, node)
-    if annotations is None:
+        reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
+        return _allow(request, reasons)
+    written = binding.bind(pending.pod, policy, cluster_facts, node, claims)
+    if written is None:
         return _allow(request, ())
-    if not annotations:
-        return _allow(request, (reason.make(AdmissionCode.PLACEMENT_TOO_LARGE),))
-    operations = [
-        *_remove_outdated(bound, pending, annotations),
-        *patch.build_annotations(bound.metadata.annotations_or_none, annotations),
-    ]
-    body = wire.write(request.uid, wire.Response(operations=operations))
-    return answer.Answer(body=body, outcome=answer.PATCHED, operations=len(operations), dry_run=bool(request.dry_run))
+    messages = rendering.describe_all(written.warnings)
+    operations = (
+        [
+            *_remove_outdated(bound, pending, written.annotations),
+            *patch.build_annotations(bound.metadata.annotations_or_none, written.annotations),
+        ]
+        if written.annotations
+        else []
+    )
+    return answer.Answer(
+        body=wire.write(request.uid, wire.Response(operations=operations, warnings=messages)),
+        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        operations=len(operations),
+        warnings=wire.list_codes(messages),
+        dry_run=bool(request.dry_run),
+        event=_build_event(request, pending.pod, messages),
+    )
+
+
+def _build_event(
+    request: wire.Request[wire.Binding], pod: views.Pod, messages: Sequence[rendering.Message]
+) -> answer.EventRecord | None:
+    """Return the record of an Event on the pod, because schedulers do not show warnings. None without warnings."""
+    if not messages or request.dry_run:
+        return None
+    metadata = pod.metadata
+    owner = views.OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid)
+    lines = tuple(message.line for message in messages)
+    return answer.EventRecord(namespace=metadata.namespace, owner=owner, rejected=False, messages=lines)
 
 
 def _explain_missing_node(
-    name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts
+    name: str, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts, claims: binding.Claims
 ) -> reason.Reason:
     """Return the warning for a pod that is bound to a node that is not in the cache."""
+    if claims.devices or claims.unallocated:
+        claim_names = tuple(dict.fromkeys([*(device.claim for device in claims.devices), *claims.unallocated]))
+        return reason.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=claim_names)
     awaits_devices = binding.awaits_devices(pod, policy, cluster_facts)
     code = AdmissionCode.BOUND_DEVICES_UNKNOWN if awaits_devices else AdmissionCode.BOUND_NODE_UNKNOWN
     return reason.make(code, node=name)

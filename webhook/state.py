@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.fabric import hypernodes, interning, names, quantity, views
 from railwright.fabric.injection import accelerators, facts
-from webhook import uninjected
+from webhook import devices, uninjected
 
 Key = tuple[str, str]  # namespace, name
 
@@ -232,6 +232,7 @@ class State:
         self.nodes = Nodes()
         self.pods = Pods()
         self.hyper_nodes = HyperNodes()
+        self.devices = devices.Devices()
 
     def node(self, name: str) -> views.Node | None:
         """Return a node, with the domains of its HyperNodes added to its labels."""
@@ -253,7 +254,9 @@ class State:
             watched=self.watched,
             networks=self.networks.resources,
             offered=self.nodes.offered,
-            version=self.networks.version + self.nodes.version,  # neither shrinks, so equal sums mean equal versions
+            extended=self.devices.extended,
+            # none shrinks, so equal sums mean equal versions
+            version=self.networks.version + self.nodes.version + self.devices.version,
         )
 
 
@@ -281,7 +284,7 @@ def _may_opt_in(pod: views.Pod) -> bool:
     return (
         names.FABRIC in pod.metadata.labels
         or names.INJECTION in pod.metadata.annotations
-        or any(map(accelerators.has_extended, pod.spec.containers))
+        or any(map(accelerators.may_request, pod.spec.containers))
     )
 
 

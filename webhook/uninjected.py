@@ -26,7 +26,7 @@ class _Candidate(NamedTuple):
 
     namespace: str
     label: str | None
-    requested: frozenset[str] = frozenset()  # extended resources; read only if the pod has no label of its own
+    requested: frozenset[str] = frozenset()  # missed.list_requested; read only if the pod has no label of its own
 
 
 class Uninjected:

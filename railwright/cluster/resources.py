@@ -75,6 +75,9 @@ RESOURCE_SLICES = Kind(
 RESOURCE_CLAIMS = Kind(
     "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ResourceClaim, optional=True
 )
+CONFIGURED_CLAIMS = Kind(  # with the configuration that drivers get
+    "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ConfiguredClaim, optional=True
+)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )

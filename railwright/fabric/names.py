@@ -20,6 +20,10 @@ NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are deliv
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
+MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask the extender about pods that name it
+
+NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network
+
 VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod
 
 PROXIED_AUTHORIZATION = "X-Railwright-Authorization"  # header: a bearer token that passes the API server's proxy, which

@@ -86,11 +86,18 @@ class EnvVar(View, frozen=True):
     value_from: Source = None
 
 
+class ContainerClaim(View, frozen=True):
+    """An entry of resources.claims of a container: the name of an entry of the pod's spec.resourceClaims."""
+
+    name: str = ""
+
+
 class ResourceRequirements(View, frozen=True):
     """resources of a container, with quantities as written."""
 
     requests_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="requests")
     limits_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="limits")
+    claims_or_none: list[ContainerClaim] | None = msgspec.field(default=None, name="claims")
 
     @property
     def requests(self) -> Mapping[str, RawQuantity]:
@@ -101,6 +108,11 @@ class ResourceRequirements(View, frozen=True):
     def limits(self) -> Mapping[str, RawQuantity]:
         """Limits; empty if absent."""
         return self.limits_or_none or _EMPTY
+
+    @property
+    def claims(self) -> list[ContainerClaim]:
+        """Claims; empty if absent."""
+        return self.claims_or_none or []
 
 
 @functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalised several times
@@ -310,11 +322,19 @@ class PodCondition(View, frozen=True):
     last_transition_time: str | None = None  # the API server writes a zero time as null
 
 
+class PodResourceClaimStatus(View, frozen=True):
+    """The claim that was generated for an entry of spec.resourceClaims. None if the pod needs none."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(View, frozen=True):
     """status of a pod."""
 
     phase: str = ""
     conditions: list[PodCondition] | None = None
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
     @property
     def bound_at(self) -> str:

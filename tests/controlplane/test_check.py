@@ -384,7 +384,7 @@ BREAKS = {
                       "without their network"),
     "kube-system": (entry("bindings.railwright.io", "namespaceSelector", {}), "entries-exclusions", "kube-system"),
     "a wide entry": (entry("namespaced-pods.railwright.io", "matchConditions", []), "entries-selectors",
-                     "asks-for-an-extended-resource"),
+                     "requests-devices"),
     "too patient": (entry("templates.railwright.io", "timeoutSeconds", 30), "timeouts", "timeoutSeconds 30"),
     "nobody answers": (entry("pods.railwright.io", "clientConfig/url", closed_port), "dry-run", "connection refused"),
     "no policy": (gone("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),

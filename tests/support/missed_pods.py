@@ -44,6 +44,13 @@ def _labelled(tree: Tree, fabric: str) -> Tree:
     return tree
 
 
+def _claiming(*, used: bool = True) -> Tree:
+    tree = _pod(asks={}, spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})
+    if used:
+        tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return tree
+
+
 OPTED = {names.FABRIC: "f"}
 _MIRROR = {"metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}}}
 _DELETED = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}}
@@ -65,6 +72,10 @@ CASES: dict[str, Case] = {
     ),
     "the namespace's label, with no accelerator asked": Case(
         _pod(asks={ACCELERATOR: "0"}), None, namespace_labels=OPTED
+    ),
+    "the namespace's label, with a claim alone": Case(_claiming(), "f", namespace_labels=OPTED),
+    "the namespace's label, with a claim that no app container uses": Case(
+        _claiming(used=False), None, namespace_labels=OPTED
     ),
     "the record": Case(_annotated(names.INJECTION, "{}"), None),
     "the record, by the namespace's label": Case(_annotated(names.INJECTION, "{}", None), None, namespace_labels=OPTED),

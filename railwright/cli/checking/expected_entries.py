@@ -54,7 +54,7 @@ ENTRIES: Mapping[str, Entry] = {
         resources=_PODS,
         objects=_UNLABELLED,
         namespaces=_LABELLED,
-        conditions=("is-no-mirror-pod", "asks-for-an-extended-resource"),
+        conditions=("is-no-mirror-pod", "requests-devices"),
     ),
     "workloads.railwright.io": Entry(
         "/mutate/workloads", closed=True, seconds=5, resources=_CREATED, objects=((names.FABRIC, "Exists", ()),)

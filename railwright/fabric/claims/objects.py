@@ -4,6 +4,7 @@ They have only the fields that railwright reads, as those in `railwright.fabric.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -208,6 +209,44 @@ class ResourceClaim(views.View, frozen=True):
             [consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"]
             + [owner.uid for owner in owners if owner.kind == "Pod"]
         )
+
+
+class OpaqueConfiguration(views.View, frozen=True):
+    """Parameters of a driver, in its own form."""
+
+    driver: str = ""
+    parameters: Any = None
+
+
+class DeviceConfiguration(views.View, frozen=True):
+    """Configuration of the devices of these requests; of all requests if it names none."""
+
+    requests: list[str] | None = None
+    opaque: OpaqueConfiguration | None = None
+
+
+class ConfiguredAllocation(DeviceAllocation, frozen=True):
+    """The allocated devices, and the configuration of their class and of the claim, in this order."""
+
+    config: list[DeviceConfiguration] | None = None
+
+
+class ConfiguredResult(AllocationResult, frozen=True):
+    """allocation of a claim's status, with the configuration."""
+
+    devices: ConfiguredAllocation = ConfiguredAllocation()
+
+
+class ConfiguredStatus(ResourceClaimStatus, frozen=True):
+    """status of a ResourceClaim, with the configuration."""
+
+    allocation: ConfiguredResult | None = None
+
+
+class ConfiguredClaim(ResourceClaim, frozen=True):
+    """A claim with the configuration of its devices, which takes much memory and which placement does not read."""
+
+    status: ConfiguredStatus = ConfiguredStatus()
 
 
 class DeviceTaintSelector(views.View, frozen=True):

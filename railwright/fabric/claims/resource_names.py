@@ -33,6 +33,10 @@ class ResourceNames:
         """Return the resource names of the devices of a class; none if there is no such class."""
         return self._names_by_class.get(device_class, ())
 
+    def list_names(self) -> frozenset[str]:
+        """Return the extended resources by which devices can be requested."""
+        return frozenset(name for names in self._names_by_class.values() for name in names)
+
     def forget(self, devices: Iterable[slices.DeviceId]) -> None:
         """Forget the names of devices that changed or are gone."""
         for device in devices:

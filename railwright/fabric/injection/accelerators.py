@@ -1,6 +1,6 @@
 """Finds the containers that request an accelerator of the policy, and reads the resource quantities of containers.
 
-Knows no fabrics.
+A claim counts as an accelerator: admission does not see what it requests. Knows no fabrics.
 """
 
 from collections.abc import Collection
@@ -15,11 +15,20 @@ def count(container: views.Container, accelerators: Collection[str]) -> int:
 
 
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
-    """Return the indexes of the app containers that request an accelerator.
+    """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 
     Init containers do not count (docs/interface.md 1.4).
     """
-    return tuple([index for index, container in enumerate(pod.spec.containers) if count(container, accelerators) > 0])
+    containers = pod.spec.containers
+    requesting = tuple([index for index, container in enumerate(containers) if count(container, accelerators) > 0])
+    if requesting or not pod.spec.resource_claims:
+        return requesting
+    return tuple([index for index, container in enumerate(containers) if uses_claims(container)])
+
+
+def uses_claims(container: views.Container) -> bool:
+    """True if a container uses a claim of its pod (Dynamic Resource Allocation)."""
+    return container.resources is not None and bool(container.resources.claims)
 
 
 def read_amount(container: views.Container, resource: str) -> int:
@@ -49,10 +58,12 @@ def mentions(container: views.Container, resource: str) -> bool:
     return resources is not None and (resource in resources.requests or resource in resources.limits)
 
 
-def has_extended(container: views.Container) -> bool:
-    """True if a container names an extended resource: one with a domain before '/'. Every accelerator is one."""
+def may_request(container: views.Container) -> bool:
+    """True if a container may request an accelerator: it uses a claim, or names an extended resource (with a '/')."""
     resources = container.resources
-    return resources is not None and any("/" in name for name in (*resources.requests, *resources.limits))
+    return resources is not None and (
+        bool(resources.claims) or any("/" in name for name in (*resources.requests, *resources.limits))
+    )
 
 
 def list_requested(container: views.Container) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Builds the annotations of a pod at binding: its placement on the fabric, and the device list of its node.
+"""Builds the annotations of a pod at binding: its placement on the fabric, and the device list of its node or claims.
 
 The rules are in docs/interface.md 3.3. Binding never rejects a pod: a pod without an annotation is better than a pod
-that is not bound.
+that is not bound, and a scheduler tries a pod with allocated claims on the same node for ever.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names, intent, names, quantity, resources, topology, views
+from railwright.fabric.claims import allocation
 from railwright.fabric.injection import (
+    allocated_rails,
+    claimed_rails,
     context,
     delivery,
     env_tables,
@@ -22,6 +25,8 @@ from railwright.fabric.injection import (
 )
 from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -31,25 +36,96 @@ class Placement(msgspec.Struct, frozen=True):
     shape: str | None
     rails: tuple[str, ...]  # those with allocatable devices on the node; all rails of the pod if there are none
     domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
+    devices: tuple[allocated_rails.AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
 
 
-def build_annotations(
-    pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, node: views.Node
-) -> Mapping[str, str] | None:
-    """Return the annotations of a pod bound to `node`, or None if the pod did not opt in.
+class Binding(msgspec.Struct, frozen=True):
+    """The annotations of a pod at binding, and warnings.
 
-    Return {} if the annotations exceed the limit: the API server would reject every later update of the pod.
+    The annotations are {} if they exceed the limit: the API server would reject every later update of the pod.
     """
+
+    annotations: Mapping[str, str]
+    warnings: tuple[reasons.Reason, ...] = ()
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """The devices that the claims of a pod hold. `unallocated` names claims of which no allocation is known."""
+
+    devices: tuple[allocation.AllocatedDevice, ...] = ()
+    unallocated: tuple[str, ...] = ()
+
+
+NO_CLAIMS = Claims()
+
+
+def bind(
+    pod: views.Pod,
+    policy: policies.Policy,
+    cluster: facts.ClusterFacts,
+    node: views.Node,
+    claims: Claims = NO_CLAIMS,
+) -> Binding | None:
+    """Return what is written to a pod bound to `node`, or None if the pod did not opt in."""
     try:
         ctx = _build_context(pod, policy, cluster)
     except pod_changes.RefusedError:  # the pod was admitted under another policy
-        return _limit_size(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
+        return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
-    allocatable_rails = _select_allocatable(ctx.rails, node)
-    placement = _format_placement(policy.document, ctx.fabric, node, [rail.name for rail in allocatable_rails])
-    nccl_conf = _format_node_file(pod, ctx, [rail.rail for rail in allocatable_rails], node.metadata.labels)
-    return _limit_size(pod, {names.PLACEMENT: placement, **({names.NCCL_CONF: nccl_conf} if nccl_conf else {})})
+    if ctx.role.rails and (claims.devices or claims.unallocated):
+        return _bind_with_claims(pod, ctx, node, claims)
+    return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+
+
+def _bind(
+    pod: views.Pod, ctx: context.InjectionContext, node: views.Node, rails: Sequence[compiled.ResolvedRail]
+) -> Binding:
+    """Return what is written to a pod whose devices follow from its node."""
+    placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails])
+    policy_rails = [rail.rail for rail in rails]
+    nccl_conf = _format_file(
+        pod, ctx, policy_rails, device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
+    )
+    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
+    return _build_binding(pod, {names.PLACEMENT: placement, **file})
+
+
+def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: views.Node, claims: Claims) -> Binding:
+    """Return what is written to a pod with claims: the NICs that these hold, or why they are not known.
+
+    A pod whose claims hold no NIC gets its rails otherwise.
+    """
+    fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
+    nics = allocated_rails.assign(claims.devices, ctx.document, fabric, node.metadata.labels)
+    is_unknown = bool(claims.unallocated) and claimed_rails.has_claimed_rails(pod, ctx)
+    if not nics and not is_unknown:
+        return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+    rails = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
+    rails = rails or [*_select_allocatable(ctx.rails, node)]
+    annotations = {
+        names.PLACEMENT: _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails], nics)
+    }
+    problem = _find_problem(claims.unallocated if is_unknown else (), nics, fabric)
+    if problem is not None:
+        return _build_binding(pod, annotations, (problem,))
+    devices = [nic.rdma_device for nic in nics]
+    policy_rails = [rail.rail for rail in rails]
+    nccl_conf = _format_file(pod, ctx, policy_rails, tuple(devices) if all(devices) else None)
+    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
+    return _build_binding(pod, {**annotations, **file})
+
+
+def _find_problem(
+    unallocated: tuple[str, ...], nics: Sequence[allocated_rails.AllocatedRail], fabric: compiled.CompiledFabric
+) -> reasons.Reason | None:
+    """Return why the RDMA devices of a pod are not known, or None if they are, or cannot be known."""
+    if unallocated:
+        return reasons.make(AdmissionCode.ALLOCATION_UNKNOWN, claims=unallocated)
+    unnamed = tuple(f"{nic.device} ({nic.claim}/{nic.request})" for nic in nics if not nic.rdma_device)
+    if not unnamed or not allocated_rails.has_names(fabric):
+        return None
+    return reasons.make(AdmissionCode.ALLOCATED_DEVICES_UNNAMED, devices=unnamed)
 
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
@@ -79,7 +155,11 @@ def _build_context(
 
 
 def _format_placement(
-    document: policies.FabricPolicy, fabric: policies.Fabric | None, node: views.Node, rail_names: Sequence[str]
+    document: policies.FabricPolicy,
+    fabric: policies.Fabric | None,
+    node: views.Node,
+    rail_names: Sequence[str],
+    nics: tuple[allocated_rails.AllocatedRail, ...] = (),
 ) -> str:
     labels = node.metadata.labels
     shape = selectors.find_shape(document, labels)
@@ -88,6 +168,7 @@ def _format_placement(
         shape=shape.name if shape else None,
         rails=tuple(rail_names),
         domains=_find_domains(fabric, labels) if fabric else (),
+        devices=nics or msgspec.UNSET,
     )
     return msgspec.json.encode(placement).decode()
 
@@ -121,21 +202,23 @@ def _is_positive(amount: views.RawQuantity) -> bool:
         return False
 
 
-def _format_node_file(
-    pod: views.Pod, ctx: context.InjectionContext, policy_rails: Sequence[policies.Rail], labels: Mapping[str, str]
+def _format_file(
+    pod: views.Pod,
+    ctx: context.InjectionContext,
+    policy_rails: Sequence[policies.Rail],
+    devices: tuple[str, ...] | None,
 ) -> str | None:
-    """Return the pod's nccl.conf with the devices of its node, or None if the file does not depend on the node."""
+    """Return the pod's nccl.conf with these devices, or None if binding does not change it."""
     if not ctx.role.rails or "env" in ctx.options.skip:
         return None
     route = delivery.build_route(pod, ctx)
     if not route.per_node:
         return None
-    devices = device_names.resolve_on_node(ctx.document, policy_rails, labels)
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, policy_rails, devices, host_network=bool(pod.spec.host_network)
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
-    return env_tables.format_file(lines) if len(lines) > len(route.in_file) else None
+    return env_tables.format_file(lines) if route.by_claims or len(lines) > len(route.in_file) else None
 
 
 def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
@@ -147,10 +230,14 @@ def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, n
     return _format_placement(document, fabric, node, [rail for need in needs for rail in need.rails])
 
 
-def _limit_size(pod: views.Pod, annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the annotations, or {} if the pod's annotations would exceed the limit."""
+def _build_binding(
+    pod: views.Pod, annotations: Mapping[str, str], warnings: tuple[reasons.Reason, ...] = ()
+) -> Binding:
+    """Return a binding. Leave out the annotations, with a warning, if the pod's would exceed the limit."""
     size = record.measure({**pod.metadata.annotations, **annotations})
-    return annotations if size <= record.MAX_ANNOTATIONS else {}
+    if size <= record.MAX_ANNOTATIONS:
+        return Binding(annotations, warnings)
+    return Binding({}, (*warnings, reasons.make(AdmissionCode.PLACEMENT_TOO_LARGE)))
 
 
 def _remove_placement(pod: views.Pod) -> views.Pod:

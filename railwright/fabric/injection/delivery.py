@@ -8,13 +8,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from railwright.fabric import device_names, names, views
-from railwright.fabric.injection import applied_pod, container_env, context, env_tables, mounts, pod_changes
+from railwright.fabric.injection import (
+    applied_pod,
+    claimed_rails,
+    container_env,
+    context,
+    env_tables,
+    mounts,
+    pod_changes,
+)
+from railwright.fabric.nccl import conf
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import roles as workload_roles
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
+_NETWORK = "NCCL_NET"
 _REPLACED = reasons.make(AdmissionCode.CONFIG_REPLACED)
 
 
@@ -28,12 +38,18 @@ class Route(msgspec.Struct, frozen=True):
     mounted: tuple[int, ...] = ()  # containers that get the file
     unreachable: tuple[int, ...] = ()  # containers that should get it and have a conflicting mount
     per_node: bool = False  # the device list is added to the file at binding
+    by_claims: bool = False  # that list has the devices that the pod's claims hold
 
 
 def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
     rails = [rail.rail for rail in ctx.rails]
-    devices = device_names.resolve_before_binding(pod, ctx.document, rails)
+    by_claims = claimed_rails.has_claimed_rails(pod, ctx)
+    devices = (
+        device_names.KnownDevices(per_node=True)
+        if by_claims
+        else device_names.resolve_before_binding(pod, ctx.document, rails)
+    )
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
         ctx.fabric_name, rails, devices.devices, host_network=bool(pod.spec.host_network)
     )
@@ -54,14 +70,17 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     in_file = (
         _drop_overridden(pod, ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
     )
+    per_node = per_node and bool(mounted)
+    text = settings.file_text if in_file == settings.file_vars else env_tables.format_file(in_file)
     return Route(
         settings=settings,
         in_env=settings.env_only_vars if mode == "file" else settings.all,
         in_file=in_file,
-        text=settings.file_text if in_file == settings.file_vars else env_tables.format_file(in_file),
+        text=text + _format_placeholder(in_file) if per_node and by_claims else text,
         mounted=mounted,
         unreachable=tuple([index for index in receivers if index not in mounted]),
-        per_node=per_node and bool(mounted),
+        per_node=per_node,
+        by_claims=per_node and by_claims,
     )
 
 
@@ -99,6 +118,17 @@ def find_conflicting_mount(container: views.Container) -> str | None:
     if mounts.has_other_mount(container, mounts.NCCL_CONF_FILE):
         return names.NCCL_CONF_PATH
     return _PARENT if any(mount.path == _PARENT for mount in container.volume_mounts) else None
+
+
+def _format_placeholder(in_file: Sequence[env_tables.Setting]) -> str:
+    """Return the lines that hold the place of a device list until binding.
+
+    Without a list NCCL would use every device that the container sees, also those of other pods. No device and no
+    network has this name, so NCCL fails if binding does not replace it.
+    """
+    variables = [env_tables.HCA] if any(setting.name == _NETWORK for setting in in_file) else [env_tables.HCA, _NETWORK]
+    values = {env_tables.HCA: f"={names.NOT_ALLOCATED}", _NETWORK: names.NOT_ALLOCATED}
+    return conf.format_file((variable, values[variable]) for variable in variables)
 
 
 def _drop_overridden(

@@ -15,7 +15,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     namespace_labels: Mapping[str, str] | None = None
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
     offered: frozenset[str] | None = None  # resources that are allocatable on some node
-    version: int | None = None  # of `networks` and `offered` together; None if they have no version
+    extended: frozenset[str] | None = None  # extended resources that a DeviceClass maps
+    version: int | None = None  # of `networks`, `offered` and `extended` together; None if they have no version
     # True if a task of the pod's Volcano Job requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
     watched: bool = False  # namespaces are watched, so labels that are None belong to a namespace not observed yet

@@ -17,6 +17,7 @@ FULL = 48_000
 The API server allows 256 KiB, and a character takes at most four bytes, so every record fits below this number.
 Characters are counted because CEL counts characters.
 """
+CLAIM = "claim"  # stands for any claim, among the names of extended resources, which have a '/'
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -60,16 +61,18 @@ def resolve_label(
 ) -> str | None:
     """Return the fabric label that opts a pod in: its own, otherwise its namespace's, or None.
 
-    `pod_label` is the pod's label, `requested` the extended resources it requests. Without a policy (`resources` is
-    None) any extended resource may be an accelerator.
+    `pod_label` is the pod's label, `requested` the extended resources it requests, and CLAIM if it uses claims. Without
+    a policy (`resources` is None) any extended resource may be an accelerator.
     """
 
     def is_accelerated() -> bool:
-        return bool(requested) and (resources is None or not set(resources).isdisjoint(requested))
+        return bool(requested) and (resources is None or not {CLAIM, *resources}.isdisjoint(requested))
 
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
 
 
 def list_requested(pod: views.Pod) -> frozenset[str]:
-    """Return the extended resources that a pod's app containers request."""
-    return frozenset(name for container in pod.spec.containers for name in accelerators.list_requested(container))
+    """Return the extended resources that a pod's app containers request, and CLAIM if one of them uses a claim."""
+    containers = pod.spec.containers
+    requested = frozenset(name for container in containers for name in accelerators.list_requested(container))
+    return requested | {CLAIM} if any(map(accelerators.uses_claims, containers)) else requested

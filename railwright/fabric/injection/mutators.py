@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from railwright.fabric.injection import (
     applied_pod,
     attachments,
+    claimed_rails,
     context,
     devices,
     environment,
@@ -38,6 +39,7 @@ class Row(NamedTuple):
 MUTATORS = (
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
+    Row("", claimed_rails.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it

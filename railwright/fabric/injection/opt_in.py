@@ -3,6 +3,7 @@
 The rules are in docs/interface.md 1.1 to 1.4.
 """
 
+import functools
 from collections.abc import Mapping
 
 from railwright.fabric import intent, names, text, views
@@ -42,13 +43,15 @@ def awaits_namespace(pod: views.Pod, document: policies.FabricPolicy, cluster: f
     if not _depends_on_unknown_namespace(pod, cluster):
         return False
     return any(
-        accelerators.mentions(container, name) for container in pod.spec.containers for name in document.accelerators
+        accelerators.uses_claims(container)
+        or any(map(functools.partial(accelerators.mentions, container), document.accelerators))
+        for container in pod.spec.containers
     )
 
 
 def may_await_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
     """True if `awaits_namespace` may be true for some policy: any extended resource may be an accelerator."""
-    return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.has_extended, pod.spec.containers))
+    return _depends_on_unknown_namespace(pod, cluster) and any(map(accelerators.may_request, pod.spec.containers))
 
 
 def _depends_on_unknown_namespace(pod: views.Pod, cluster: facts.ClusterFacts) -> bool:
@@ -60,7 +63,7 @@ def may_opt_in(pod: views.Pod, namespace_labels: Mapping[str, str] | None) -> bo
     """True if a label may request a fabric. Needs no policy: any extended resource may be an accelerator."""
     label = pod.metadata.labels.get(names.FABRIC)
     return (
-        intent.find_label(label, namespace_labels, lambda: any(map(accelerators.has_extended, pod.spec.containers)))
+        intent.find_label(label, namespace_labels, lambda: any(map(accelerators.may_request, pod.spec.containers)))
         is not None
     )
 

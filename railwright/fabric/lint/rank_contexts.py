@@ -160,11 +160,14 @@ def _get_value(entry: views.EnvVar) -> str | None:
 
 
 def _read_mounted_file(pod: views.Pod, container: views.Container) -> Iterable[rule_types.Setting]:
-    """Return the lines of railwright's annotation if the container mounts it as /etc/nccl.conf."""
+    """Return the lines of railwright's annotation if the container mounts it as /etc/nccl.conf.
+
+    Lines that binding replaces are left out.
+    """
     text = pod.metadata.annotations.get(names.NCCL_CONF)
     if not text or all(mount.path != names.NCCL_CONF_PATH for mount in container.volume_mounts):
         return ()
-    return read_file(text)
+    return (setting for setting in read_file(text) if (setting.value or "").removeprefix("=") != names.NOT_ALLOCATED)
 
 
 def _is_device(resource: str) -> bool:

@@ -227,6 +227,16 @@ class AdmissionCode(ReasonCode):
         "As `BoundNodeUnknown`, and the pod's device list is not written either.",
         "Delete the pod, so that it is bound again.",
     )
+    ALLOCATION_UNKNOWN = (
+        "AllocationUnknown",
+        "The devices of a claim are not known when the pod is bound, so NCCL gets no list of them and does not start.",
+        "Delete the pod. If it persists, check the webhook's access to ResourceClaims.",
+    )
+    ALLOCATED_DEVICES_UNNAMED = (
+        "AllocatedDevicesUnnamed",
+        "No RDMA device name is known of a device that a claim holds, so NCCL gets no list and does not start.",
+        "Ask the operator to check the driver's ResourceSlices, or to set `device` of the rail.",
+    )
     PLACEMENT_TOO_LARGE = (
         "PlacementTooLarge",
         "The placement does not fit into the pod's annotations.",

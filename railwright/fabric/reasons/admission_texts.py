@@ -229,6 +229,16 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         f"annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device it sees; "
         "delete the pod so that it is bound again"
     ),
+    Code.ALLOCATION_UNKNOWN: _fill(
+        "the devices of {claims} are not known to railwright yet, so NCCL_IB_HCA names none and NCCL does not start; "
+        "delete the pod so that it is bound again",
+        "claims",
+    ),
+    Code.ALLOCATED_DEVICES_UNNAMED: _fill(
+        "no ResourceSlice names the RDMA device of {devices}, so NCCL_IB_HCA names none and NCCL does not start; check "
+        "the driver, or set the device of the rail in the policy",
+        "devices",
+    ),
     Code.PLACEMENT_TOO_LARGE: "the pod's annotations are at their limit of 256 KiB: its placement is not recorded",
     Code.POLICY_MISSING: (
         "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected "

@@ -24,7 +24,8 @@ def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
         metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}),
         status=views.NodeStatus(allocatable_or_none=allocatable),
     )
-    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
+    written = binding.bind(view(tree), by, known(), node)
+    return dict(written.annotations) if written else {}
 
 
 @pytest.mark.parametrize(

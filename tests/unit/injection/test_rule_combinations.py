@@ -39,7 +39,8 @@ def paths(tree: dict, container: int = 0) -> list[str]:
 
 def bound(tree: dict, by, labels: dict) -> dict:
     node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
-    return dict(binding.build_annotations(view(tree), by, known(), node) or {})
+    written = binding.bind(view(tree), by, known(), node)
+    return dict(written.annotations) if written else {}
 
 
 # --- opt-in (docs/interface.md 1) -------------------------------------------------------------------------

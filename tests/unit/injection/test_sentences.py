@@ -398,10 +398,11 @@ RECORDED = {
     *("HELPER_POD", "LAUNCHER_WITHOUT_ACCELERATORS", "HEAD_WITHOUT_ACCELERATORS", "INITIALIZER", "SUBMITTER"),
     *("PATH_OCCUPIED", "HOST_MEMORY", "WRITTEN_AT_BINDING"),
 }
-# Codes of keys and of templates, which test_keys.py and test_templates.py have.
+# Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {
     *("KEY_ON_WORKLOAD", "KEY_OF_NAMESPACE", "KEY_WRITTEN_BY_RAILWRIGHT", "KEY_MISPLACED", "KEY_UNKNOWN", "MORE_KEYS"),
     "PODS_REJECTED",
+    *("ALLOCATION_UNKNOWN", "ALLOCATED_DEVICES_UNNAMED", "PLACEMENT_TOO_LARGE"),
 }
 
 

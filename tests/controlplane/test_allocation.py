@@ -1,0 +1,189 @@
+"""NCCL's device list follows the claims of a pod, on the real API server, its allocator and both schedulers."""
+
+import asyncio
+import json
+
+import devices
+import pytest
+import pytest_asyncio
+from plane import kube as kubes
+from plane import volcano, waiting
+
+PLACEMENT, CONF, CALL = "railwright.io/placement", "railwright.io/nccl.conf", "railwright.io/rails"
+CLASS = "dranet"
+MAPPED = "example.com/rdma"  # the extended resource of a second class: any NIC
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  rails:
+    transport: infiniband
+    rails:
+    - {name: rail0, device: rdmap16s27}
+    - {name: rail1, device: rdmap32s27}
+    - {name: rail2, device: rdmap144s27}
+    - {name: rail3, device: rdmap160s27}
+  mapped:
+    transport: infiniband
+    rails: [{name: rail0, resource: example.com/rdma}]
+"""
+NIC = 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
+BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
+_SLICE, _CLASS = "resource.k8s.io/v1/ResourceSlice", "resource.k8s.io/v1/DeviceClass"
+_CLAIM = "resource.k8s.io/v1/ResourceClaim"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def classes(plane):
+    made = [devices.build_class(CLASS, NIC), devices.build_class("mapped", NIC, MAPPED)]
+    for tree in made:
+        await plane.api.create(tree)
+    yield
+    for tree in made:
+        await plane.api.delete(_CLASS, tree["metadata"]["name"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def offered(plane, nodes):
+    """Two nodes of slices."""
+    made = []
+    for name in ("dra-0", "dra-1"):
+        await nodes.make(name, gpus=0, rails={})
+        for tree in devices.build_slices(name):
+            await plane.api.create(tree)
+            made.append(tree["metadata"]["name"])
+    yield
+    for name in made:
+        await plane.api.delete(_SLICE, name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(plane, namespace, site, schedulers, extender_proxy, classes, offered):
+    """railwright on the plane. The schedulers call its extender for pods with claims alone."""
+    await site.policy(POLICY)
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
+    extender_proxy.backend = extender.port
+    entry = kubes.entry(extender_proxy.url, ignored=False)
+    entry["managedResources"] = [{"name": CALL, "ignoredByScheduler": False}]
+    conf = volcano.extender(f"{extender_proxy.url}/volcano", managed=(CALL,))
+    await asyncio.gather(site.register(namespace), schedulers.volcano(conf), schedulers.kube(entry))
+    yield site
+    await schedulers.reset()
+
+
+def request(name: str, *rdma_devices: str) -> dict:
+    """A request of one NIC, of those with one of these names."""
+    selector = {
+        "cel": {"expression": f'device.attributes["dra.net"].rdmaDevice in {list(rdma_devices)}'.replace("'", '"')}
+    }
+    exactly = {"deviceClassName": CLASS} | ({"selectors": [selector]} if rdma_devices else {})
+    return {"name": name, "exactly": exactly}
+
+
+async def create_claim(plane, namespace: str, name: str, *requests: dict, template: bool) -> None:
+    spec = {"devices": {"requests": [*requests]}}
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    tree = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+    await plane.api.create(tree | {"spec": {"spec": spec} if template else spec}, namespace=namespace)
+
+
+def pod(scheduler: str, *, template: str = "", claim: str = "", name: str = "p") -> dict:
+    entry = {"name": "nics"} | ({"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim})
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "nics"}]}}
+    spec = {"schedulerName": scheduler, "containers": [container], "resourceClaims": [entry]}
+    metadata = {"name": name, "labels": {"railwright.io/fabric": "rails", "name": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def bind(plane, namespace: str, name: str = "p") -> dict:
+    async def find():
+        (found,) = await plane.api.list("Pod", namespace, labels=f"name={name}")
+        assert found["spec"].get("nodeName"), found["status"]
+        return found
+
+    return await waiting.wait(find, seconds=60, describe=f"pod {name} to be bound")
+
+
+async def list_held(plane, namespace: str, node: str) -> set[str]:
+    """The RDMA devices that the claims of a namespace hold, by the slices."""
+    (tree,) = [each for each in devices.build_slices(node) if each["spec"]["driver"] == "dra.net"]
+    names = {
+        device["name"]: device["attributes"]["dra.net/rdmaDevice"]["string"]
+        for device in tree["spec"]["devices"]
+        if "dra.net/rdmaDevice" in device["attributes"]
+    }
+    results = [
+        result
+        for claim in await plane.api.list(_CLAIM, namespace)
+        for result in claim["status"]["allocation"]["devices"]["results"]
+    ]
+    assert {result["pool"] for result in results} == {node}
+    return {names[result["device"]] for result in results}
+
+
+def read_devices(found: dict) -> list[str]:
+    conf = found["metadata"]["annotations"][CONF]
+    assert conf.startswith("NCCL_IB_HCA=="), conf
+    assert conf.count("\n") == 1, conf
+    return conf.removeprefix("NCCL_IB_HCA==").strip().split(",")
+
+
+@BOTH
+@pytest.mark.parametrize("template", [True, False], ids=["template", "direct"])
+async def test_the_file_names_what_the_claim_holds_in_the_order_of_the_rails(
+    plane, namespace, installed, extender_proxy, scheduler, template
+):
+    asked = []
+
+    async def remember(request):
+        asked.append(request.path)
+
+    extender_proxy.hook = remember
+    late_first = (request("second", "rdmap160s27", "rdmap144s27"), request("first", "rdmap32s27"))
+    await create_claim(plane, namespace, "two", *late_first, template=template)
+    await plane.api.create(pod(scheduler, **{"template" if template else "claim": "two"}), namespace=namespace)
+    found = await bind(plane, namespace)
+    extender_proxy.hook = None
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
+    verb = "/volcano/prioritize" if scheduler == "volcano" else "/scheduler/prioritize"
+    assert verb in asked
+    named = read_devices(found)
+    assert named[0] == "rdmap32s27"
+    assert set(named) == await list_held(plane, namespace, found["spec"]["nodeName"])
+    placement = json.loads(found["metadata"]["annotations"][PLACEMENT])
+    assert [device["rdmaDevice"] for device in placement["devices"]] == named
+    assert [device["request"] for device in placement["devices"]] == ["first", "second"]
+    assert placement["rails"] == [device["rail"] for device in placement["devices"]]
+
+
+async def test_two_pods_of_a_node_get_lists_without_a_common_device(plane, namespace, installed):
+    await create_claim(plane, namespace, "two", request("a"), request("b"), template=True)
+    names = [f"p{number}" for number in range(4)]
+    for name in names:
+        await plane.api.create(pod("default-scheduler", template="two", name=name), namespace=namespace)
+    bound = await asyncio.gather(*(bind(plane, namespace, name) for name in names))
+    lists = [(found["spec"]["nodeName"], device) for found in bound for device in read_devices(found)]
+    assert len(lists) == len(set(lists)) == 8
+
+
+async def test_extended_resources_of_a_device_class_are_listed_by_their_claim(plane, namespace, installed):
+    tree = kubes.pod("p", gpus=0, rails={MAPPED: 1}, fabric="mapped", labels={"name": "p"})
+    await plane.api.create(tree, namespace=namespace)
+    found = await bind(plane, namespace)
+    assert set(read_devices(found)) == await list_held(plane, namespace, found["spec"]["nodeName"])
+
+
+@BOTH
+async def test_without_the_webhook_at_binding_the_file_names_no_device_that_exists(
+    plane, namespace, installed, scheduler
+):
+    tree = pod(scheduler, template="two")
+    await plane.api.create(tree, namespace=namespace)  # waits for its template
+    await installed.webhook.stop()
+    await create_claim(plane, namespace, "two", request("a"), template=True)
+    found = await bind(plane, namespace)
+    assert found["metadata"]["annotations"][CONF].splitlines() == [
+        "NCCL_IB_HCA==not-written-at-binding",
+        "NCCL_NET=not-written-at-binding",
+    ]
+    assert PLACEMENT not in found["metadata"]["annotations"]

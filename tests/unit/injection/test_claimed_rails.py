@@ -1,0 +1,92 @@
+"""Pods whose authors wrote claims of rails or GPUs: opt-in, target container, and the call of the extender."""
+
+import admitting
+import pytest
+from admitting import admitted, cpu, fabric, gpus, known, planned, pod, record
+
+from railwright.fabric.injection import pod_changes
+
+LABEL = "railwright.io/fabric"
+UNNAMED = "[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]"  # no resource: they come as claims
+CLAIM = {"name": "nics", "resourceClaimTemplateName": "nics"}
+CALL = "railwright.io/rails"
+
+
+def claiming(name: str = "c", **more) -> dict:
+    return {"name": name, "image": "i", "resources": {"claims": [{"name": "nics"}]}, **more}
+
+
+def claimed(*containers: dict, **more) -> dict:
+    return pod(*(containers or (claiming(),)), resourceClaims=[CLAIM], **more)
+
+
+def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
+    at = known(namespace_labels={LABEL: "f"})
+    by = fabric(rails=UNNAMED)
+    assert isinstance(planned(claimed(label=None), by, at), pod_changes.Injection)
+    unused = claimed(cpu(), label=None, initContainers=[claiming("init")])
+    assert planned(unused, by, at) == pod_changes.NotOptedIn()
+
+
+def test_the_container_that_uses_the_claim_gets_the_fabric():
+    by = fabric(rails=UNNAMED)
+    tree = admitted(claimed(cpu("sidecar"), claiming("train")), by)
+    assert record(tree)["containers"] == ["train"]
+    assert admitting.limits(tree, 1) == {CALL: "0"}
+    beside_gpus = admitted(claimed(claiming("loader"), gpus(8, "train")), by)
+    assert record(beside_gpus)["containers"] == ["train"]
+
+
+def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
+    by = fabric(rails=UNNAMED)
+    tree = admitted(claimed(), by)
+    assert tree["spec"]["containers"][0]["resources"] == {
+        "claims": [{"name": "nics"}],
+        "requests": {CALL: "0"},
+        "limits": {CALL: "0"},
+    }
+    assert planned(tree, by).changes == ()
+    own = admitted(claimed(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), by)
+    assert "requests" not in own["spec"]["containers"][0]["resources"]
+
+
+@pytest.mark.parametrize("tree", [pod(), claimed(gpus(8) | {"resources": claiming()["resources"]}, label="none")])
+def test_other_pods_get_no_such_limit(tree):
+    outcome = planned(tree, fabric())
+    assert not [change for change in getattr(outcome, "changes", ()) if getattr(change, "resource", "") == CALL]
+
+
+def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
+    tree = admitted(claimed(), fabric())
+    assert admitting.limits(tree) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
+    assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+
+
+def test_a_pod_whose_own_list_stays_gets_no_placeholder():
+    container = claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
+    tree = admitted(claimed(container), fabric(rails=UNNAMED))
+    assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
+
+
+def test_skipping_env_leaves_the_list_to_the_author():
+    tree = admitted(claimed(annotations={"railwright.io/skip": "env"}), fabric(rails=UNNAMED))
+    assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
+
+
+def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():
+    """NCCL would use every HCA that the container sees if the file were empty."""
+    tree = admitted(claimed(), fabric(rails=UNNAMED))
+    assert tree["metadata"]["annotations"]["railwright.io/nccl.conf"].splitlines() == [
+        "NCCL_IB_HCA==not-written-at-binding",
+        "NCCL_NET=not-written-at-binding",
+    ]
+    assert "/etc/nccl.conf" in [mount["mountPath"] for mount in tree["spec"]["containers"][0]["volumeMounts"]]
+    assert admitting.skipped(tree)["env.NCCL_IB_HCA"] == "written at binding"
+
+
+def test_lint_has_no_finding_about_the_placeholder():
+    from railwright.fabric import admission
+
+    outcome = admission.plan(admitting.view(claimed()), fabric(rails=UNNAMED), known())
+    assert isinstance(outcome, pod_changes.Injection)
+    assert outcome.warnings == ()

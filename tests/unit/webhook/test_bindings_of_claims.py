@@ -1,0 +1,225 @@
+"""What is written to a pod whose rails come as claims when it is bound: the devices that these hold."""
+
+import asyncio
+import json
+
+import admitting
+import devices
+import msgspec
+import pytest
+from admitting import fabric, view
+
+from railwright.fabric import views
+from railwright.fabric.claims import objects
+from railwright.serving import metrics, routes
+from webhook import app, bindings, state
+
+CONF, PLACEMENT = "railwright.io/nccl.conf", "railwright.io/placement"
+CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
+UID = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]["uid"]
+RAILS = "[{name: rail0, device: rdmap16s27, interface: net1}, {name: rail1, device: rdmap32s27}]"
+BY = fabric(rails=RAILS)
+NIC = "pci-0000-{}-1b-0"
+
+
+def pod(*entries: dict, **more) -> dict:
+    """A pod with claims alone, as its author wrote it."""
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": entry["name"]} for entry in entries]}}
+    return admitting.pod(container, resourceClaims=[*entries], **more)
+
+
+BY_TEMPLATE = {"name": "nics", "resourceClaimTemplateName": "two-nics"}
+DIRECT = {"name": "nics", "resourceClaimName": "train-nics"}
+
+
+def claim(name: str = "train-nics", *, entry: str = "", nics=("20", "10"), **more) -> dict:
+    """A claim of the pod that holds these NICs, in the order of its requests."""
+    requests = {f"nic{number}": "dranet" for number in range(len(nics))}
+    allocated = [("dra.net", "gpu-3", NIC.format(root)) for root in nics]
+    tree = devices.build_claim(name, requests, pod_uid=UID, allocated=allocated, **more)
+    tree["metadata"]["namespace"] = "prod"
+    if entry:
+        tree["metadata"].setdefault("annotations", {})["resource.kubernetes.io/pod-claim-name"] = entry
+    return tree
+
+
+def named(tree: dict) -> dict:
+    """The pod that the captured Binding binds."""
+    metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
+    tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": UID}
+    return tree
+
+
+def caches(tree: dict, *claims: dict, slices=None, classes=(), allocatable=None) -> state.State:
+    known = state.State()
+    node = {"metadata": {"name": "gpu-3"}, "status": {"allocatable": allocatable or {}}}
+    known.nodes.replace([msgspec.convert(node, views.Node)])
+    known.devices.classes.replace(devices.read_classes(*classes))
+    known.devices.slices.replace(devices.read_slices(*(devices.build_slices("gpu-3") if slices is None else slices)))
+    known.devices.claims.replace(read_claims(*claims))
+    known.pods.replace([view(named(tree))])
+    return known
+
+
+def read_claims(*trees: dict) -> list[objects.ConfiguredClaim]:
+    return [msgspec.convert(tree, objects.ConfiguredClaim) for tree in trees]
+
+
+def answer(known: state.State, by=BY) -> dict:
+    return json.loads(bindings.handle(bindings.read(CAPTURED.read_bytes()), by, known).body)["response"]
+
+
+def written(known: state.State, by=BY) -> dict:
+    response = answer(known, by)
+    assert response["allowed"]
+    return {
+        each["path"].rpartition("/")[2].replace("~1", "/"): each["value"] for each in admitting.operations(response)
+    }
+
+
+def placed(known: state.State, by=BY) -> dict:
+    return json.loads(written(known, by)[PLACEMENT])
+
+
+PLACEHOLDER = "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-binding\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "tree"),
+    [(DIRECT, claim()), (BY_TEMPLATE, claim("p-nics-x7k2p", entry="nics"))],
+    ids=["direct", "template"],
+)
+def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree):
+    admitted = admitting.admitted(pod(entry), BY)
+    assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
+    assert "NCCL_IB_HCA" not in admitting.env(admitted)
+    known = caches(admitted, tree)
+    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert placed(known) == {
+        "node": "gpu-3",
+        "shape": None,
+        "rails": ["rail0", "rail1"],
+        "domains": [],
+        "devices": [
+            {
+                "rail": "rail0",
+                "claim": "nics",
+                "request": "nic1",
+                "device": NIC.format("10"),
+                "rdmaDevice": "rdmap16s27",
+                "interface": "net1",
+            },
+            {
+                "rail": "rail1",
+                "claim": "nics",
+                "request": "nic0",
+                "device": NIC.format("20"),
+                "rdmaDevice": "rdmap32s27",
+            },
+        ],
+    }
+
+
+def test_a_device_of_no_rail_is_listed_last():
+    known = caches(admitting.admitted(pod(DIRECT), BY), claim(nics=("a0", "20")))
+    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap32s27,rdmap160s27\n"
+    assert placed(known)["rails"] == ["rail1"]
+
+
+def test_the_interface_of_the_claims_configuration_precedes_the_policys():
+    tree = claim()
+    tree["status"]["allocation"]["devices"]["config"] = [
+        {"source": "FromClass", "opaque": {"driver": "dra.net", "parameters": {"interface": {"name": "any"}}}},
+        {"source": "FromClaim", "requests": ["nic1"],
+         "opaque": {"driver": "dra.net", "parameters": {"interface": {"name": "eth7"}}}},
+    ]  # fmt: skip
+    known = caches(admitting.admitted(pod(DIRECT), BY), tree)
+    assert [device["interface"] for device in placed(known)["devices"]] == ["eth7", "any"]
+
+
+def test_extended_resources_of_device_classes_are_read_from_the_claim_that_the_scheduler_made():
+    by = fabric(rails=f"[{{name: rail0, resource: {devices.RAIL_RESOURCES[0]}, device: wrong}}]")
+    tree = admitting.pod({"name": "c", "image": "i", "resources": {"limits": {devices.RAIL_RESOURCES[0]: "1"}}})
+    known = admitting.known(extended=frozenset({devices.RAIL_RESOURCES[0]}))
+    admitted = admitting.admitted(tree, by, known)
+    assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
+    held = claim("p-extended-resources-q9f", nics=("10",), extended=True)
+    assert written(caches(admitted, held, classes=devices.CLASSES), by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
+    missing = answer(caches(admitted, classes=devices.CLASSES), by)
+    assert missing["warnings"][0].startswith("AllocationUnknown: the devices of extended resources are not known")
+    plugin = {devices.RAIL_RESOURCES[0]: "1"}
+    assert written(caches(admitted, classes=devices.CLASSES, allocatable=plugin), by)[CONF] == "NCCL_IB_HCA==wrong\n"
+
+
+def test_without_an_allocation_the_pod_is_bound_and_its_file_still_names_no_device():
+    admitted = admitting.admitted(pod(DIRECT), BY)
+    unallocated = claim(nics=())
+    for known in (caches(admitted), caches(admitted, unallocated)):
+        response = answer(known)
+        assert response["allowed"]
+        (warning,) = response["warnings"]
+        assert warning == (
+            "AllocationUnknown: the devices of nics are not known to railwright yet, so NCCL_IB_HCA names none and "
+            "NCCL does not start; delete the pod so that it is bound again"
+        )
+        assert CONF not in written(known)
+        assert "devices" not in placed(known)
+
+
+def test_a_claim_that_is_reserved_for_another_pod_does_not_count():
+    tree = claim()
+    tree["status"]["reservedFor"][0]["uid"] = tree["metadata"]["ownerReferences"][0]["uid"] = "other"
+    assert "AllocationUnknown" in answer(caches(admitting.admitted(pod(DIRECT), BY), tree))["warnings"][0]
+
+
+def test_a_device_that_no_slice_names_leaves_the_list_unwritten():
+    for slices in ([], devices.build_slices("gpu-3", without=[NIC.format("20")])):
+        known = caches(admitting.admitted(pod(DIRECT), BY), claim(), slices=slices)
+        (warning,) = answer(known)["warnings"]
+        assert warning.startswith("AllocatedDevicesUnnamed: no ResourceSlice names the RDMA device of pci-0000-")
+        assert "(nics/nic0)" in warning
+        assert CONF not in written(known)
+
+
+def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
+    tree = devices.build_claim(
+        "train-nics", {"gpu": "gpu.nvidia.com"}, pod_uid=UID, allocated=[("gpu.nvidia.com", "gpu-3", "gpu-0")]
+    )
+    tree["metadata"]["namespace"] = "prod"
+    known = caches(admitting.admitted(pod(DIRECT), BY), tree)
+    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert "devices" not in placed(known)
+
+
+def test_lines_that_the_file_has_anyway_stay():
+    by = fabric("    nccl: {delivery: file, forbidTcpFallback: true}\n", rails=RAILS)
+    admitted = admitting.admitted(pod(DIRECT), by)
+    before = admitted["metadata"]["annotations"][CONF]
+    assert before.endswith("NCCL_IB_HCA==not-written-at-binding\n")
+    assert before.count("NCCL_NET=") == 1
+    lines = before.splitlines()[:-1]
+    assert written(caches(admitted, claim()), by)[CONF].splitlines() == [*lines, "NCCL_IB_HCA==rdmap16s27,rdmap32s27"]
+
+
+def test_a_warning_becomes_an_event_of_the_pod_except_on_a_dry_run():
+    admitted = admitting.admitted(pod(DIRECT), BY)
+    request = bindings.read(CAPTURED.read_bytes())
+    event = bindings.handle(request, BY, caches(admitted)).event
+    assert event is not None
+    assert (event.owner.kind, event.owner.uid, event.namespace) == ("Pod", UID, "prod")
+    assert event.messages[0].startswith("AllocationUnknown: ")
+    dry = msgspec.structs.replace(request, dry_run=True)
+    assert bindings.handle(dry, BY, caches(admitted)).event is None
+
+
+async def test_a_binding_waits_for_an_allocation_that_comes_late():
+    known = caches(admitting.admitted(pod(DIRECT), BY))
+    (route,) = [
+        row for row in app.build_routes(known, lambda: BY, metrics.Metrics("webhook")) if row.path == "/mutate/bindings"
+    ]
+    task = asyncio.create_task(route.handle(routes.Call(CAPTURED.read_bytes(), {}, {}, {}, "")))
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    known.devices.claims.upsert(read_claims(claim())[0])
+    reply = await asyncio.wait_for(task, 0.5)
+    assert b"patch" in reply.body

@@ -1,0 +1,92 @@
+"""The webhook's cache of Dynamic Resource Allocation: slices, claims and device classes."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from railwright.cluster import sinks
+from railwright.fabric import quantity, views
+from railwright.fabric.claims import allocation, claim_index, objects, resource_names, slices
+
+
+class Devices:
+    """Holds what slices offer and claims hold. Used by one event loop.
+
+    `extended` are the extended resources that a DeviceClass maps; `version` grows when they change.
+    """
+
+    def __init__(self) -> None:
+        self.extended: frozenset[str] = frozenset()
+        self.version = 0
+        self._slices = slices.SliceIndex()
+        self._claims = claim_index.ClaimIndex()
+        self._names = resource_names.ResourceNames()
+        self._changed = asyncio.Event()
+        self.slices = self._build_sink(self._slices.replace, self._slices.upsert, self._slices.remove)
+        self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
+        self.classes = self._build_sink(self._names.replace, self._names.upsert, self._names.remove)
+
+    def list_unallocated(self, pod: views.Pod, node: views.Node | None) -> tuple[str, ...]:
+        """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""
+        has_extended = bool(self.extended) and self._requests_extended(pod, node)
+        if not pod.spec.resource_claims and not has_extended:
+            return ()
+        return allocation.list_unallocated(pod, self._list_claims(pod), has_extended=has_extended)
+
+    def list_allocated(self, pod: views.Pod) -> tuple[allocation.AllocatedDevice, ...]:
+        """Return the devices that the claims of a pod hold."""
+        return allocation.list_devices(pod, self._list_claims(pod), self._slices)
+
+    def is_complete(self, pod: views.Pod, node: views.Node | None) -> bool:
+        """True if the allocations of all claims of a pod are known, and the slices of the devices."""
+        return not self.list_unallocated(pod, node) and all(
+            device.description is not None for device in self.list_allocated(pod)
+        )
+
+    async def wait(self, pod: views.Pod, node: views.Node | None, seconds: float) -> None:
+        """Wait until the devices of a pod are known, at most for this time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.is_complete(pod, node):
+                    await self._changed.wait()
+
+    def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
+        return self._claims.list_claims(claim_index.identify_claims(pod))
+
+    def _requests_extended(self, pod: views.Pod, node: views.Node | None) -> bool:
+        """True if the pod requests an extended resource of a DeviceClass. A device plugin on the node precedes it."""
+        reported = node.status.allocatable if node is not None else {}
+        return any(
+            name in self.extended and _is_positive(amount) and not _is_positive(reported.get(name, 0))
+            for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+            for name, amount in container.requests.items()
+        )
+
+    def _update_extended(self) -> None:
+        extended = self._names.list_names()
+        if extended != self.extended:
+            self.extended = extended
+            self.version += 1
+
+    def _build_sink(self, *functions: Callable[[Any], object]) -> sinks.Functions[Any]:
+        replace, upsert, remove = (self._announce(apply) for apply in functions)
+        return sinks.Functions(replace, upsert, remove)
+
+    def _announce(self, apply: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return a function that applies a change and wakes all waiters."""
+
+        def change(changed: Any) -> None:
+            apply(changed)
+            self._update_extended()
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+        return change
+
+
+def _is_positive(amount: views.RawQuantity) -> bool:
+    try:
+        return quantity.parse(amount) > 0
+    except quantity.InvalidQuantityError:
+        return False
