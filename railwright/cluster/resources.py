@@ -75,6 +75,12 @@ RESOURCE_SLICES = Kind(
 RESOURCE_CLAIMS = Kind(
     "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ResourceClaim, optional=True
 )
+CLAIM_TEMPLATES = Kind(
+    "resourceclaimtemplates.resource.k8s.io",
+    "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+    objects.ResourceClaimTemplate,
+    optional=True,
+)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )
