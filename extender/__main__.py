@@ -60,6 +60,9 @@ async def serve(options: settings.Settings) -> int:
         print(f"railwright extender: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return 2
 
+    origin.store.subscribe(lambda store: state.apply_policy(store.current))
+    state.apply_policy(origin.store.current)
+
     def observe(verb: str, nodes: int, unknown: int) -> None:
         counters.extender_nodes.labels(verb).observe(nodes)
         counters.extender_unknown_nodes.inc(unknown)

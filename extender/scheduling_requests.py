@@ -11,7 +11,7 @@ from extender import volcano_wire
 from railwright.fabric import intent, resources, views
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import node_evaluation
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
@@ -49,7 +49,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument a fact
         return None
     requested_amounts = get_requests(task, state.cluster)
     fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None else None
-    strict = fabric is not None and fabric.placement.rails == "required"
+    strict = fabric is not None and (fabric.placement.rails == "required" or fabric.claims is not None)
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
     offers = _build_offers(
         nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, strict=strict
@@ -87,7 +87,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).firm
     own = _sum(
         [
-            other.requests
+            _count_unobserved(other, state)
             for other in state.assumed.list_on_node(assumed_pod.node)
             if other.uid != assumed_pod.uid and state.assumed.get_scope(other.uid) == scope and _is_firm(other, state)
         ]
@@ -100,6 +100,8 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
         if name in assumed_pod.requests
     ]
     required = {need.resource for need in needs} if fabric.placement.rails == "required" else set()
+    if fabric.claims is not None:  # the allocator gives no other rail than the one that the claim names
+        required = assumed_pod.requests.keys() & {need.resource for need in needs}
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)
         left = bound.get(resource, 0) - assumed
@@ -112,7 +114,7 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
                 Code.DEVICE_ALLOCATED_ELSEWHERE,
                 device=label,
                 node=assumed_pod.node,
-                resource=resource,
+                resource=intent.format_resource(resource),
                 free=max(0, left) // resources.UNIT,
                 needed=amount // resources.UNIT,
             )
@@ -138,7 +140,7 @@ def _sum_other_schedulers(
     for assumed_pod in state.assumed.list_of_other_scopes(scope):
         if assumed_pod.uid != uid:
             if _is_firm(assumed_pod, state):
-                firm.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
+                firm.setdefault(assumed_pod.node, []).append(_count_unobserved(assumed_pod, state))
             elif assumed_pod.state is assumed_pods.State.PIPELINED:
                 later.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
     return {
@@ -154,6 +156,11 @@ def _is_firm(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> bool:
     """True if an assumed pod uses resources that are free now, and was not observed bound yet."""
     pod = state.cluster.pods.get(assumed_pod.uid)
     return assumed_pod.state is not assumed_pods.State.PIPELINED and not (pod is not None and pod.node)
+
+
+def _count_unobserved(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> resources.Amounts:
+    """Return what an assumed pod uses that the cluster state does not count yet."""
+    return pod_usage.count_unobserved(state.cluster, assumed_pod.uid, assumed_pod.node, assumed_pod.requests)
 
 
 def _sum(amounts_list: Sequence[resources.Amounts]) -> resources.Amounts:
@@ -221,7 +228,7 @@ def _add_claimable(
         return offer
     free = state.cluster.get_free(node)
     own = [
-        assumed_pod.requests
+        _count_unobserved(assumed_pod, state)
         for assumed_pod in state.assumed.list_on_node(node)
         if state.assumed.get_scope(assumed_pod.uid) == scope and _is_firm(assumed_pod, state)
     ]

@@ -3,10 +3,13 @@
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from railwright.fabric import names, views
+from railwright.fabric.claims import inventory
+from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.policy import claimed_resources, model
 
 
 class State:
@@ -16,6 +19,12 @@ class State:
         self.cluster = cluster_state.ClusterState()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
+
+    def apply_policy(self, policy: model.Policy | None) -> None:
+        """Count devices of claims by the rails of a policy. Without one the last names stay."""
+        if policy is not None:
+            named = policy.compile_once(claimed_resources.list_claim_resources)
+            self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
 
 
 class Pods:
@@ -45,6 +54,50 @@ class Pods:
         """Remove a pod."""
         self._cluster.remove_pod(obj.metadata.identity)
         self._assumed.confirm(obj.metadata.identity)
+
+
+class Claims:
+    """Adds ResourceClaims to the cluster state. The devices of assumed pods may then count by their claims."""
+
+    def __init__(self, state: State) -> None:
+        self._cluster = state.cluster
+        self._assumed = state.assumed
+
+    def replace(self, objects: Sequence[claims.ResourceClaim]) -> None:
+        """Replace all objects."""
+        self._cluster.replace_claims(objects)
+        self._assumed.record_changes([pod.uid for pod in self._assumed])
+
+    def upsert(self, obj: claims.ResourceClaim) -> None:
+        """Add or update a claim."""
+        self._assumed.record_changes(self._cluster.upsert_claim(obj))
+
+    def remove(self, obj: claims.ResourceClaim) -> None:
+        """Remove a claim."""
+        self._assumed.record_changes(self._cluster.remove_claim(obj))
+
+
+class ClaimTemplates:
+    """Adds ResourceClaimTemplates to the cluster state."""
+
+    def __init__(self, state: State) -> None:
+        self._cluster = state.cluster
+        self._assumed = state.assumed
+
+    def replace(self, objects: Sequence[claims.ResourceClaimTemplate]) -> None:
+        """Replace all objects."""
+        self._change(lambda devices: devices.replace_templates(objects))
+
+    def upsert(self, obj: claims.ResourceClaimTemplate) -> None:
+        """Add or update a template."""
+        self._change(lambda devices: devices.upsert_template(obj))
+
+    def remove(self, obj: claims.ResourceClaimTemplate) -> None:
+        """Remove a template."""
+        self._change(lambda devices: devices.remove_template(obj))
+
+    def _change(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
+        self._assumed.record_changes(self._cluster.change_templates(change))
 
 
 class Networks:

@@ -7,7 +7,6 @@ from typing import Any
 from extender import state as states
 from railwright.cluster import resources, sinks, sources
 from railwright.fabric.claims import inventory
-from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.workloads import gang_sizes
 
 _Row = tuple[resources.Kind, str, sinks.Sink[Any]]
@@ -44,7 +43,7 @@ def list_watches(
             ),
         ),
     ]
-    table += _list_device_watches(cluster)
+    table += _list_device_watches(state)
     table += [
         (
             resources.GANG_SIZES[kind.name],
@@ -64,13 +63,13 @@ def list_watches(
     ]
 
 
-def _list_device_watches(cluster: cluster_state.ClusterState) -> list[_Row]:
+def _list_device_watches(state: states.State) -> list[_Row]:
     """Return the kinds of Dynamic Resource Allocation."""
+    kinds, claims, templates = inventory.Inventory, states.Claims(state), states.ClaimTemplates(state)
 
     def change(apply: Callable[[inventory.Inventory, Any], set[str]]) -> Callable[[Any], None]:
-        return lambda changed: cluster.change_devices(lambda devices: apply(devices, changed))
+        return lambda changed: state.cluster.change_devices(lambda devices: apply(devices, changed))
 
-    kinds = inventory.Inventory
     return [
         (
             resources.DEVICE_CLASSES,
@@ -89,9 +88,6 @@ def _list_device_watches(cluster: cluster_state.ClusterState) -> list[_Row]:
                 change(kinds.replace_taint_rules), change(kinds.upsert_taint_rule), change(kinds.remove_taint_rule)
             ),
         ),
-        (
-            resources.RESOURCE_CLAIMS,
-            "ResourceClaim",
-            sinks.Functions(cluster.replace_claims, cluster.upsert_claim, cluster.remove_claim),
-        ),
+        (resources.CLAIM_TEMPLATES, "ResourceClaimTemplate", templates),
+        (resources.RESOURCE_CLAIMS, "ResourceClaim", claims),
     ]

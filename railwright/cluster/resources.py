@@ -78,6 +78,12 @@ RESOURCE_CLAIMS = Kind(
 CONFIGURED_CLAIMS = Kind(  # with the configuration that drivers get
     "resourceclaims.resource.k8s.io", "/apis/resource.k8s.io/v1/resourceclaims", objects.ConfiguredClaim, optional=True
 )
+CLAIM_TEMPLATES = Kind(
+    "resourceclaimtemplates.resource.k8s.io",
+    "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+    objects.ResourceClaimTemplate,
+    optional=True,
+)
 DEVICE_CLASSES = Kind(
     "deviceclasses.resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", objects.DeviceClass, optional=True
 )

@@ -28,6 +28,7 @@ VIEWS: Mapping[str, type[msgspec.Struct]] = {
     "DeviceClass": objects.DeviceClass,
     "DeviceTaintRule": objects.DeviceTaintRule,
     "ResourceClaim": objects.ResourceClaim,
+    "ResourceClaimTemplate": objects.ResourceClaimTemplate,
     "ResourceSlice": objects.ResourceSlice,
     # Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind
     **{kind.snapshot_kind: kind.view for kind in sorted(gang_sizes.SIZE_KINDS, key=lambda kind: kind.optional)},
@@ -39,7 +40,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "NodeResourceTopology": ("topology.node.k8s.io",),
     "HyperNode": ("topology.volcano.sh",),
     "Event": ("", "events.k8s.io"),
-    **dict.fromkeys(("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"), ("resource.k8s.io",)),
+    **dict.fromkeys(
+        ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
+        ("resource.k8s.io",),
+    ),
 }
 # The key of an object without apiVersion: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}

@@ -212,6 +212,11 @@ def format_rails(rail_names: Sequence[str]) -> str:
     return rail_names[0] if len(rail_names) == 1 else f"{rail_names[0]}..{rail_names[-1]}"
 
 
+def format_resource(resource: str) -> str:
+    """Return a resource for people. That of a rail by claims appears in no object of the cluster."""
+    return "NIC" if resource.startswith(f"{names.CLAIMS_DOMAIN}/") else resource
+
+
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
     """Return the fabric with the resource of each rail that has only a network, or that comes as claims."""
     if fabric.claims is not None:

@@ -36,6 +36,7 @@ GPU_CLASS = build_class(
     'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu"',
     "nvidia.com/gpu",
 )
+NIC_CLASS = build_class("dranet", 'device.driver == "dra.net"')
 CLASSES = (GPU_CLASS, *(build_rail_class(rail) for rail in range(4)))
 
 

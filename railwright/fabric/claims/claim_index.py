@@ -10,11 +10,19 @@ from railwright.fabric import views
 from railwright.fabric.claims import objects, slices
 
 
+class NamedTemplate(NamedTuple):
+    """An entry of spec.resourceClaims that names a template."""
+
+    entry: str
+    key: str  # namespace/name of the template
+
+
 class PodKey(NamedTuple):
-    """Identifies the claims of a pod: its UID, and namespace/name of the claims that its spec names."""
+    """Identifies the claims of a pod: its UID, namespace/name of the claims that its spec names, and its templates."""
 
     uid: str
     claims: tuple[str, ...] = ()
+    templates: tuple[NamedTemplate, ...] = ()
 
 
 class ClaimIndex:
@@ -34,8 +42,13 @@ class ClaimIndex:
 
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""
-        known = self._claims.get(_get_key(claim))
+        known = self._claims.get(format_key(claim.metadata))
         return known.consumers if known is not None else frozenset()
+
+    def get_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
+        """Return the claim that holds a device and keeps others from it, or None."""
+        key = self._claim_by_device.get(device)
+        return None if key is None else self._claims[key]
 
     def is_allocated(self, device: slices.DeviceId) -> bool:
         """True if a claim holds the device and keeps others from it."""
@@ -43,7 +56,7 @@ class ClaimIndex:
 
     def upsert(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Add or update a claim. Returns the devices that it held and holds; none if it is unchanged."""
-        key = _get_key(claim)
+        key = format_key(claim.metadata)
         if self._claims.get(key) == claim:
             return set()
         released = self._remove(key)
@@ -57,11 +70,11 @@ class ClaimIndex:
 
     def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Remove a claim. Returns the devices that it held."""
-        return self._remove(_get_key(claim))
+        return self._remove(format_key(claim.metadata))
 
     def replace(self, claims: Sequence[objects.ResourceClaim]) -> set[slices.DeviceId]:
         """Replace all claims. Returns the devices of claims that changed."""
-        removed = self._claims.keys() - {_get_key(claim) for claim in claims}
+        removed = self._claims.keys() - {format_key(claim.metadata) for claim in claims}
         return set().union(*[self._remove(key) for key in removed], *[self.upsert(claim) for claim in claims])
 
     def _remove(self, key: str) -> set[slices.DeviceId]:
@@ -87,14 +100,26 @@ def list_devices(claim: objects.ResourceClaim) -> set[slices.DeviceId]:
 
 def identify_claims(pod: views.Pod) -> PodKey:
     """Return the key of a pod's claims."""
-    namespace = pod.metadata.namespace
-    claims = [entry.resource_claim_name for entry in pod.spec.resource_claims or () if entry.resource_claim_name]
-    return PodKey(pod.metadata.identity, tuple(f"{namespace}/{name}" for name in claims))
+    entries, namespace = pod.spec.resource_claims, pod.metadata.namespace
+    if not entries:
+        return PodKey(pod.metadata.identity)
+    return PodKey(
+        pod.metadata.identity,
+        tuple([f"{namespace}/{entry.resource_claim_name}" for entry in entries if entry.resource_claim_name]),
+        tuple(
+            [
+                NamedTemplate(entry.name, f"{namespace}/{entry.resource_claim_template_name}")
+                for entry in entries
+                if entry.resource_claim_template_name
+            ]
+        ),
+    )
 
 
 def _identify(result: objects.DeviceResult) -> slices.DeviceId:
     return slices.DeviceId(result.driver, result.pool, result.device)
 
 
-def _get_key(claim: objects.ResourceClaim) -> str:
-    return f"{claim.metadata.namespace}/{claim.metadata.name}"
+def format_key(metadata: views.ObjectMeta) -> str:
+    """Return namespace/name."""
+    return f"{metadata.namespace}/{metadata.name}"

@@ -1,48 +1,44 @@
 """Counts the devices that slices offer on each node, and those of them that claims hold, as amounts of resource names.
 
 Placement therefore treats them as devices of a device plugin. Which devices are in use is read from claims only: while
-a pod holds a device, its driver may withdraw attributes, but keeps the device in its slice.
+a pod holds a device, its driver may withdraw attributes, but keeps the device in its slice. So a device that is held
+counts under the names that it had before.
 
 Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are not counted.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-
-import msgspec
+from collections.abc import Set as AbstractSet
 
 from railwright.fabric import resources
-from railwright.fabric.claims import claim_index, objects, resource_names, slices
-
-_UNSCHEDULABLE = frozenset({"NoSchedule", "NoExecute"})
-
-
-class NodeDevices(msgspec.Struct, frozen=True):
-    """Devices of a node, in milli-units by resource name.
-
-    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold.
-    """
-
-    capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
-    allocatable: resources.FrozenAmounts = resources.NO_AMOUNTS
-    allocated: resources.FrozenAmounts = resources.NO_AMOUNTS
-
-
-NO_DEVICES = NodeDevices()
+from railwright.fabric.claims import (
+    claim_index,
+    claim_requests,
+    claim_resources,
+    node_devices,
+    numa_nodes,
+    objects,
+    resource_names,
+    slices,
+    taints,
+)
 
 
 class Inventory:
-    """Slices, claims, device classes and taint rules, counted by node and by pod.
+    """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
 
-    Each change returns the names of the nodes whose devices may have changed.
+    Each change returns the names of the nodes whose devices may have changed; that of a template, the templates.
     """
 
     def __init__(self) -> None:
         self._slices = slices.SliceIndex()
         self._claims = claim_index.ClaimIndex()
+        self._templates = claim_requests.ClaimTemplates()
         self._names = resource_names.ResourceNames()
-        self._taint_rules: dict[str, objects.DeviceTaintRule] = {}
-        self._counts: dict[str, NodeDevices] = {}  # computed on demand
+        self._taint_rules = taints.TaintRules()
+        self._counts: dict[str, node_devices.NodeDevices] = {}  # computed on demand
+        self._numa_counts: dict[str, node_devices.NumaDevices] = {}  # computed on demand
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -51,38 +47,75 @@ class Inventory:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
         return bool(self._slices.devices)
 
-    def count_devices(self, node: str) -> NodeDevices:
+    @property
+    def names_version(self) -> int:
+        """Incremented when requests of claims may count under other names."""
+        return self._names.version
+
+    def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
         devices = self._slices.ids_by_node.get(node)
         if devices is None:
-            return NO_DEVICES
+            return node_devices.NO_DEVICES
         counts = self._counts.get(node)
         if counts is None:
             counts = self._counts[node] = self._count(devices)
         return counts
 
+    def count_by_numa_node(
+        self, node: str, released: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> node_devices.NumaDevices:
+        """Return the devices of each NUMA node of a node, as far as slices say where they are.
+
+        The devices `released` count as free.
+        """
+        devices = self._slices.ids_by_node.get(node)
+        if devices is None:
+            return node_devices.NO_NUMA_DEVICES
+        if not released.isdisjoint(devices):
+            return self._count_by_numa_node(devices, released)
+        counts = self._numa_counts.get(node)
+        if counts is None:
+            counts = self._numa_counts[node] = self._count_by_numa_node(devices, frozenset())
+        return counts
+
+    def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
+        """Return the known claims of a pod."""
+        return self._claims.list_claims(pod)
+
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""
         return self._claims.list_consumers(claim)
 
-    def has_allocation(self, pod: claim_index.PodKey) -> bool:
-        """True if a claim of the pod is allocated: then its devices are among the allocated ones of its node."""
-        return any(claim.results for claim in self._claims.list_claims(pod))
+    def list_holders(self, node: str) -> Sequence[objects.ResourceClaim]:
+        """Return the claims that hold devices of a node."""
+        claims = (self._claims.get_holder(device) for device in self._slices.ids_by_node.get(node, ()))
+        by_key = {claim_index.format_key(claim.metadata): claim for claim in claims if claim is not None}
+        return [claim for _, claim in sorted(by_key.items())]
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        devices = [claim_index.list_devices(claim) for claim in self._claims.list_claims(pod)]
-        return self._slices.list_nodes(set().union(*devices))
+        return self._slices.list_nodes(self.list_held_devices(pod))
+
+    def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
+        """Return the devices that the claims of a pod hold."""
+        return set().union(*map(claim_index.list_devices, self._claims.list_claims(pod)))
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.Amounts:
-        """Return the devices that a pod's claims request, in milli-units by resource name.
+        """Return the devices that a pod's claims request, in milli-units by resource name."""
+        return claim_requests.compute_requests(self._names, pod, self._claims.list_claims(pod), self._templates)
 
-        Claims that stand for extended resources are left out, because the pod's containers request these.
-        """
+    def count_requested(self, claim: objects.ResourceClaim) -> resources.Amounts:
+        """Return the devices that a claim requests, in milli-units by resource name."""
+        return claim_requests.count_devices(self._names, claim.requests)
+
+    def count_held(self, claims: Iterable[objects.ResourceClaim], node: str) -> resources.Amounts:
+        """Return the allocatable devices of a node that claims hold, in milli-units by resource name."""
         amounts: Counter[str] = Counter()
-        for claim in self._claims.list_claims(pod):
-            if objects.EXTENDED_RESOURCE_CLAIM not in claim.metadata.annotations:
-                amounts.update(self._compute_amounts(claim))
+        for device in set().union(*map(claim_index.list_devices, claims)):
+            offered = self._slices.devices.get(device)
+            if offered is not None and offered.node == node and self._is_counted_as_allocated(offered):
+                amounts.update(dict.fromkeys(self._names.find_names(offered), resources.UNIT))
         return amounts
 
     # --- events ---------------------------------------------------------------------------------------
@@ -113,50 +146,78 @@ class Inventory:
         self._names.replace(classes)
         return self._forget_all_counts()
 
+    def replace_claim_resources(self, named: Sequence[claim_resources.ClaimResource]) -> set[str]:
+        """Replace the resources by which the policy names devices."""
+        return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
+
     def upsert_taint_rule(self, rule: objects.DeviceTaintRule) -> set[str]:
         """Add or update a taint rule."""
-        self._taint_rules[rule.metadata.name] = rule
-        return self._forget_all_counts()
+        return self._forget_all_counts() if self._taint_rules.upsert(rule) else set()
 
     def remove_taint_rule(self, rule: objects.DeviceTaintRule) -> set[str]:
         """Remove a taint rule."""
-        self._taint_rules.pop(rule.metadata.name, None)
-        return self._forget_all_counts()
+        return self._forget_all_counts() if self._taint_rules.remove(rule) else set()
 
     def replace_taint_rules(self, rules: Sequence[objects.DeviceTaintRule]) -> set[str]:
         """Replace all taint rules."""
-        self._taint_rules = {rule.metadata.name: rule for rule in rules}
+        self._taint_rules.replace(rules)
         return self._forget_all_counts()
 
     def upsert_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Add or update a claim."""
-        return self._forget_counts(self._slices.list_nodes(self._claims.upsert(claim)))
+        return self._forget_holders(self._claims.upsert(claim))
 
     def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Remove a claim."""
-        return self._forget_counts(self._slices.list_nodes(self._claims.remove(claim)))
+        return self._forget_holders(self._claims.remove(claim))
 
     def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> set[str]:
         """Replace all claims."""
-        return self._forget_counts(self._slices.list_nodes(self._claims.replace(claims)))
+        return self._forget_holders(self._claims.replace(claims))
+
+    def upsert_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
+        """Add or update a template of claims. Returns its key if its requests changed."""
+        return self._templates.upsert(template)
+
+    def remove_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
+        """Remove a template of claims. Returns its key if it was known."""
+        return self._templates.remove(template)
+
+    def replace_templates(self, templates: Sequence[objects.ResourceClaimTemplate]) -> set[str]:
+        """Replace all templates of claims. Returns the keys of those that changed."""
+        return self._templates.replace(templates)
 
     def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
-        self._names.forget(changes.devices)
+        """Forget names and counts of devices that changed. A device that is held keeps its names."""
+        offered, claims = self._slices.devices, self._claims
+        self._names.forget(
+            [device for device in changes.devices if device not in offered or not claims.is_allocated(device)]
+        )
         return self._forget_counts(changes.nodes)
+
+    def _forget_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
+        """Forget the counts of devices that were allocated or released."""
+        self._names.forget([device for device in devices if not self._claims.is_allocated(device)])
+        return self._forget_counts(self._slices.list_nodes(devices))
 
     def _forget_all_counts(self) -> set[str]:
         self._counts.clear()
+        self._numa_counts.clear()
         return set(self._slices.ids_by_node)
 
     def _forget_counts(self, nodes: Iterable[str]) -> set[str]:
         changed = set(nodes)
         for node in changed:
             self._counts.pop(node, None)
+            self._numa_counts.pop(node, None)
         return changed
 
     # --- counting -------------------------------------------------------------------------------------
 
-    def _count(self, devices: Collection[slices.DeviceId]) -> NodeDevices:
+    def _is_counted_as_allocated(self, device: slices.OfferedDevice) -> bool:
+        return self._claims.is_allocated(device.id) and not self._taint_rules.is_tainted(device)
+
+    def _count(self, devices: Collection[slices.DeviceId]) -> node_devices.NodeDevices:
         capacity: Counter[str] = Counter()
         allocatable: Counter[str] = Counter()
         allocated: Counter[str] = Counter()
@@ -164,34 +225,24 @@ class Inventory:
             offered = self._slices.devices[device]
             names = dict.fromkeys(self._names.find_names(offered), resources.UNIT)
             capacity.update(names)
-            if not self._is_tainted(offered):
+            if not self._taint_rules.is_tainted(offered):
                 allocatable.update(names)
                 if self._claims.is_allocated(device):
                     allocated.update(names)
-        return NodeDevices(*(resources.FrozenAmounts(dict(count)) for count in (capacity, allocatable, allocated)))
+        return node_devices.NodeDevices(
+            *(resources.FrozenAmounts(dict(count)) for count in (capacity, allocatable, allocated))
+        )
 
-    def _is_tainted(self, device: slices.OfferedDevice) -> bool:
-        by_rule = (rule.spec.taint for rule in self._taint_rules.values() if _selects(rule, device.id))
-        return any(taint.effect in _UNSCHEDULABLE for taint in (*device.taints, *by_rule))
-
-    def _compute_amounts(self, claim: objects.ResourceClaim) -> resources.Amounts:
-        """Return the devices that a claim requests.
-
-        They are the same before and after allocation, so that equal pods stay equal.
-        """
-        amounts: Counter[str] = Counter()
-        for request in claim.requests:
-            preferred = request.preferred
-            if preferred is not None and not preferred.admin_access:
-                names = self._names.get_class_names(preferred.device_class_name)
-                amounts.update(dict.fromkeys(names, preferred.count * resources.UNIT))
-        return amounts
-
-
-def _selects(rule: objects.DeviceTaintRule, device: slices.DeviceId) -> bool:
-    """Return whether a taint rule selects a device. A rule without a selector selects none (KEP-5055)."""
-    selector = rule.spec.device_selector
-    if selector is None:
-        return False
-    names = ((selector.driver, device.driver), (selector.pool, device.pool), (selector.device, device.device))
-    return all(name is None or name == actual for name, actual in names)
+    def _count_by_numa_node(
+        self, devices: Collection[slices.DeviceId], released: AbstractSet[slices.DeviceId]
+    ) -> node_devices.NumaDevices:
+        allocatable: dict[int, Counter[str]] = {}
+        free: dict[int, Counter[str]] = {}
+        for device, number in numa_nodes.find_numa_nodes(self._slices.devices[device] for device in devices).items():
+            offered = self._slices.devices[device]
+            is_offered = not self._taint_rules.is_tainted(offered)
+            names = self._names.find_names(offered)
+            is_free = is_offered and (device in released or not self._claims.is_allocated(device))
+            allocatable.setdefault(number, Counter()).update(dict.fromkeys(names, is_offered * resources.UNIT))
+            free.setdefault(number, Counter()).update(dict.fromkeys(names, is_free * resources.UNIT))
+        return node_devices.NumaDevices(allocatable, free)

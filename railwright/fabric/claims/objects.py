@@ -12,6 +12,8 @@ from railwright.fabric import views
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that kube-scheduler makes for extended resources (KEP-5004)."""
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of generated claims: the entry of the pod's spec.resourceClaims (pkg/controller/resourceclaim)."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 
@@ -147,6 +149,24 @@ class ResourceClaimSpec(views.View, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
+class ClaimTemplateSpec(views.View, frozen=True):
+    """spec of a ResourceClaimTemplate: the spec of the claims."""
+
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(views.View, frozen=True):
+    """A template from which the claim of a pod is generated."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+    @property
+    def requests(self) -> Sequence[DeviceRequest]:
+        """Requests; empty if absent."""
+        return self.spec.spec.devices.requests or ()
+
+
 class DeviceResult(views.View, frozen=True):
     """A device that was allocated for a request."""
 
@@ -200,6 +220,11 @@ class ResourceClaim(views.View, frozen=True):
     def requests(self) -> Sequence[DeviceRequest]:
         """Requests; empty if absent."""
         return self.spec.devices.requests or ()
+
+    @property
+    def is_for_extended_resources(self) -> bool:
+        """True if kube-scheduler made the claim for extended resources that the pod's containers request."""
+        return EXTENDED_RESOURCE_CLAIM in self.metadata.annotations
 
     @property
     def consumers(self) -> frozenset[str]:

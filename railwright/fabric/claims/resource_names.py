@@ -1,12 +1,16 @@
-"""Finds the resource names under which a device counts, from the device classes.
+"""Finds the resource names under which a device counts, from the device classes and the policy.
 
 A device counts under each name by which a pod can request it as an extended resource: that of its DeviceClass
-(`spec.extendedResourceName`), and `deviceclass.resource.kubernetes.io/CLASS`.
+(`spec.extendedResourceName`), and `deviceclass.resource.kubernetes.io/CLASS`. It also counts under the resources by
+which the policy names it (`claim_resources`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from railwright.fabric.claims import objects, selectors, slices
+from railwright.fabric import bounded_cache
+from railwright.fabric.claims import claim_resources, objects, selectors, slices
+
+_MAX_DESCRIPTIONS = 65536  # the devices of equal nodes share names; each node type has tens of devices
 
 
 class ResourceNames:
@@ -16,22 +20,48 @@ class ResourceNames:
         self._classes: dict[str, objects.DeviceClass] = {}
         self._names_by_class: dict[str, tuple[str, ...]] = {}
         self._names_by_device: dict[slices.DeviceId, tuple[str, ...]] = {}  # computed on demand
+        self._names_by_values: bounded_cache.BoundedCache[tuple[object, ...], tuple[str, ...]]
+        self._names_by_values = bounded_cache.BoundedCache(_MAX_DESCRIPTIONS)
+        self._references: tuple[selectors.Reference, ...] | None = ()  # what all expressions read; None: anything
+        self._claim_resources = claim_resources.ClaimResources()
+
+    @property
+    def version(self) -> int:
+        """Incremented when requests of claims may count under other names."""
+        return self._claim_resources.version
 
     def find_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
         """Return the resource names under which a device counts."""
         names = self._names_by_device.get(device.id)
         if names is None:
-            names = self._names_by_device[device.id] = tuple(
-                name
-                for device_class in self._classes.values()
-                if _matches(device_class.expressions, device.description)
-                for name in self._names_by_class[device_class.metadata.name]
-            )
+            names = self._names_by_device[device.id] = self._compute_names(device)
+            self._claim_resources.add_example(device, names)
         return names
 
-    def get_class_names(self, device_class: str) -> tuple[str, ...]:
-        """Return the resource names of the devices of a class; none if there is no such class."""
-        return self._names_by_class.get(device_class, ())
+    def _compute_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+        """Return the names of a device. Devices in which the expressions read the same have the same."""
+        if self._references is None:
+            return self._match(device)
+        values = selectors.read_inputs(device.description, self._references)
+        names = self._names_by_values.get(values)
+        if names is None:
+            names = self._match(device)
+            self._names_by_values.add(values, names)
+        return names
+
+    def _match(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for name, device_class in self._classes.items():
+            if selectors.match_all(device_class.expressions, device.description):
+                names.update(dict.fromkeys(self._names_by_class[name]))
+                names.update(dict.fromkeys(self._claim_resources.find_names(name, device.description)))
+        return tuple(names)
+
+    def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
+        """Return the resource names that a request of a claim is for; none if there is no such class."""
+        names = self._names_by_class.get(request.device_class_name, ())
+        rails = self._claim_resources.find_request_names(request) if names else ()
+        return tuple(dict.fromkeys((*names, *rails))) if rails else names
 
     def list_names(self) -> frozenset[str]:
         """Return the extended resources by which devices can be requested."""
@@ -59,7 +89,21 @@ class ResourceNames:
         """Replace all device classes."""
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
         self._names_by_class = _name_classes(classes)
+        self._forget_all()
+
+    def replace_claim_resources(self, resources: Sequence[claim_resources.ClaimResource]) -> bool:
+        """Replace the resources of the policy. Returns False if they are the same."""
+        if not self._claim_resources.replace(resources):
+            return False
+        self._forget_all()
+        return True
+
+    def _forget_all(self) -> None:
         self._names_by_device.clear()
+        self._names_by_values.clear()
+        self._claim_resources.forget_examples()
+        expressions = [expression for known in self._classes.values() for expression in known.expressions]
+        self._references = selectors.find_inputs([*expressions, *self._claim_resources.list_expressions()])
 
 
 def _name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str, ...]]:
@@ -76,11 +120,3 @@ def _name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str
         owned = (explicit,) if explicit and owners[explicit] == name else ()
         names[name] = (*owned, objects.IMPLICIT_RESOURCE_PREFIX + name)
     return names
-
-
-def _matches(expressions: Sequence[str], description: Mapping[str, object]) -> bool:
-    """Return whether a device matches all expressions. It does not match one that fails, as in kube-scheduler."""
-    try:
-        return all(selectors.matches(expression, description) for expression in expressions)
-    except selectors.SelectorError:
-        return False

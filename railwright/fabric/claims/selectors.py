@@ -6,13 +6,15 @@ Uses Google's CEL library. Kubernetes' functions for versions and quantities are
 import functools
 import importlib
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from railwright.fabric import bounded_cache, quantity
 
 Device = Mapping[str, Any]
 """The variable `device` of an expression: driver, and attributes and capacity by domain and name."""
+Reference = tuple[str, str, str]
+"""What an expression reads of a device: attributes or capacity, domain, name."""
 
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*["']([^"']+)["']\s*\]""")
 _REFERENCE = re.compile(_DOMAIN.pattern + r"""(?:\s*\.\s*|\s*\[\s*["'])([A-Za-z_]\w*)""")
@@ -36,12 +38,12 @@ class SelectorError(ValueError):
 class _Selector(NamedTuple):
     """A compiled expression, and what it reads of a device.
 
-    `references` are (attributes or capacity, domain, name). They are None if the expression may read anything else.
+    `references` are None if the expression may read anything else.
     """
 
     program: Any  # cel.Expression
     domains: tuple[tuple[str, str], ...]
-    references: tuple[tuple[str, str, str], ...] | None
+    references: tuple[Reference, ...] | None
 
 
 _results: bounded_cache.BoundedCache[Hashable, bool | SelectorError] = bounded_cache.BoundedCache(_MAX_RESULTS)
@@ -56,8 +58,7 @@ def matches(expression: str, device: Device) -> bool:
     selector = _compile(expression)
     if selector.references is None:
         return _evaluate(expression, selector, device)
-    values = [_get_value(device, reference) for reference in selector.references]
-    key = (expression, device["driver"], *[(type(value), value) for value in values])
+    key = (expression, *read_inputs(device, selector.references))
     result = _results.get(key)
     if result is None:
         try:
@@ -96,7 +97,35 @@ def list_unguarded(expression: str) -> tuple[str, ...]:
     return tuple(name for name in list_references(expression) if name not in guarded)
 
 
-def _get_value(device: Device, reference: tuple[str, str, str]) -> object:
+def match_all(expressions: Sequence[str], device: Device) -> bool:
+    """Return whether a device matches all expressions. It does not match one that fails, as in kube-scheduler."""
+    try:
+        return all(matches(expression, device) for expression in expressions)
+    except SelectorError:
+        return False
+
+
+def find_inputs(expressions: Iterable[str]) -> tuple[Reference, ...] | None:
+    """Return what these expressions read of a device. Return None if one of them may read anything else."""
+    references: dict[Reference, None] = {}
+    for expression in expressions:
+        try:
+            read = _compile(expression).references
+        except SelectorError:
+            continue  # it fails for every device
+        if read is None:
+            return None
+        references.update(dict.fromkeys(read))
+    return tuple(references)
+
+
+def read_inputs(device: Device, references: Iterable[Reference]) -> tuple[object, ...]:
+    """Return what expressions with these references read of a device, as a key."""
+    values = [_get_value(device, reference) for reference in references]
+    return (device["driver"], *[(type(value), value) for value in values])
+
+
+def _get_value(device: Device, reference: Reference) -> object:
     field, domain, name = reference
     return device[field].get(domain, {}).get(name)
 

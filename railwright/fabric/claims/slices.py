@@ -4,7 +4,7 @@ Updated by events, which may arrive in any order and repeatedly. Devices that se
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
 
     id: DeviceId
     node: str
-    description: Mapping[str, object]  # the variable `device` of CEL expressions
+    description: Mapping[str, Any]  # the variable `device` of CEL expressions
     taints: tuple[views.Taint, ...]
 
 

@@ -25,7 +25,7 @@ from railwright.fabric.placement.nodes import (
     scoring,
 )
 from railwright.fabric.placement.nodes.terms import locality
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 
@@ -223,11 +223,7 @@ class PlacementEngine:
     def _build_lister(
         self, request: scheduling_request.SchedulingRequest, assumed: assumed_pods.Assumptions
     ) -> node_rows.ListHolders:
-        def list_holders(node: str) -> tuple[node_explainer.Holder, ...]:
-            pods: tuple[node_explainer.Holder, ...] = (
-                *self._cluster.list_pods_on(node),
-                *assumed.list_on_node(node),
-            )
-            return tuple(pod for pod in pods if pod.uid != request.uid)
+        def list_holders(node: str) -> tuple[device_holders.Holder, ...]:
+            return device_holders.list_holders(node, self._cluster, assumed, except_uid=request.uid)
 
         return list_holders

@@ -4,7 +4,7 @@ import devices
 import msgspec
 import pytest
 
-from railwright.fabric.claims import claim_index, inventory, objects
+from railwright.fabric.claims import claim_index, inventory, node_devices, objects
 from railwright.fabric.placement.state import claimed_devices
 
 GPU, RAIL0, RAIL1 = "nvidia.com/gpu", *devices.RAIL_RESOURCES[:2]
@@ -26,7 +26,7 @@ def count(known, node, name, field="allocatable"):
 def test_devices_count_by_the_extended_resource_of_their_class_and_by_its_implicit_name(known):
     assert (count(known, "n1", GPU), count(known, "n1", RAIL0)) == (8, 1)
     assert count(known, "n1", "deviceclass.resource.kubernetes.io/gpu.nvidia.com") == 8
-    assert known.count_devices("n3") == inventory.NO_DEVICES
+    assert known.count_devices("n3") == node_devices.NO_DEVICES
 
 
 def test_a_device_that_matches_no_class_is_not_counted(known):
@@ -106,11 +106,11 @@ def test_a_pod_requests_what_its_claims_request_before_and_after_allocation(know
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u")))
     before = known.compute_requests(key)
     assert (before[RAIL0], before[GPU]) == (1000, 1000)
-    assert not known.has_allocation(key)
+    assert not known.list_held_devices(key)
     allocated = [HELD, ("gpu.nvidia.com", "n1", "gpu-0")]
     known.upsert_claim(devices.read_claim(devices.build_claim("c", requests, pod_uid="u", allocated=allocated)))
     assert known.compute_requests(key) == before
-    assert known.has_allocation(key)
+    assert len(known.list_held_devices(key)) == 2
     assert known.list_allocated_nodes(key) == {"n1"}
 
 
@@ -124,7 +124,7 @@ def test_the_claim_of_an_extended_resource_adds_nothing_to_what_the_containers_r
     claim = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[HELD], extended=True)
     known.upsert_claim(devices.read_claim(claim))
     assert not known.compute_requests(claim_index.PodKey("u"))
-    assert known.has_allocation(claim_index.PodKey("u"))
+    assert known.list_held_devices(claim_index.PodKey("u"))
 
 
 def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(known):

@@ -10,14 +10,14 @@ from railwright.fabric.placement import bandwidth
 from railwright.fabric.placement.explain import node_limits
 from railwright.fabric.placement.gangs import gang_capacity, planner
 from railwright.fabric.placement.nodes import node_classes, node_slots
-from railwright.fabric.placement.state import assumed_pods, pod_info
+from railwright.fabric.placement.state import device_holders
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
 
-ListPodsOn = Callable[[str], Iterable[pod_info.PodInfo | assumed_pods.AssumedPod]]
-"""Node -> bound and assumed pods on it."""
+ListPodsOn = Callable[[str], Iterable[device_holders.Holder]]
+"""Node -> pods and claims that use its devices."""
 
 
 class DiagnosisInput(msgspec.Struct, frozen=True):

@@ -13,13 +13,10 @@ from railwright.fabric import intent, topology
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality, score_term
-from railwright.fabric.placement.state import assumed_pods, pod_info
+from railwright.fabric.placement.state import device_holders
 from railwright.fabric.reasons import reason
 
 MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
-
-Holder = pod_info.PodInfo | assumed_pods.AssumedPod
-"""A bound or assumed pod on a node."""
 
 
 class NodeRow(NamedTuple):
@@ -29,7 +26,7 @@ class NodeRow(NamedTuple):
     score: float
     evaluation: node_evaluation.NodeEvaluation | None  # None: the cache does not contain the node
     leaf: topology.Domain
-    holders: tuple[Holder, ...]  # pods of the node, if it has too few free devices of a rail
+    holders: tuple[device_holders.Holder, ...]  # pods of the node, if it has too few free devices of a rail
 
 
 class PoolUsage(msgspec.Struct, frozen=True):
@@ -99,6 +96,6 @@ def list_pool_usage(row: NodeRow) -> tuple[PoolUsage, ...]:
     )
 
 
-def _list_holders(holders: Sequence[Holder], resource: str) -> tuple[str, ...]:
+def _list_holders(holders: Sequence[device_holders.Holder], resource: str) -> tuple[str, ...]:
     keys = dict.fromkeys(holder.key for holder in holders if holder.requests.get(resource, 0) > 0)
     return tuple(keys)[: MAX_HOLDERS_NAMED + 1]

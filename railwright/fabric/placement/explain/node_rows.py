@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from railwright.fabric import topology
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.nodes import node_classes, node_evaluation, request_view
+from railwright.fabric.placement.state import device_holders
 
-ListHolders = Callable[[str], tuple[node_explainer.Holder, ...]]
-"""Node -> bound and assumed pods on it."""
+ListHolders = Callable[[str], tuple[device_holders.Holder, ...]]
+"""Node -> pods and claims that use its devices."""
 
 
 def build_row(

@@ -13,7 +13,7 @@ from railwright.fabric.placement.nodes import (
     numa,
     scheduling_signature,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state, node_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, node_info, pod_usage
 from railwright.fabric.policy import model, selectors
 from railwright.fabric.reasons import reason
 
@@ -100,7 +100,9 @@ class FactsBuilder:
         shape = selectors.find_first_shape(signature.shapes, node.labels) if signature.shapes else None
         assumptions = self._assumed if assumed is None else assumed
         on_node = self._list_assumed(assumptions, node.name, absent)
-        of_volcano = [pod.requests for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]
+        of_volcano = self._list_unobserved(
+            node.name, [pod for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]
+        )
         counted = self._count(self._subtract_assumed(node.name, on_node, absent) if free is None else free)
         numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
         return node_evaluation.NodeFacts(
@@ -155,20 +157,22 @@ class FactsBuilder:
         The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
         """
         free = self._cluster.get_free(name)
-        returned = self._cluster.count_own_usage(absent.self_uid, name) if absent.self_uid else {}
+        returned = pod_usage.count_observed(self._cluster, absent.self_uid, name) if absent.self_uid else {}
         if not on_node and not returned:
             return free
         result = dict(free)
-        for pod in on_node:
-            for resource, amount in pod.requests.items():
+        for requests in self._list_unobserved(name, on_node):
+            for resource, amount in requests.items():
                 result[resource] = result.get(resource, 0) - amount
-        counted_twice = (
-            [self._cluster.count_own_usage(pod.uid, name) for pod in on_node] if self._cluster.has_slices else ()
-        )
-        for amounts in (returned, *counted_twice):
-            for resource, amount in amounts.items():
-                result[resource] = result.get(resource, 0) + amount
+        for resource, amount in returned.items():
+            result[resource] = result.get(resource, 0) + amount
         return result
+
+    def _list_unobserved(self, name: str, on_node: Sequence[assumed_pods.AssumedPod]) -> Sequence[resources.Amounts]:
+        """Return what the assumed pods use that the observed state does not count."""
+        if not self._cluster.has_slices:
+            return [pod.requests for pod in on_node]
+        return [pod_usage.count_unobserved(self._cluster, pod.uid, name, pod.requests) for pod in on_node]
 
     def sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
         """Return the devices that peers use, including rails that they use without requesting them."""
@@ -231,12 +235,12 @@ class FactsBuilder:
         uses only what kubelet reported, so that no pod waits because of an estimate.
         """
         report = self._cluster.get_topology_report(node.name)
-        if self._numa == "ignore" or (shape is None and report is None):
+        if self._numa == "ignore" or (shape is None and report is None and not self._cluster.has_slices):
             return _NO_NUMA_FACTS
         signature, names = self._signature, self._zones.device_names
-        zones = self._zones.compute_free(node, shape, [pod.requests for pod in on_node], except_uid=self_uid)
+        zones = self._zones.compute_free(node, shape, self._list_unobserved(node.name, on_node), except_uid=self_uid)
         reported = numa.read_allocatable_zones(report, names) if report is not None else ()
-        allocatable = self._zones.compute_allocatable(node, shape) if shape is not None else reported
+        allocatable = self._zones.compute_allocatable(node, shape, reported)
         if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
             return _NumaFacts(zones, allocatable)
 

@@ -4,7 +4,7 @@ The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvalu
 node, the modelled bandwidth per slot, and the inputs of all score terms except locality.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -268,12 +268,24 @@ def _find_refusal(
 ) -> Refusal:
     """Return why the node is filtered, by docs/interface.md 7.3."""
     placement = signature.fabric.placement
-    refusal = _find_rails_refusal(pools) if placement.rails == "required" else Refusal()
+    refusal = _find_rails_refusal(_list_strict_pools(signature, pools))
     if not refusal.cause and facts.used_elsewhere:
         refusal = Refusal(_find_assumed_elsewhere(signature, facts))
     if not refusal.cause and placement.numa == "required":
         refusal = _find_numa_refusal(signature, facts)
     return refusal if refusal.cause else Refusal(facts.admission_error, facts.is_never_admissible)
+
+
+def _list_strict_pools(
+    signature: scheduling_signature.SchedulingSignature, pools: tuple[PoolAvailability, ...]
+) -> Sequence[PoolAvailability]:
+    """Return the pools without which the pod cannot run on a node.
+
+    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one.
+    """
+    if signature.fabric.claims is not None:
+        return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
+    return pools if signature.fabric.placement.rails == "required" else ()
 
 
 def _find_assumed_elsewhere(
@@ -296,14 +308,14 @@ def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int
     return reason.make(
         Code.DEVICE_ASSUMED_ELSEWHERE,
         device=label,
-        resource=resource,
+        resource=intent.format_resource(resource),
         free=max(0, free) // resources.UNIT,
         needed=needed // resources.UNIT,
         node=node,
     )
 
 
-def _find_rails_refusal(pools: tuple[PoolAvailability, ...]) -> Refusal:
+def _find_rails_refusal(pools: Sequence[PoolAvailability]) -> Refusal:
     busy = None
     for pool in pools:
         if not pool.is_possible:
@@ -317,7 +329,7 @@ def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
     return reason.make(
         code,
         rail=pool.need.label,
-        resource=pool.need.resource,
+        resource=intent.format_resource(pool.need.resource),
         free=max(0, pool.free // resources.UNIT),
         allocatable=pool.allocatable // resources.UNIT,
         needed=pool.need.amount // resources.UNIT,

@@ -1,10 +1,14 @@
-"""Reads the devices of each NUMA node of a node, from its report and its shape (docs/interface.md 7.4)."""
+"""Reads the devices of each NUMA node of a node, from its report, its shape and its slices (docs/interface.md 7.4).
 
-from collections.abc import Iterable, Sequence
+Slices count where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 
 from railwright.fabric import resources
+from railwright.fabric.claims import node_devices
 from railwright.fabric.placement.nodes import kubelet_admission, numa
-from railwright.fabric.placement.state import cluster_state, node_info, pod_info
+from railwright.fabric.placement.state import cluster_state, node_info, pod_info, pod_usage
 from railwright.fabric.policy import model
 
 _MAX_SHAPES = 4096  # cached zones by node shape and allocatable
@@ -22,8 +26,21 @@ class ZoneReader:
         self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
         self._zones_by_shape: dict[tuple[str, resources.FrozenAmounts], numa.Zones] = {}
 
-    def compute_allocatable(self, node: node_info.NodeInfo, shape: model.NodeShape) -> numa.Zones:
-        """Return the allocatable devices of each NUMA node of a node of this shape."""
+    def compute_allocatable(
+        self, node: node_info.NodeInfo, shape: model.NodeShape | None, reported: numa.Zones
+    ) -> numa.Zones:
+        """Return the allocatable devices of each NUMA node. `reported` has those of the node's report."""
+        if from_shape := self._read_shape(node, shape):
+            return from_shape
+        from_slices = self._read_slices(node.name, lambda devices: devices.allocatable)
+        if not from_slices:
+            return () if shape is not None else reported
+        return numa.fill_missing_from(reported, from_slices) if reported else from_slices
+
+    def _read_shape(self, node: node_info.NodeInfo, shape: model.NodeShape | None) -> numa.Zones:
+        """Return the allocatable devices of each NUMA node of a node of this shape; () if it has no NUMA layout."""
+        if shape is None:
+            return ()
         key = (shape.name, node.allocatable)
         zones = self._zones_by_shape.get(key)
         if zones is None:
@@ -45,20 +62,56 @@ class ZoneReader:
 
         Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
         minus bound pods. `assumed_requests` are always subtracted. Resources missing from the report come from the
-        shape. The devices of the pod with UID `except_uid` count as free.
+        shape or from slices. The devices of the pod with UID `except_uid` count as free.
         """
         bound = self._list_device_pods(node.name, except_uid)
         assumed = list(assumed_requests)
         taken = [*(pod.requests for pod in bound), *assumed]
-        from_shape = self.compute_allocatable(node, shape) if shape else ()
+        from_shape = self._read_shape(node, shape)
+        complement = (
+            numa.subtract_usage(from_shape, taken)
+            if from_shape
+            else self._compute_free_of_slices(node, bound, assumed, except_uid)
+        )
         report = self._cluster.get_topology_report(node.name)
         if report is None:
-            return numa.subtract_usage(from_shape, taken)
+            return complement
         names = self.device_names
-        if not kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
-            return numa.subtract_usage(from_shape or numa.read_allocatable_zones(report, names), taken)
-        reported = numa.subtract_usage(numa.read_available_zones(report, names), assumed)
-        return numa.fill_missing_from(reported, numa.subtract_usage(from_shape, taken)) if from_shape else reported
+        if kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
+            reported = numa.subtract_usage(numa.read_available_zones(report, names), assumed)
+        elif from_shape:
+            return complement
+        else:
+            reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
+        return numa.fill_missing_from(reported, complement) if complement else reported
+
+    def _compute_free_of_slices(
+        self,
+        node: node_info.NodeInfo,
+        bound: Iterable[pod_info.PodInfo],
+        assumed: Iterable[resources.Amounts],
+        except_uid: str,
+    ) -> numa.Zones:
+        """Return the free devices that slices locate: those that no claim holds, without those announced to pods."""
+        zones = self._read_slices(node.name, lambda devices: devices.free, except_uid)
+        if not zones:
+            return ()
+        announced = [pod_usage.count_unobserved(self._cluster, pod.uid, node.name, pod.requests) for pod in bound]
+        return numa.subtract_usage(zones, [*announced, *assumed])
+
+    def _read_slices(
+        self, node: str, select: Callable[[node_devices.NumaDevices], node_devices.NumaAmounts], except_uid: str = ""
+    ) -> numa.Zones:
+        if not self._cluster.has_slices:
+            return ()
+        own = self._cluster.pods.get(except_uid)
+        released = self._cluster.claimed.inventory.list_held_devices(own.claims) if own is not None else frozenset()
+        amounts_by_node = select(self._cluster.claimed.inventory.count_by_numa_node(node, released))
+        claimable = self.device_names.intersection(self._cluster.list_claimable(node))
+        return numa.build_zones(
+            (number, {name: amount for name, amount in amounts.items() if name in claimable})
+            for number, amounts in amounts_by_node.items()
+        )
 
     def is_reported_exactly(self, node: str) -> bool:
         """True if the used devices in kubelet's report are exactly those of the bound pods."""

@@ -72,7 +72,7 @@ def build_zones_from_shape(
         for here, share, weight in zip(free, _divide(allocatable.get(resource, 0), by), by, strict=True):
             if weight:
                 here[resource] = share
-    return _build_zones((zone.node, here) for zone, here in zip(numa, free, strict=True))
+    return build_zones((zone.node, here) for zone, here in zip(numa, free, strict=True))
 
 
 def read_available_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
@@ -96,7 +96,7 @@ def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
     free = {zone.node: dict(zone.free) for zone in zones}
     for zone in other_zones:
         free.setdefault(zone.node, {}).update((name, amount) for name, amount in zone.free if name not in names)
-    return _build_zones(free.items())
+    return build_zones(free.items())
 
 
 def _read_zones(
@@ -110,7 +110,7 @@ def _read_zones(
         if node is not None and node not in zones:
             written = {item.name: amount(item) for item in zone.resources if item.name in names}
             zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
-    return _build_zones(zones.items())
+    return build_zones(zones.items())
 
 
 _NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
@@ -122,7 +122,8 @@ def get_number(zone: views.TopologyZone) -> int | None:
     return int(match[1]) if match else None
 
 
-def _build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
+def build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
+    """Return zones of (number, amounts); () if none has a resource."""
     built = tuple(Zone(node, tuple(sorted(free.items()))) for node, free in sorted(zones, key=operator.itemgetter(0)))
     return built if any(zone.free for zone in built) else ()
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import facts_builder, node_classes, node_evaluation, node_index
-from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers
+from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers, pod_usage
 
 Overrides = dict[str, node_classes.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
@@ -78,7 +78,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     peer_requests = _list_peer_requests(index, placed)
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
-    changed_nodes |= cluster.list_nodes_of(request.uid)
+    changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
     if isinstance(assumed, assumed_pods.InferredPods):
         changed_nodes |= {pod.node for pod in assumed.inferred}
 

@@ -108,6 +108,12 @@ class AssumedPods:
         """Forget a pod that has been observed bound or deleted; return True if there was an entry."""
         return self._drop(uid)
 
+    def record_changes(self, uids: Iterable[str]) -> None:
+        """Record that the nodes of these pods changed, if they are assumed: their claims were observed."""
+        for uid in uids:
+            if (entry := self._entries.get(uid)) is not None:
+                self.change_log.record(entry.pod.node)
+
     def end_session(self, scope: str, now: float) -> None:
         """End a session of this scope: drop pipelined entries; the others wait for their binding to be observed."""
         for entry_scope, assumed_pod in list(self._entries.values()):

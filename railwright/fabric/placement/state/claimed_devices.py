@@ -2,6 +2,9 @@
 
 A resource that kubelet reports comes from a device plugin. It counts as kubelet reports it, also where a DeviceClass
 maps its name, because kube-scheduler uses the device plugin then.
+
+A device is counted once: by the claim that holds it, and before the allocation by the pod that requests it. The
+scheduler writes the claims of a pod one by one, and then binds the pod; the watches may show this in any order.
 """
 
 from collections import Counter
@@ -10,6 +13,7 @@ from typing import NamedTuple
 
 from railwright.fabric import resources
 from railwright.fabric.claims import claim_index, inventory
+from railwright.fabric.placement.state import pod_info
 
 
 class NodeAmounts(NamedTuple):
@@ -17,13 +21,6 @@ class NodeAmounts(NamedTuple):
 
     allocatable: resources.Amounts
     capacity: resources.Amounts
-
-
-class Requester(NamedTuple):
-    """A pod that is bound to a node: the key of its claims, and its requests."""
-
-    claims: claim_index.PodKey
-    requests: resources.Amounts
 
 
 class ClaimedDevices:
@@ -47,16 +44,34 @@ class ClaimedDevices:
             capacity={**reported.capacity, **{name: offered.capacity[name] for name in names}},
         )
 
-    def count_used(self, node: str, names: Collection[str], pods: Iterable[Requester]) -> resources.Amounts:
-        """Return how many devices are in use: those that claims hold, and those of pods without an allocation.
-
-        The binding of a pod may be observed before the allocation of its claims.
-        """
-        allocated = self.inventory.count_devices(node).allocated
-        early = [pod.requests for pod in pods if not self.inventory.has_allocation(pod.claims)]
-        return {name: allocated.get(name, 0) + sum(requests.get(name, 0) for requests in early) for name in names}
-
     def add_requests(self, claims: claim_index.PodKey, container_requests: resources.Amounts) -> resources.Amounts:
         """Return the requests of a pod with those of its claims."""
         claimed = self.inventory.compute_requests(claims)
         return Counter(container_requests) + Counter(claimed) if claimed else container_requests
+
+    def count_used(self, node: str, names: Collection[str], pods: Iterable[pod_info.PodInfo]) -> resources.Amounts:
+        """Return how many devices are in use: those that claims hold, and those that pods are still to be allocated."""
+        used = Counter(self.inventory.count_devices(node).allocated)
+        for pod in pods:
+            used.update(self.count_unallocated(pod.claims, pod.container_requests, pod.requests, names))
+        return {name: used[name] for name in names}
+
+    def count_unallocated(
+        self,
+        pod: claim_index.PodKey,
+        container_requests: resources.Amounts,
+        requests: resources.Amounts,
+        names: Collection[str],
+    ) -> resources.Amounts:
+        """Return the part of a pod's requests for devices that no claim holds for it yet."""
+        allocated: Counter[str] = Counter()
+        for claim in self.inventory.list_claims(pod):
+            if claim.results:
+                is_extended = claim.is_for_extended_resources
+                allocated.update(container_requests if is_extended else self.inventory.count_requested(claim))
+        return {name: left for name in names if (left := requests.get(name, 0) - allocated[name]) > 0}
+
+    def count_held(self, pod: claim_index.PodKey, node: str, names: Collection[str]) -> resources.Amounts:
+        """Return the devices of a node that the claims of a pod hold."""
+        held = self.inventory.count_held(self.inventory.list_claims(pod), node)
+        return {name: held[name] for name in names if name in held}

@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from railwright.fabric import hypernodes, interning, resources, topology, views
-from railwright.fabric.claims import claim_index, inventory, objects
+from railwright.fabric.claims import claim_index, inventory
+from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import (
     change_log,
     claimed_devices,
@@ -32,8 +33,9 @@ class ClusterState:
     def __init__(self) -> None:
         self._nodes: dict[str, node_info.NodeInfo] = {}
         self._reported: dict[str, node_info.NodeInfo] = {}  # without the devices of slices
-        self._claimed = claimed_devices.ClaimedDevices()
+        self.claimed = claimed_devices.ClaimedDevices()
         self._pods = pod_index.PodIndex()
+        self._names_version = 0  # of the inventory, for which the requests of pods were computed
         self._free: dict[str, resources.FrozenAmounts] = {}  # computed on demand, invalidated by changes
         self._topologies: dict[str, views.NodeResourceTopology] = {}
         self._share = shared_amounts.SharedAmounts().share
@@ -62,41 +64,21 @@ class ClusterState:
         names = self.list_claimable(node)
         if not names:
             return used
-        pods = [claimed_devices.Requester(pod.claims, pod.requests) for pod in self.list_pods_on(node)]
-        return {**used, **self._claimed.count_used(node, names, pods)}
+        return {**used, **self.claimed.count_used(node, names, self.list_pods_on(node))}
 
     @property
     def has_slices(self) -> bool:
         """True if devices come by ResourceSlices somewhere in the cluster."""
-        return self._claimed.inventory.has_devices
+        return self.claimed.inventory.has_devices
 
     def list_claimable(self, node: str) -> Collection[str]:
         """Return the resources that a node has by ResourceSlices and not by a device plugin."""
         reported = self._reported.get(node)
-        return self._claimed.list_names(node, reported.allocatable) if reported is not None else ()
+        return self.claimed.list_names(node, reported.allocatable) if reported is not None else ()
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return resources.freeze(self._claimed.add_requests(claim_index.identify_claims(pod), container_requests))
-
-    def list_nodes_of(self, uid: str) -> AbstractSet[str]:
-        """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
-        pod = self._pods.by_uid.get(uid)
-        if pod is None:
-            return frozenset()
-        return {pod.node} if pod.node else self._claimed.inventory.list_allocated_nodes(pod.claims)
-
-    def count_own_usage(self, uid: str, node: str) -> resources.Amounts:
-        """Return what a pod uses on a node by the observed state.
-
-        The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
-        """
-        pod = self._pods.by_uid.get(uid)
-        if pod is None:
-            return {}
-        if pod.node or not self.has_slices or node not in self._claimed.inventory.list_allocated_nodes(pod.claims):
-            return pod.requests if pod.node == node else {}
-        return {name: pod.requests[name] for name in self.list_claimable(node) if name in pod.requests}
+        return resources.freeze(self.claimed.add_requests(claim_index.identify_claims(pod), container_requests))
 
     def get_free(self, node: str) -> resources.FrozenAmounts:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
@@ -179,23 +161,37 @@ class ClusterState:
         self.version += 1
 
     def change_devices(self, change: Callable[[inventory.Inventory], set[str]]) -> None:
-        """Change slices, device classes or taint rules, and update the nodes that `change` returns."""
-        self._complete_nodes(change(self._claimed.inventory))
+        """Change slices, device classes, taint rules or the policy's names, and update the nodes that `change` returns.
 
-    def upsert_claim(self, claim: objects.ResourceClaim) -> None:
-        """Add or update a ResourceClaim."""
-        known = self._claimed.inventory.list_consumers(claim)
-        nodes = self._claimed.inventory.upsert_claim(claim)
-        self._update_claims(nodes, known | claim.consumers)
+        Requests of claims may then count under other names.
+        """
+        self._complete_nodes(change(self.claimed.inventory))
 
-    def remove_claim(self, claim: objects.ResourceClaim) -> None:
-        """Remove a ResourceClaim."""
-        known = self._claimed.inventory.list_consumers(claim)
-        self._update_claims(self._claimed.inventory.remove_claim(claim), known)
+    def upsert_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
+        """Add or update a ResourceClaim. Returns the UIDs of the pods that use it or did."""
+        uids = self.claimed.inventory.list_consumers(claim) | claim.consumers | self._list_pods_naming(claim)
+        self._update_claims(self.claimed.inventory.upsert_claim(claim), uids)
+        return uids
 
-    def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> None:
+    def remove_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
+        """Remove a ResourceClaim. Returns the UIDs of the pods that used it."""
+        uids = self.claimed.inventory.list_consumers(claim) | self._list_pods_naming(claim)
+        self._update_claims(self.claimed.inventory.remove_claim(claim), uids)
+        return uids
+
+    def replace_claims(self, listed: Sequence[claims.ResourceClaim]) -> None:
         """Replace all ResourceClaims."""
-        self._update_claims(self._claimed.inventory.replace_claims(claims), self._pods.by_uid)
+        self._update_claims(self.claimed.inventory.replace_claims(listed), self._pods.by_uid)
+
+    def change_templates(self, change: Callable[[inventory.Inventory], set[str]]) -> AbstractSet[str]:
+        """Change ResourceClaimTemplates, and update the pods that name those which `change` returns.
+
+        Returns the UIDs of these pods.
+        """
+        keys = change(self.claimed.inventory)
+        uids = set[str]().union(*(self._pods.by_template.get(key, ()) for key in keys))
+        self._update_claims((), uids)
+        return uids
 
     def upsert_pod_group(self, group: views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
@@ -263,15 +259,27 @@ class ClusterState:
             self.upsert_pod(pod)
 
     def _complete_nodes(self, changed: Iterable[str]) -> None:
-        """Add the devices of slices to these nodes as kubelet reported them."""
+        """Add the devices of slices to these nodes as kubelet reported them.
+
+        Devices of a new kind may change for which rails the requests of claims are.
+        """
         for reported in [self._reported[name] for name in changed if name in self._reported]:
             amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
-            allocatable, capacity = self._claimed.complete(reported.name, amounts)
+            allocatable, capacity = self.claimed.complete(reported.name, amounts)
             self._nodes[reported.name] = msgspec.structs.replace(
                 reported, allocatable=self._share(allocatable), capacity=self._share(capacity)
             )
             self.topology_version += 1
             self._record_change(reported.name)
+        known = self.claimed.inventory
+        if known.names_version != self._names_version:
+            self._names_version = known.names_version
+            pods = self._pods.by_uid.values()
+            self._update_claims((), [pod.uid for pod in pods if pod.templates or known.list_claims(pod.claims)])
+
+    def _list_pods_naming(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
+        """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""
+        return self._pods.by_claim.get(claim_index.format_key(claim.metadata), frozenset())
 
     def _update_claims(self, nodes: Iterable[str], pods: Iterable[str]) -> None:
         """Update nodes whose devices claims took or returned, and the requests of the pods of these claims."""
@@ -286,7 +294,7 @@ class ClusterState:
 
     def _add_claims(self, pod: pod_info.PodInfo) -> pod_info.PodInfo:
         """Return a pod whose requests are those of its containers and of its claims."""
-        requests = self._share(self._claimed.add_requests(pod.claims, pod.container_requests))
+        requests = self._share(self.claimed.add_requests(pod.claims, pod.container_requests))
         return pod if requests == pod.requests else msgspec.structs.replace(pod, requests=requests)
 
     def _record_change_of_all(self) -> None:

@@ -9,7 +9,7 @@ from railwright.fabric.workloads import membership
 
 
 class PlacedPeer(NamedTuple):
-    """Another pod of the requesting pod's gang, bound or assumed. Sorted by rank."""
+    """Another pod of the requesting pod's gang: bound, assumed, or with devices of a node. Sorted by rank."""
 
     rank: membership.Rank
     uid: str
@@ -25,14 +25,16 @@ def list_placed(
     except_uid: str,
     ignored_uids: Collection[str],
 ) -> list[PlacedPeer]:
-    """Return the pods that are bound or assumed, by rank. An observed binding takes precedence over an assumption.
+    """Return the pods that are bound or assumed, or whose claims hold devices of a node, by rank.
 
+    What is observed takes precedence over an assumption. A scheduler allocates the claims of a pod before it binds it,
+    and can bind it to no other node then.
     The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
     placed = {
-        pod.uid: PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests)
+        pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
         for pod in cluster.get_gang(gang).values()
-        if pod.node and pod.uid != except_uid
+        if pod.uid != except_uid and (node := find_node(pod, cluster))
     }
     for pod in assumed.list_of_gang(gang):
         if pod.uid not in ignored_uids:
@@ -43,6 +45,14 @@ def list_placed(
 def list_unplaced(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
 ) -> Iterator[pod_info.PodInfo]:
-    """Return the existing pods of a gang that are neither bound nor assumed."""
+    """Return the existing pods of a gang that are not placed."""
     assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
-    return (pod for uid, pod in cluster.get_gang(gang).items() if not pod.node and uid not in assumed_uids)
+    pods = cluster.get_gang(gang).items()
+    return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
+
+
+def find_node(pod: pod_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
+    """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
+    if pod.node or not cluster.has_slices:
+        return pod.node
+    return min(cluster.claimed.inventory.list_allocated_nodes(pod.claims), default="")

@@ -14,11 +14,15 @@ class PodIndex:
         self.by_uid: dict[str, pod_info.PodInfo] = {}
         self.by_node: dict[str, dict[str, pod_info.PodInfo]] = defaultdict(dict)  # bound pods
         self.by_gang: dict[membership.GangKey, dict[str, pod_info.PodInfo]] = defaultdict(dict)  # not terminating ones
+        self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim that specs name -> UIDs
+        self.by_template: dict[str, set[str]] = {}  # namespace/name of a ResourceClaimTemplate -> UIDs
         self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
 
     def add(self, pod: pod_info.PodInfo, *, joins_gang: bool) -> None:
         """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
         self.by_uid[pod.uid] = pod
+        for index, key in self._list_claim_keys(pod):
+            index.setdefault(key, set()).add(pod.uid)
         if joins_gang:
             self.by_gang[pod.gang][pod.uid] = pod
         if pod.node:
@@ -30,6 +34,11 @@ class PodIndex:
         pod = self.by_uid.pop(uid, None)
         if pod is None:
             return None
+        for index, key in self._list_claim_keys(pod):
+            uids = index.get(key, set())
+            uids.discard(uid)
+            if not uids:
+                index.pop(key, None)
         if pod.gang in self.by_gang:
             self.by_gang[pod.gang].pop(uid, None)
             if not self.by_gang[pod.gang]:
@@ -48,6 +57,11 @@ class PodIndex:
             self.by_node[pod.node][pod.uid] = pod
             self._add_usage(pod.node, previous.requests, sign=-1)
             self._add_usage(pod.node, pod.requests, sign=1)
+
+    def _list_claim_keys(self, pod: pod_info.PodInfo) -> list[tuple[dict[str, set[str]], str]]:
+        """Return the entries of the indexes by claim and by template that have the pod."""
+        by_claim = [(self.by_claim, key) for key in pod.claim_names]
+        return by_claim + [(self.by_template, template.key) for template in pod.templates]
 
     def _remove_from_node(self, pod: pod_info.PodInfo) -> None:
         self.by_node[pod.node].pop(pod.uid, None)

@@ -18,13 +18,14 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     requests: resources.FrozenAmounts  # of its containers and of its claims
     container_requests: resources.FrozenAmounts
     claim_names: tuple[str, ...]  # namespace/name of the claims that its spec names
+    templates: tuple[claim_index.NamedTemplate, ...] = ()  # from which claims are generated for it
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
 
     @property
     def claims(self) -> claim_index.PodKey:
         """Return the key of its claims."""
-        return claim_index.PodKey(self.uid, self.claim_names)
+        return claim_index.PodKey(self.uid, self.claim_names, self.templates)
 
 
 def read_pod(
@@ -41,6 +42,7 @@ def read_pod(
         requests=container_requests,
         container_requests=container_requests,
         claim_names=claims.claims,
+        templates=claims.templates,
         bound_at=pod.status.bound_at if pod.spec.node_name else "",
         policy=interner.intern(intent.read_record(pod).digest),
     )

@@ -1,0 +1,34 @@
+"""Amounts of the devices of one node: in total, and by NUMA node."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from railwright.fabric import resources
+
+
+class NodeDevices(msgspec.Struct, frozen=True):
+    """Devices of a node, in milli-units by resource name.
+
+    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold.
+    """
+
+    capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
+    allocatable: resources.FrozenAmounts = resources.NO_AMOUNTS
+    allocated: resources.FrozenAmounts = resources.NO_AMOUNTS
+
+
+NO_DEVICES = NodeDevices()
+
+NumaAmounts = Mapping[int, resources.Amounts]
+"""Milli-units of each resource by the number of the NUMA node."""
+
+
+class NumaDevices(msgspec.Struct, frozen=True):
+    """Devices of each NUMA node. A resource that a NUMA node has, but none of it free, is listed with 0."""
+
+    allocatable: NumaAmounts = {}
+    free: NumaAmounts = {}
+
+
+NO_NUMA_DEVICES = NumaDevices()

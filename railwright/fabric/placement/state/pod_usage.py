@@ -1,0 +1,51 @@
+"""Computes what a pod uses of a node by the observed state, and what it will use beyond that.
+
+The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
+"""
+
+from collections.abc import Set as AbstractSet
+
+from railwright.fabric import resources
+from railwright.fabric.claims import claim_index
+from railwright.fabric.placement.state import cluster_state
+
+
+def list_nodes(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str]:
+    """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
+    pod = cluster.pods.get(uid)
+    if pod is None:
+        return frozenset()
+    return {pod.node} if pod.node else cluster.claimed.inventory.list_allocated_nodes(pod.claims)
+
+
+def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> resources.Amounts:
+    """Return what a pod uses on a node by the observed state."""
+    pod = cluster.pods.get(uid)
+    if pod is None:
+        return {}
+    requests = pod.requests if pod.node == node else {}
+    names = cluster.list_claimable(node) if cluster.has_slices else ()
+    if not names:
+        return requests
+    unallocated = cluster.claimed.count_unallocated(pod.claims, pod.container_requests, requests, names)
+    held = cluster.claimed.count_held(pod.claims, node, names)
+    return {**requests, **{name: unallocated.get(name, 0) + held.get(name, 0) for name in names}}
+
+
+def count_unobserved(
+    cluster: cluster_state.ClusterState, uid: str, node: str, requests: resources.Amounts
+) -> resources.Amounts:
+    """Return the part of an assumed pod's requests that the observed state does not count yet.
+
+    Its claims may be allocated before its binding is observed. They may also be observed after it was assumed.
+    """
+    names = cluster.list_claimable(node) if cluster.has_slices else ()
+    if not names:
+        return requests
+    pod = cluster.pods.get(uid)
+    if pod is None:
+        unallocated = cluster.claimed.count_unallocated(claim_index.PodKey(uid), requests, requests, names)
+    else:
+        known = {name: max(requests.get(name, 0), pod.requests.get(name, 0)) for name in names}
+        unallocated = cluster.claimed.count_unallocated(pod.claims, pod.container_requests, known, names)
+    return {**requests, **{name: unallocated.get(name, 0) for name in names}}

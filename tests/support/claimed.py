@@ -1,0 +1,159 @@
+"""A policy whose rails come as claims, and claims and templates as railwright writes them, on slices of `devices`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import devices
+import msgspec
+from placing import LEAF, SPINE
+
+from railwright.fabric import names, views
+from railwright.fabric.claims import objects
+from railwright.fabric.placement.state import cluster_state
+from railwright.fabric.policy import claimed_rails, claimed_resources, model
+
+FABRIC = "roce"
+RAILS = tuple(f"rail{number}" for number in range(4))
+RAIL = tuple(names.claim_resource(FABRIC, rail) for rail in RAILS)
+GPU = "nvidia.com/gpu"
+NIC_CLASS, GPU_CLASS = devices.NIC_CLASS["metadata"]["name"], devices.GPU_CLASS["metadata"]["name"]
+
+
+def build_document(**placement: object) -> dict[str, Any]:
+    """Return a policy document: four rails by RDMA device, GPUs by claims, pairs by PCIe root."""
+    rails = [
+        {"name": rail, "device": device, "interface": f"net{number}"}
+        for number, (rail, device) in enumerate(zip(RAILS, devices.RDMA_DEVICES, strict=True))
+    ]
+    fabric = {
+        "transport": "roce",
+        "gpusPerNode": 8,
+        "claims": {"deviceClass": NIC_CLASS, "accelerators": {"deviceClass": GPU_CLASS}},
+        "rails": rails,
+        "placement": {"domains": [LEAF, SPINE], **placement},
+    }
+    document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "defaultFabric": FABRIC}
+    return {**document, "fabrics": {FABRIC: fabric}}
+
+
+def policy(**placement: object) -> model.Policy:
+    """Return the policy of `build_document`."""
+    document = msgspec.convert(build_document(**placement), model.FabricPolicy)
+    return model.Policy(document=document, digest="sha256:claims")
+
+
+def build_requests(rails: Sequence[int], *, gpus: int) -> dict[str, Any]:
+    """Return `devices` of a claim: a request for each rail and GPU, one pair a rail as long as there are GPUs."""
+    compiled = claimed_rails.compile_claims(FABRIC, policy().document)
+    assert compiled is not None
+    selectors = {rail: [{"cel": {"expression": compiled.rails[rail].expression}}] for rail in RAILS}
+    requests = [{"name": f"gpu{number}", "exactly": {"deviceClassName": GPU_CLASS}} for number in range(gpus)]
+    requests += [
+        {"name": RAILS[rail], "exactly": {"deviceClassName": NIC_CLASS, "selectors": selectors[RAILS[rail]]}}
+        for rail in rails
+    ]
+    pairs = [
+        {"requests": [f"gpu{number}", RAILS[rail]], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+        for number, rail in enumerate(rails[:gpus])
+    ]
+    return {"requests": requests, "constraints": pairs}
+
+
+def build_template_tree(name: str, rails: Sequence[int], *, gpus: int | None = None) -> dict[str, Any]:
+    """Return a ResourceClaimTemplate with a GPU for each rail."""
+    spec = {"devices": build_requests(rails, gpus=len(rails) if gpus is None else gpus)}
+    metadata = {"name": name, "namespace": "train"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata} | {
+        "spec": {"spec": spec}
+    }
+
+
+def build_template(name: str, rails: Sequence[int]) -> objects.ResourceClaimTemplate:
+    """Return a template as it is watched."""
+    return msgspec.convert(build_template_tree(name, rails), objects.ResourceClaimTemplate)
+
+
+def build_claim(
+    name: str,
+    rails: Sequence[int],
+    *,
+    gpus: int,
+    pod_uid: str = "",
+    on: str = "",
+    entry: str = "",
+    first_gpu: int = 0,
+    requests: Mapping[str, tuple[Mapping[str, Any], str]] | None = None,
+) -> dict[str, Any]:
+    """Return a claim of these rails, allocated on the node `on`. `requests` are further ones: class, expression."""
+    asked = build_requests(rails, gpus=gpus)
+    asked["requests"] += [
+        {
+            "name": request,
+            "exactly": {
+                "deviceClassName": device_class["metadata"]["name"],
+                "selectors": [{"cel": {"expression": expression}}],
+            },
+        }
+        for request, (device_class, expression) in (requests or {}).items()
+    ]
+    results = [(f"gpu{number}", "gpu.nvidia.com", f"gpu-{first_gpu + number}") for number in range(gpus)]
+    results += [(RAILS[rail], "dra.net", f"pci-0000-{devices.ROOTS[rail]}-1b-0") for rail in rails]
+    tree = devices.build_claim(name, {}, pod_uid=pod_uid)
+    if entry:
+        tree["metadata"]["annotations"] = {objects.POD_CLAIM_NAME: entry}
+    tree["spec"] = {"devices": asked}
+    if on:
+        allocated = [
+            {"request": request, "driver": driver, "pool": on, "device": device} for request, driver, device in results
+        ]
+        consumers = [{"resource": "pods", "name": name, "uid": pod_uid}] if pod_uid else []
+        tree["status"] = {"allocation": {"devices": {"results": allocated}}, "reservedFor": consumers}
+    return tree
+
+
+def build_pod(
+    name: str, *, on: str = "", templates: Sequence[str] = ("t",), claims: Sequence[str] = (), group: str = ""
+) -> views.Pod:
+    """Return a pod whose devices come by claims, from templates and by name; its UID is uid-NAME.
+
+    The entries of templates are railwright, railwright-2 and so on, the others have the names of their claims.
+    """
+    entries = ["railwright" if number == 1 else f"railwright-{number}" for number in range(1, len(templates) + 1)]
+    tree = {
+        "metadata": {
+            "name": name,
+            "namespace": "train",
+            "uid": f"uid-{name}",
+            "labels": {names.FABRIC: FABRIC},
+            "annotations": {"scheduling.k8s.io/group-name": group} if group else {},
+        },
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "resourceClaims": [
+                {"name": entry, "resourceClaimTemplateName": template}
+                for entry, template in zip(entries, templates, strict=True)
+            ]
+            + [{"name": claim, "resourceClaimName": claim} for claim in claims],
+        },
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+    return msgspec.convert(tree, views.Pod)
+
+
+def build_node(name: str, leaf: str = "") -> views.Node:
+    """Return a node that reports no devices, as where all come by slices."""
+    labels = {LEAF: leaf, SPINE: "s0"} if leaf else {}
+    tree = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
+        "status": {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110"}},
+    }
+    return msgspec.convert(tree, views.Node)
+
+
+def name_devices(cluster: cluster_state.ClusterState) -> None:
+    """Add the device classes, and count devices by the rails of the policy."""
+    classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
+    cluster.change_devices(lambda known: known.replace_classes(classes))
+    named = claimed_resources.list_claim_resources(policy().document)
+    cluster.change_devices(lambda known: known.replace_claim_resources(named))

@@ -1,0 +1,121 @@
+"""Devices of claims count under the resources of the policy's rails."""
+
+import devices
+import pytest
+from claimed import GPU, RAIL, build_claim, build_template, policy
+
+from railwright.fabric.claims import claim_index, inventory
+from railwright.fabric.policy import claimed_resources
+
+NAMED = claimed_resources.list_claim_resources(policy().document)
+PCI = 'device.attributes["dra.net"].pciAddress'
+
+
+@pytest.fixture
+def known():
+    known = inventory.Inventory()
+    known.replace_classes(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
+    known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
+    known.replace_claim_resources(NAMED)
+    assert [bool(known.count_devices(node).capacity) for node in ("n1", "n2")] == [True, True]
+    return known
+
+
+def count(known, name, field="allocatable", node="n1"):
+    return getattr(known.count_devices(node), field).get(name, 0) // 1000
+
+
+def requests(known, tree):
+    known.upsert_claim(devices.read_claim(tree))
+    amounts = known.compute_requests(claim_index.PodKey("u"))
+    return {name: amount // 1000 for name, amount in amounts.items() if not name.startswith("deviceclass.")}
+
+
+def test_a_device_counts_under_its_rail_and_a_gpu_as_the_first_accelerator(known):
+    assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
+
+
+def test_a_new_policy_counts_at_once(known):
+    assert known.replace_claim_resources(NAMED) == set()
+    assert known.replace_claim_resources(()) == {"n1", "n2"}
+    assert count(known, RAIL[0]) == 0
+
+
+def test_a_request_with_the_expression_of_a_rail_is_for_this_rail(known):
+    assert requests(known, build_claim("c", (1, 3), gpus=2, pod_uid="u")) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
+
+
+def test_a_request_of_one_s_own_is_for_the_rail_whose_devices_alone_it_can_select(known):
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
+    assert requests(known, tree) == {RAIL[1]: 1}
+
+
+def test_a_request_that_can_select_several_rails_is_for_none(known):
+    two = 'device.attributes["dra.net"].rdmaDevice in ["rdmap16s27", "rdmap32s27"]'
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, two)})
+    assert requests(known, tree) == {}
+
+
+def test_a_request_counts_by_rail_also_if_the_slices_come_later():
+    known = inventory.Inventory()
+    known.replace_claim_resources(NAMED)
+    known.replace_classes(devices.read_classes(devices.NIC_CLASS))
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, _name("rdmap32s27", "has"))})
+    assert requests(known, tree) == {}
+    version = known.names_version
+    known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    assert count(known, RAIL[1]) == 1
+    assert known.names_version > version
+    assert known.compute_requests(claim_index.PodKey("u"))[RAIL[1]] == 1000
+
+
+def test_a_held_device_stays_in_its_rail_while_its_driver_withdraws_the_attribute(known):
+    assert count(known, RAIL[0]) == 1
+    held = build_claim("c", (0,), gpus=0, pod_uid="u", on="n1")
+    known.upsert_claim(devices.read_claim(held))
+    [nics, _] = devices.build_slices("n1", generation=2)
+    nics["spec"]["devices"][1]["attributes"].pop("dra.net/rdmaDevice")
+    known.upsert_slice(devices.read_slices(nics)[0])
+    assert (count(known, RAIL[0], "capacity"), count(known, RAIL[0], "allocated")) == (1, 1)
+    known.remove_claim(devices.read_claim(held))
+    assert count(known, RAIL[0], "capacity") == 0  # it is free, and nothing says that it is rail0
+
+
+def test_a_pod_counts_by_its_template_until_its_claim_is_generated(known):
+    key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
+    assert known.compute_requests(key) == {}
+    assert known.upsert_template(build_template("t", (0, 1))) == {"train/t"}
+    assert known.upsert_template(build_template("t", (0, 1))) == set()
+    by_template = known.compute_requests(key)
+    assert (by_template[RAIL[0]], by_template[RAIL[1]], by_template[GPU]) == (1000, 1000, 2000)
+    known.upsert_claim(devices.read_claim(build_claim("c", (0, 1), gpus=2, pod_uid="u", entry="railwright")))
+    assert known.compute_requests(key) == by_template
+    known.remove_template(build_template("t", (0, 1)))
+    assert known.compute_requests(key) == by_template
+
+
+def _name(device, guard):
+    attribute = 'device.attributes["dra.net"].rdmaDevice'
+    return f'{guard}({attribute}) && {attribute}.startsWith("{device}")'
+
+
+def test_devices_are_on_the_numa_node_of_the_nic_at_their_pci_root(known):
+    by_node = known.count_by_numa_node("n1")
+    assert [by_node.allocatable[number][GPU] // 1000 for number in (0, 1)] == [4, 4]
+    assert [sorted(set(RAIL) & set(by_node.free[number])) for number in (0, 1)] == [list(RAIL[:2]), list(RAIL[2:])]
+    known.upsert_claim(devices.read_claim(build_claim("c", (0,), gpus=1, pod_uid="u", on="n1")))
+    by_node = known.count_by_numa_node("n1")
+    assert (by_node.free[0][RAIL[0]], by_node.free[0][GPU] // 1000) == (0, 3)
+    assert by_node.allocatable[0][RAIL[0]] == 1000
+    own = known.list_held_devices(claim_index.PodKey("u"))
+    assert known.count_by_numa_node("n1", own).free[0][GPU] // 1000 == 4
+
+
+def test_a_device_whose_driver_gives_no_place_is_on_no_numa_node(known):
+    slices = devices.build_slices("n1", generation=2)
+    for device in (device for tree in slices for device in tree["spec"]["devices"]):
+        device["attributes"].pop("resource.kubernetes.io/pcieRoot", None)
+        if "dra.net/numaNode" in device["attributes"]:
+            device["attributes"]["dra.net/numaNode"] = {"int": -1}
+    known.replace_slices(devices.read_slices(*slices))
+    assert not known.count_by_numa_node("n1").allocatable
