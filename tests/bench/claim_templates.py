@@ -110,7 +110,7 @@ def count(published: Mapping[str, Any], shape: shapes.Shape, allocations: Sequen
 def render_table(rows: Sequence[Row], published: Sequence[Mapping[str, Any]]) -> str:
     """Return the Markdown table of the rows."""
     lines = [
-        "| nodes | template | a pod gets | never scheduled, of 100 | GPU and NIC no pair | gangs with different rails |",
+        "| nodes | template | a pod gets | never scheduled | GPU and NIC no pair | gangs with different rails |",
         "|---|---|---|---|---|---|",
     ]
     by_key = {(tree["shape"], tree["name"]): tree for tree in published}

@@ -26,7 +26,7 @@ class Device:
 
     name: str
     beside: str
-    attributes: Mapping[str, Mapping[str, Any]]
+    attributes: dict[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,14 @@ class Shape:
         """Return the slices of a node: one of the NICs' driver, one of the GPUs'."""
         nics = [{"name": nic.name, "attributes": nic.attributes} for nic in (*self.others, *self.nics)]
         memory = {"memory": {"value": self.gpu_memory}}
-        gpus = [{"name": gpu.name, "attributes": gpu.attributes, "capacity": memory} for gpu in self.gpus]
+        gpus = [
+            {
+                "name": gpu.name,
+                "attributes": gpu.attributes | {"uuid": {"string": f"GPU-{node}-{gpu.name}"}},
+                "capacity": memory,
+            }
+            for gpu in self.gpus
+        ]
         return [_build_slice(node, driver, tree) for driver, tree in (("dra.net", nics), ("gpu.nvidia.com", gpus))]
 
     def is_paired(self, held: Collection[str]) -> bool:

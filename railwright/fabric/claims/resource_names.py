@@ -21,10 +21,11 @@ class ResourceNames:
         """Return the resource names under which a device counts."""
         names = self._names_by_device.get(device.id)
         if names is None:
+            description = device.description
             names = self._names_by_device[device.id] = tuple(
                 name
                 for device_class in self._classes.values()
-                if _matches(device_class.expressions, device.description)
+                if _matches(device_class.expressions, description)
                 for name in self._names_by_class[device_class.metadata.name]
             )
         return names
