@@ -4,7 +4,7 @@ Updated by events, which may arrive in any order and repeatedly. Devices that se
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
     device: objects.Device  # as in its slice
 
     @property
-    def description(self) -> Mapping[str, object]:
+    def description(self) -> Mapping[str, Any]:
         """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
         return objects.describe_device(self.device, self.id.driver)
 
