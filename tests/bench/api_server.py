@@ -1,7 +1,8 @@
 """An API server for benchmarks: lists the objects of a made cluster in pages and passes on watch events it is given.
 
 `python api_server.py JSON-OF-A-SHAPE` prints `listening on HOST:PORT` on standard error. POST /bench/pods with one
-pod sends it as MODIFIED to whoever watches pods. Serves no other purpose and keeps nothing it is given.
+pod sends it as MODIFIED to whoever watches pods, POST /bench/claims a claim to whoever watches claims. Serves no other
+purpose and keeps nothing it is given.
 """
 
 import asyncio
@@ -10,16 +11,19 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-import clusters
-from aiohttp import web
+import clusters  # noqa: E402 - the path is set above: this file is run by itself
+from aiohttp import web  # noqa: E402
 
 PODS = "/api/v1/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_WATCHED = {"/bench/pods": PODS, "/bench/claims": CLAIMS}
 
 
 class ApiServer:
-    """Lists by path, and the watchers of pods."""
+    """Lists by path, and the watchers of pods and claims."""
 
     def __init__(self, cluster: clusters.Cluster) -> None:
         lists: dict[str, Callable[[], Iterable[bytes]]] = {
@@ -27,9 +31,12 @@ class ApiServer:
             PODS: cluster.pods,
             "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
+            "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
+            "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,
+            CLAIMS: cluster.claims,
         }
         self._lists = {path: list(objects()) for path, objects in lists.items()}
-        self._watchers: list[web.StreamResponse] = []
+        self._watchers: dict[str, list[web.StreamResponse]] = {path: [] for path in _WATCHED.values()}
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """A page of a list, or a watch."""
@@ -43,18 +50,18 @@ class ApiServer:
         return web.Response(body=body, content_type="application/json")
 
     async def post(self, request: web.Request) -> web.Response:
-        """A pod to be told to the watchers; any other object is taken and forgotten, as Events are."""
+        """Send a pod or claim to its watchers; any other object is taken and forgotten, as Events are."""
         body = await request.read()
-        if request.path == "/bench/pods":
-            for watcher in self._watchers:
+        if path := _WATCHED.get(request.path):
+            for watcher in self._watchers[path]:
                 await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % body)
         return web.Response(body=b"{}", content_type="application/json")
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        if request.path == PODS:
-            self._watchers.append(response)
+        if request.path in self._watchers:
+            self._watchers[request.path].append(response)
         await asyncio.Event().wait()
         return response
 

@@ -12,6 +12,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import shapes
+from devices import build_class
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIRE = ROOT / "tests" / "data" / "wire"
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -19,6 +22,7 @@ RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 GPU = "nvidia.com/gpu"
 LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
 GANG = 64
+MACHINE = "h100-8x8"  # of nodes with slices
 PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
 
 
@@ -32,6 +36,9 @@ class Shape:
     kube_gangs: int = 4  # waiting gangs of GANG pods each, with a PodGroup of scheduler-plugins
     volcano_gangs: tuple[int, ...] = (512,) * 4  # sizes of waiting gangs, with a PodGroup of Volcano
     bulky: bool = True  # objects of real size; else only what a placement reads
+    claims: bool = (
+        False  # GPUs and rails come from slices (16 devices and an interface a node), not from device plugins
+    )
 
 
 class Cluster:
@@ -69,7 +76,7 @@ class Cluster:
     def nodes(self) -> Iterator[bytes]:
         """Each node as JSON."""
         for number, name in enumerate(self.names):
-            yield node(name, self.leaves[number], bulky=self.shape.bulky)
+            yield node(name, self.leaves[number], bulky=self.shape.bulky, devices=not self.shape.claims)
 
     def pods(self) -> Iterator[bytes]:
         """Each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
@@ -82,6 +89,31 @@ class Cluster:
             yield from (kube_pod(gang, rank, bulky=self.shape.bulky) for rank in range(GANG))
         for gang, size in enumerate(self.shape.volcano_gangs):
             yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
+
+    def slices(self) -> Iterator[bytes]:
+        """Each ResourceSlice as JSON; none if devices come from device plugins."""
+        shape = shapes.load(MACHINE)
+        trees = [compact(tree) for tree in shape.build_slices("@name@")] if self.shape.claims else []
+        return (text.replace("@name@", name).encode() for name in self.names for text in trees)
+
+    def claims(self) -> Iterator[bytes]:
+        """The claim of each pod that holds a node."""
+        held = enumerate(self.taken) if self.shape.claims else ()
+        return (claim(f"held-{count // 16}-{count % 16}", self.names[number]) for count, number in held)
+
+    def classes(self) -> Iterator[bytes]:
+        """The DeviceClasses, which map the devices to the names by which pods request them."""
+        gpus = build_class("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"', GPU)
+        rails = (
+            build_class(
+                f"rail{rail}",
+                'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
+                f' && device.attributes["dra.net"].rdmaDevice == "mlx5_{rail}"',
+                resource,
+            )
+            for rail, resource in enumerate(RAILS)
+        )
+        return (compact(tree).encode() for tree in (gpus, *rails) if self.shape.claims)
 
     def volcano_groups(self) -> Iterator[bytes]:
         """Volcano's PodGroups."""
@@ -123,9 +155,14 @@ def pod(
     return text.encode()
 
 
-def node(name: str, leaf: int, *, bulky: bool = True) -> bytes:
-    """A node with 8 GPUs and one device a rail."""
-    text = _node_text(bulky).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
+def claim(name: str, on: str) -> bytes:
+    """The claim that kube-scheduler makes for the extended resources of a pod, allocated on a node."""
+    return _claim_text().replace("@name@", name).replace("@node@", on).encode()
+
+
+def node(name: str, leaf: int, *, bulky: bool = True, devices: bool = True) -> bytes:
+    """A node with 8 GPUs and one device a rail; without `devices` its device plugins report none."""
+    text = _node_text(bulky, devices).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
     return text.replace("@spine@", f"spine-{leaf // SPINE_LEAVES:02}").encode()
 
 
@@ -178,9 +215,55 @@ def _padded_environment(container: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _node_text(bulky: bool) -> str:  # noqa: FBT001 - told by its name there
-    have = {"cpu": "128", "memory": "2Ti", "pods": "110", "ephemeral-storage": "3Ti", GPU: "8"}
-    have |= dict.fromkeys(RAILS, "1")
+def _claim_text() -> str:
+    shape = shapes.load(MACHINE)
+    requests = {
+        f"container-0-request-{number}": (name, count)
+        for number, (name, count) in enumerate(
+            [("gpu.nvidia.com", 8), *((f"rail{rail}", 1) for rail in range(len(RAILS)))]
+        )
+    }
+    held = [(name, gpu) for name in list(requests)[:1] for gpu in shape.gpus]
+    held += list(zip(list(requests)[1:], shape.nics, strict=False))
+    results = [
+        {
+            "request": request,
+            "driver": "gpu.nvidia.com" if device in shape.gpus else "dra.net",
+            "pool": "@node@",
+            "device": device.name,
+        }
+        for request, device in held
+    ]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "@name@", "uid": "uid-@name@", "controller": True}
+    tree = {
+        "metadata": {
+            "name": "@name@-extended-resources",
+            "namespace": "train",
+            "uid": "claim-@name@",
+            "resourceVersion": "541",
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "devices": {
+                "requests": [
+                    {"name": name, "exactly": {"deviceClassName": device_class, "count": count}}
+                    for name, (device_class, count) in requests.items()
+                ]
+            }
+        },
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}],
+        },
+    }
+    return compact(tree)
+
+
+@functools.cache
+def _node_text(bulky: bool, devices: bool) -> str:  # noqa: FBT001 - told by their names there
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", "ephemeral-storage": "3Ti"}
+    have |= {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {}
     tree: dict[str, Any] = {
         "metadata": {
             "name": "@name@",

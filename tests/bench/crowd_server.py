@@ -13,10 +13,11 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-import crowds
-from aiohttp import web
+import crowds  # noqa: E402 - the path is set above: this file is run by itself
+from aiohttp import web  # noqa: E402
 
 PODS = "/api/v1/pods"
 _TICK = 0.05  # seconds between two handfuls of events

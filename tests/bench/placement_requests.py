@@ -42,6 +42,8 @@ EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
 OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind (volcano.md 2.5)
 BODY_REPEATS = 12
 _MILLI = 1e3
+_BY_SLICES = ", by slices"  # suffix of figures with GPUs and rails in ResourceSlices
+_SLOWER = 1.1  # how much longer a request may take with slices
 
 Figures = dict[str, list[float]]
 """Figure -> its samples of one round."""
@@ -65,6 +67,7 @@ TARGETS: Mapping[str, Target] = {
     "gang of 512, first ask, besides decoding": Target(0.99, 50),
     "gang of 512, later asks, besides decoding": Target(0.99, 2),
     "memory, settled": Target(0.5, 500, "MiB"),
+    "memory, settled, by slices": Target(0.5, 500, "MiB"),
 }
 
 
@@ -145,6 +148,16 @@ def nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
     return _kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9), "9 in 10 full")
 
 
+def half_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+    """As `half_full`, with GPUs and rails in ResourceSlices of 16 devices a node, and claims that hold them."""
+    return _kube(cores, folder, clusters.Shape(volcano_gangs=(), claims=True), f"half full{_BY_SLICES}")
+
+
+def nearly_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+    """As `nearly_full`, with GPUs and rails in ResourceSlices."""
+    return _kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9, claims=True), f"9 in 10 full{_BY_SLICES}")
+
+
 def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
     """Gangs of 64, pod after pod: filter all names, prioritize those kept, bind to the best, which the watch tells."""
     names = clusters.Cluster(shape).names
@@ -159,6 +172,8 @@ def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str)
                 scored = caller.ask(loads.request("/scheduler/prioritize", bodies.kube(pod, kept)))
                 cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda each: each["Score"])["Host"]
+                if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
+                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best))
                 api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
@@ -272,7 +287,15 @@ def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
 
 def memory(cores: Cores, folder: pathlib.Path) -> Figures:
     """5,000 nodes and 100,000 bound pods from the API server; after some asks of either scheduler."""
-    shape = clusters.Shape(pods=100_000)
+    return _hold(cores, folder, clusters.Shape(pods=100_000), "")
+
+
+def claims_memory(cores: Cores, folder: pathlib.Path) -> Figures:
+    """The same with 16 devices a node in ResourceSlices, half of them held by claims."""
+    return _hold(cores, folder, clusters.Shape(pods=100_000, claims=True), _BY_SLICES)
+
+
+def _hold(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
     names = clusters.Cluster(shape).names
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
         listed = machine.pss(extender.pid)
@@ -282,9 +305,9 @@ def memory(cores: Cores, folder: pathlib.Path) -> Figures:
                 caller.post(f"/scheduler/{verb}", body)
         time.sleep(2)
         return {
-            "memory, when listed": [listed],
-            "memory, settled": [machine.pss(extender.pid)],
-            "memory, peak resident": [machine.peak_rss(extender.pid)],
+            f"memory, when listed{suffix}": [listed],
+            f"memory, settled{suffix}": [machine.pss(extender.pid)],
+            f"memory, peak resident{suffix}": [machine.peak_rss(extender.pid)],
         }
 
 
@@ -305,14 +328,17 @@ def snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
 
 ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
     "kube": half_full,
+    "kube-claims": half_full_claims,
     "kube-full": nearly_full,
+    "kube-full-claims": nearly_full_claims,
     "bodies": big_bodies,
     "events": events,
     "gang": gang_of_512,
     "memory": memory,
+    "memory-claims": claims_memory,
     "snapshot": snapshot_memory,
 }
-_ONCE = frozenset({"memory", "snapshot"})  # no noise worth the minutes
+_ONCE = frozenset({"memory", "memory-claims", "snapshot"})  # no noise worth the minutes
 
 
 # --- servers ------------------------------------------------------------------------------------------
@@ -361,8 +387,22 @@ def show(found: Mapping[str, Any]) -> None:
     out = console.Console(width=140)
     out.print(shown)
     out.print("p50, p99 and most over all rounds, ms (memory: MiB); ±: half the spread between the rounds")
+    for name in (f"filter + prioritize, {fill}" for fill in ("half full", "9 in 10 full")):
+        if (ratio := _compare(found["rounds"], name)) is not None:
+            reached = "met" if ratio <= _SLOWER else "missed"
+            out.print(f"{name}: by slices / by device plugins {ratio:.2f} (target: at most {_SLOWER}: {reached})")
     gauges = [each["gauge_us"] for each in found["rounds"]]
     out.print(f"fixed piece of work between rounds: {min(gauges):.0f} to {max(gauges):.0f} µs (a quiet machine: level)")
+
+
+def _compare(rounds: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Return the ratio of medians with slices to those without; None if only one of them was measured."""
+    middles = []
+    for figure in (name + _BY_SLICES, name):
+        values = [value for each in rounds for value in each["figures"].get(figure, ())]
+        middles.append(statistics.median(values) if values else None)
+    with_slices, without = middles
+    return with_slices / without if with_slices and without else None
 
 
 def _cells(name: str, rounds: Sequence[Sequence[float]]) -> list[str]:

@@ -18,7 +18,7 @@ IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 
 
-class Attribute(views.View, frozen=True):
+class Attribute(views.View, frozen=True, gc=False):
     """The value of a device's attribute; exactly one of the fields is set."""
 
     string: str | None = None

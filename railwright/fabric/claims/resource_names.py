@@ -40,21 +40,22 @@ class ResourceNames:
 
     def _compute_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
         """Return the names of a device. Devices in which the expressions read the same have the same."""
+        description = device.description
         if self._references is None:
-            return self._match(device)
-        values = selectors.read_inputs(device.description, self._references)
+            return self._match(description)
+        values = selectors.read_inputs(description, self._references)
         names = self._names_by_values.get(values)
         if names is None:
-            names = self._match(device)
+            names = self._match(description)
             self._names_by_values.add(values, names)
         return names
 
-    def _match(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+    def _match(self, description: selectors.Device) -> tuple[str, ...]:
         names: dict[str, None] = {}
         for name, device_class in self._classes.items():
-            if selectors.match_all(device_class.expressions, device.description):
+            if selectors.match_all(device_class.expressions, description):
                 names.update(dict.fromkeys(self._names_by_class[name]))
-                names.update(dict.fromkeys(self._claim_resources.find_names(name, device.description)))
+                names.update(dict.fromkeys(self._claim_resources.find_names(name, description)))
         return tuple(names)
 
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:

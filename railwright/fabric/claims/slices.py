@@ -11,6 +11,7 @@ import msgspec
 from railwright.fabric import views
 from railwright.fabric.claims import objects
 
+_MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
 _Pool = tuple[str, str]  # driver, name
 
 
@@ -27,8 +28,17 @@ class OfferedDevice(msgspec.Struct, frozen=True):
 
     id: DeviceId
     node: str
-    description: Mapping[str, Any]  # the variable `device` of CEL expressions
-    taints: tuple[views.Taint, ...]
+    device: objects.Device  # as in its slice
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
+        return objects.describe_device(self.device, self.id.driver)
+
+    @property
+    def taints(self) -> Sequence[views.Taint]:
+        """Taints of the slice; empty if absent."""
+        return self.device.taints or ()
 
 
 class DeviceChanges(NamedTuple):
@@ -45,6 +55,7 @@ class SliceIndex:
         self._slices: dict[str, objects.ResourceSlice] = {}
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
+        self._attributes: dict[objects.Attribute, objects.Attribute] = {}
         self.devices: dict[DeviceId, OfferedDevice] = {}
         self.ids_by_node: dict[str, set[DeviceId]] = {}
 
@@ -54,7 +65,7 @@ class SliceIndex:
         previous = self._slices.get(name)
         if previous == offered:
             return DeviceChanges()
-        self._slices[name] = offered
+        offered = self._slices[name] = self._share_attributes(offered)
         if previous is not None:
             self._slices_by_pool[_get_pool(previous)].pop(name)
         self._slices_by_pool.setdefault(_get_pool(offered), {})[name] = offered
@@ -78,6 +89,21 @@ class SliceIndex:
     def list_nodes(self, devices: Iterable[DeviceId]) -> set[str]:
         """Return the nodes of these devices. Devices that no slice offers have none."""
         return {self.devices[device].node for device in devices if device in self.devices}
+
+    def _share_attributes(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+        """Return the slice with one object for equal attributes: devices of a model differ in a few of a dozen."""
+        if len(self._attributes) >= _MAX_ATTRIBUTES:
+            self._attributes.clear()
+        share = self._attributes.setdefault
+        devices = [
+            msgspec.structs.replace(
+                device,
+                attributes={name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()},
+            )
+            for device in offered.spec.devices
+        ]
+        spec = msgspec.structs.replace(offered.spec, devices_or_none=devices)
+        return msgspec.structs.replace(offered, spec=spec)
 
     def _index_pool(self, pool: _Pool) -> DeviceChanges:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""
@@ -135,8 +161,7 @@ def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
         OfferedDevice(
             id=DeviceId(spec.driver, spec.pool.name, device.name),
             node=spec.node_name or device.node_name,
-            description=objects.describe_device(device, spec.driver),
-            taints=tuple(device.taints or ()),
+            device=device,
         )
         for device in spec.devices
         if spec.node_name or device.node_name

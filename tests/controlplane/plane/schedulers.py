@@ -57,12 +57,15 @@ class Schedulers:
 
         await waiting.wait(ended, describe="a Volcano scheduling session to end")
 
-    async def kube(self, *extenders: Mapping[str, Any]) -> None:
-        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders."""
+    async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders.
+
+        `plugins` are arguments by plugin; those of the others are the defaults.
+        """
         self._changed.add("kube")
         process = self._running["kube-scheduler"]
         await process.stop()
-        self._write(self._parts.kube_scheduler_conf, self._kube_conf([dict(each) for each in extenders]))
+        self._write(self._parts.kube_scheduler_conf, self._kube_conf([dict(each) for each in extenders], plugins))
         process.start()
         await healthy(self._session, self._parts.health("kube-scheduler"), process)
 
@@ -74,9 +77,15 @@ class Schedulers:
             await self.kube()
         self._changed.clear()
 
-    def _kube_conf(self, extenders: list[dict[str, Any]]) -> dict[str, Any]:
+    def _kube_conf(
+        self, extenders: list[dict[str, Any]], plugins: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, Any]:
         kubeconfig = str(self._parts.certificates.folder / "kube-scheduler.kubeconfig")
-        return components.kube_scheduler_conf(kubeconfig, extenders)
+        conf = components.kube_scheduler_conf(kubeconfig, extenders)
+        if plugins:
+            arguments = [{"name": name, "args": dict(values)} for name, values in plugins.items()]
+            conf["profiles"] = [{"schedulerName": "default-scheduler", "pluginConfig": arguments}]
+        return conf
 
     async def _sessions(self) -> int:
         url = f"http://{components.LOOPBACK}:{self._parts.port['vc-scheduler']}/metrics"

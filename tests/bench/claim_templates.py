@@ -1,0 +1,134 @@
+"""`make bench-claims`: what pods get by published ResourceClaimTemplates, on slices of the machines they are for.
+
+100 pods of each template, six gangs of 16 and four single pods, on nodes that could hold all of them with true pairs
+and equal rails. The real kube-scheduler allocates. Counts pods that are never scheduled, pods whose GPU and NIC are no
+pair, and gangs whose pods got different rail sets. Writes build/bench/claims.json; --page rewrites the docs' table.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+
+import shapes  # noqa: E402 - the path is set above: this file is run by itself
+import yaml  # noqa: E402
+from plane import binaries, claim_gangs  # noqa: E402
+from plane import plane as planes  # noqa: E402
+
+GANG, SINGLES = 16, 4
+GANGS: Mapping[str, int] = {f"gang{number}": GANG for number in range(6)} | {f"single{n}": 1 for n in range(SINGLES)}
+PODS = sum(GANGS.values())
+OUT = ROOT / "build" / "bench" / "claims.json"
+PAGE = ROOT / "docs" / "dynamic-resource-allocation.md"
+BEGIN, END = "<!-- begin: tests/bench/claim_templates.py -->\n", "<!-- end: tests/bench/claim_templates.py -->\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What 100 pods of a template got. `reason` is the scheduler's for a pod that it never scheduled."""
+
+    shape: str
+    template: str
+    nodes: int
+    waiting: int
+    unpaired: int
+    gangs: int
+    uneven_gangs: int
+    reason: str
+
+
+async def main() -> int:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="a part of the names of shape and template")
+    parser.add_argument("--page", action="store_true", help="rewrite the table of docs/dynamic-resource-allocation.md")
+    options = parser.parse_args()
+    published = yaml.safe_load((shapes.CLAIMS / "published.yaml").read_text())
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+        async with planes.run(pathlib.Path(folder)) as plane:
+            for number, template in enumerate(published):
+                if options.only in f"{template['shape']} {template['name']}":
+                    rows.append(await measure(plane, f"bench-{number}", template))
+                    print(rows[-1], file=sys.stderr, flush=True)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    version = binaries.release().kubernetes
+    OUT.write_text(json.dumps({"kubernetes": version, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
+    text = render_table(rows, published)
+    if options.page:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
+    print(text)
+    return 0
+
+
+async def measure(plane: planes.Plane, namespace: str, published: Mapping[str, Any]) -> Row:
+    """Create the nodes, the template and the pods of a row, and count what they get."""
+    shape = shapes.load(published["shape"])
+    await plane.make_namespace(namespace)
+    try:
+        async with claim_gangs.offer(plane, shape, published["nodes"]):
+            await plane.api.create(claim_gangs.build_template("devices", published["devices"]), namespace=namespace)
+            await claim_gangs.create_gangs(
+                plane, namespace, GANGS, lambda name, gang: claim_gangs.build_claiming_pod(name, gang, "devices")
+            )
+            allocations = await claim_gangs.settle(plane, namespace, PODS)
+            await plane.remove_pods(namespace)
+    finally:
+        await plane.remove_namespace(namespace)
+    return count(published, shape, allocations)
+
+
+def count(published: Mapping[str, Any], shape: shapes.Shape, allocations: Sequence[claim_gangs.Allocation]) -> Row:
+    """Return the row of what pods got."""
+    placed = [allocation for allocation in allocations if allocation.node]
+    rails: dict[str, set[frozenset[str]]] = {}
+    for allocation in placed:
+        rails.setdefault(allocation.gang, set()).add(shapes.list_nics(allocation.devices))
+    of_gangs = {gang: sets for gang, sets in rails.items() if GANGS[gang] > 1}
+    return Row(
+        shape=shape.name,
+        template=published["name"],
+        nodes=published["nodes"],
+        waiting=len(allocations) - len(placed),
+        unpaired=sum(not shape.is_paired(allocation.devices) for allocation in placed),
+        gangs=len(of_gangs),
+        uneven_gangs=sum(len(sets) > 1 for sets in of_gangs.values()),
+        reason=next((allocation.message for allocation in allocations if not allocation.node), ""),
+    )
+
+
+def render_table(rows: Sequence[Row], published: Sequence[Mapping[str, Any]]) -> str:
+    """Return the Markdown table of the rows."""
+    lines = [
+        "| nodes | template | a pod gets | never scheduled | GPU and NIC no pair | gangs with different rails |",
+        "|---|---|---|---|---|---|",
+    ]
+    by_key = {(tree["shape"], tree["name"]): tree for tree in published}
+    for row in rows:
+        tree = by_key[row.shape, row.template]
+        pod = f"{tree['pod']['gpus']} GPU, {tree['pod']['nics']} NIC"
+        placed = row.waiting < PODS
+        cells = (
+            f"{row.nodes} {shapes.load(row.shape).title}",
+            f"{row.template} ({tree['source']})",
+            pod,
+            str(row.waiting),
+            str(row.unpaired) if placed else "-",
+            f"{row.uneven_gangs} of {row.gangs}" if placed else "-",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

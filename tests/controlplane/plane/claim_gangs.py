@@ -1,0 +1,138 @@
+"""Pods with claims on nodes of one shape: made in gangs, allocated by the real scheduler, and counted.
+
+Owns the nodes, slices, classes and pods of a measurement, and which devices each pod got.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from plane import api, nodes, plane, waiting
+
+GANG_LABEL = "scheduling.x-k8s.io/pod-group"
+_SLICE, _CLASS = "resource.k8s.io/v1/ResourceSlice", "resource.k8s.io/v1/DeviceClass"
+_CLAIM = "resource.k8s.io/v1/ResourceClaim"
+_AT_ONCE = 25  # objects created together
+_STABLE_SECONDS = 5.0  # kube-scheduler tries a pod again after one or two seconds (components.kube_scheduler_conf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """A pod, the node and the devices that it got; "" and none while it waits. `message` is then the scheduler's."""
+
+    pod: str
+    gang: str
+    node: str
+    devices: tuple[str, ...]
+    message: str = ""
+
+
+@contextlib.asynccontextmanager
+async def offer(on: plane.Plane, shape: Any, count: int, **options: Any) -> AsyncIterator[Sequence[str]]:
+    """Nodes of a shape (shapes.Shape) named SHAPE-00..., their slices and its classes, for the length of a block."""
+    made = nodes.Nodes(on.api)
+    names = [f"{shape.name}-{number:02}" for number in range(count)]
+    for tree in shape.build_classes():
+        await on.api.create(tree)
+    trees = [tree for name in names for tree in shape.build_slices(name)]
+    try:
+        await _in_batches([lambda name=name: made.make(name, gpus=0, rails={}, **options) for name in names])
+        await _in_batches([lambda tree=tree: on.api.create(tree) for tree in trees])
+        yield names
+    finally:
+        await _in_batches([lambda tree=tree: on.api.delete(_SLICE, tree["metadata"]["name"]) for tree in trees])
+        await made.remove()
+        for tree in shape.build_classes():
+            await on.api.delete(_CLASS, tree["metadata"]["name"])
+
+
+def build_template(name: str, devices: Mapping[str, Any]) -> api.Object:
+    """Return a ResourceClaimTemplate."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def build_claiming_pod(name: str, gang: str, template: str) -> api.Object:
+    """Return a pod that names a template, as its author would write it."""
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "devices"}]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {GANG_LABEL: gang}},
+        "spec": {
+            "containers": [container],
+            "resourceClaims": [{"name": "devices", "resourceClaimTemplateName": template}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+async def create_gangs(on: plane.Plane, namespace: str, gangs: Mapping[str, int], build: Callable[..., Any]) -> None:
+    """Create the pods of gangs, gang after gang. `build(name, gang)` returns a pod."""
+    pods = [build(f"{gang}-{rank}", gang) for gang, size in gangs.items() for rank in range(size)]
+    await _in_batches([lambda pod=pod: on.api.create(pod, namespace=namespace) for pod in pods])
+
+
+async def settle(on: plane.Plane, namespace: str, count: int, *, seconds: float = 120) -> list[Allocation]:
+    """Wait until each of `count` pods is bound, or none has been bound for some seconds and all were tried."""
+    changed = time.monotonic()
+    bound = -1
+
+    async def settled() -> bool:
+        nonlocal changed, bound
+        pods = await on.api.list("Pod", namespace)
+        now_bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+        if now_bound != bound:
+            bound, changed = now_bound, time.monotonic()
+        tried = sum(bool(pod["spec"].get("nodeName") or _read_message(pod)) for pod in pods)
+        assert (len(pods), tried) == (count, count), f"{len(pods)} pods, {now_bound} bound, {tried} tried"
+        assert now_bound == count or time.monotonic() - changed > _STABLE_SECONDS, f"{now_bound} bound"
+        return True
+
+    await waiting.wait(settled, seconds=seconds, describe=f"{count} pods to be bound or refused")
+    return await list_allocations(on.api, namespace)
+
+
+async def list_allocations(client: api.Api, namespace: str) -> list[Allocation]:
+    """Return the pods of a namespace with the devices of their claims."""
+    pods, claims = await asyncio.gather(client.list("Pod", namespace), client.list(_CLAIM, namespace))
+    devices: dict[str, list[str]] = {}
+    for claim in claims:
+        results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+        for consumer in claim.get("status", {}).get("reservedFor", ()):
+            devices.setdefault(consumer["uid"], []).extend(result["device"] for result in results)
+    return [
+        Allocation(
+            pod["metadata"]["name"],
+            pod["metadata"].get("labels", {}).get(GANG_LABEL, ""),
+            pod["spec"].get("nodeName", ""),
+            tuple(sorted(devices.get(pod["metadata"]["uid"], ()))) if pod["spec"].get("nodeName") else (),
+            _read_message(pod),
+        )
+        for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    ]
+
+
+def _read_message(pod: api.Object) -> str:
+    """Return why a pod waits; empty if no scheduler has tried it, or if it is bound."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next(
+        (
+            f"{condition.get('reason', '')}: {condition.get('message', '')}"
+            for condition in conditions
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        ),
+        "",
+    )
+
+
+async def _in_batches(calls: Sequence[Callable[[], Any]]) -> None:
+    for first in range(0, len(calls), _AT_ONCE):
+        await asyncio.gather(*(call() for call in calls[first : first + _AT_ONCE]))

@@ -1,0 +1,127 @@
+"""Nodes of six published shapes: their devices with the attributes that drivers publish, and which devices are beside.
+
+The files are in tests/data/claims/shapes. A device's `beside` names the hardware group of GPUs and NICs with a direct
+path; it is not an attribute, so that a wrong pair is found whatever the claim asked for.
+"""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import devices
+import yaml
+
+CLAIMS = pathlib.Path(__file__).resolve().parents[1] / "data" / "claims"
+NAMES = ("eks-p4d", "eks-p5", "gke-a3-ultra", "h100-8x8", "aks-gb300", "oke-gb200")
+_API = "resource.k8s.io/v1"
+_COLUMNS_OF_OURS = ("name", "beside")  # all further columns are attributes
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device of a node, its attributes as in a ResourceSlice. `beside` is empty for a NIC without RDMA."""
+
+    name: str
+    beside: str
+    attributes: dict[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A node type. Rail k is `nics[k]`. `classes` has the CEL expression of each DeviceClass by name."""
+
+    name: str
+    title: str
+    nics: tuple[Device, ...]
+    gpus: tuple[Device, ...]
+    others: tuple[Device, ...]
+    gpu_memory: str
+    classes: Mapping[str, str]
+
+    @functools.cached_property
+    def groups(self) -> Mapping[str, str]:
+        """The hardware group of each GPU and RDMA NIC by device name."""
+        return {device.name: device.beside for device in (*self.nics, *self.gpus)}
+
+    def build_classes(self) -> list[dict[str, Any]]:
+        """Return the DeviceClasses."""
+        return [devices.build_class(name, expression) for name, expression in self.classes.items()]
+
+    def build_slices(self, node: str) -> list[dict[str, Any]]:
+        """Return the slices of a node: one of the NICs' driver, one of the GPUs'."""
+        nics = [{"name": nic.name, "attributes": nic.attributes} for nic in (*self.others, *self.nics)]
+        memory = {"memory": {"value": self.gpu_memory}}
+        gpus = [
+            {
+                "name": gpu.name,
+                "attributes": gpu.attributes | {"uuid": {"string": f"GPU-{node}-{gpu.name}"}},
+                "capacity": memory,
+            }
+            for gpu in self.gpus
+        ]
+        return [_build_slice(node, driver, tree) for driver, tree in (("dra.net", nics), ("gpu.nvidia.com", gpus))]
+
+    def is_paired(self, held: Collection[str]) -> bool:
+        """True if each device of a pod has a partner beside it, and as many disjoint pairs exist as can.
+
+        Without NICs or without GPUs there is no pair.
+        """
+        gpus = collections.Counter(self.groups[name] for name in held if name.startswith("gpu-"))
+        nics = collections.Counter(self.groups.get(name, "") for name in held if not name.startswith("gpu-"))
+        pairs = sum(min(gpus[group], nics[group]) for group in gpus)
+        return gpus.keys() == nics.keys() and pairs == min(gpus.total(), nics.total()) > 0
+
+
+def list_nics(held: Iterable[str]) -> frozenset[str]:
+    """Return the NICs among the devices of a pod: its rail set."""
+    return frozenset(name for name in held if not name.startswith("gpu-"))
+
+
+@functools.cache
+def load(name: str) -> Shape:
+    """Return a shape of tests/data/claims/shapes."""
+    tree = yaml.safe_load((CLAIMS / "shapes" / f"{name}.yaml").read_text())
+    return Shape(
+        name=name,
+        title=tree["title"],
+        nics=_read_devices(tree["nics"]),
+        gpus=_read_devices(tree["gpus"]),
+        others=tuple(
+            Device(other.pop("name"), "", {key: _build_attribute(value) for key, value in other.items()})
+            for other in tree["others"]
+        ),
+        gpu_memory=tree["gpus"]["capacity"]["memory"],
+        classes=tree["classes"],
+    )
+
+
+def _read_devices(tree: Mapping[str, Any]) -> tuple[Device, ...]:
+    rows = [dict(zip(tree["columns"], row, strict=True)) for row in tree["devices"]]
+    return tuple(
+        Device(
+            row["name"],
+            row["beside"],
+            {
+                key: _build_attribute(value)
+                for key, value in (tree["common"] | row).items()
+                if key not in _COLUMNS_OF_OURS
+            },
+        )
+        for row in rows
+    )
+
+
+def _build_attribute(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value  # {version: ...}
+    kind = {bool: "bool", int: "int", str: "string"}[type(value)]
+    return {kind: value}
+
+
+def _build_slice(node: str, driver: str, tree: list[dict[str, Any]]) -> dict[str, Any]:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": tree}
+    return {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{driver}"}, "spec": spec}
