@@ -161,7 +161,7 @@ def _build_explanation(
         gang=record.gang,
         gang_size=record.size,
         remaining=gang.remaining,
-        needs=[f"{need.label}: {need.amount // resources.UNIT} {need.resource}" for need in record.needs],
+        needs=[f"{need.label}: {need.amount // resources.UNIT} {intent.format_resource(need.resource)}" for need in record.needs],
         outcome=_get_outcome(record, tracked),
         why=rendering.describe_all(_list_reasons(record, tracked)),
         leaves_planned=[topology.format_domain(leaf) for leaf in plan.leaves[:MAX_LEAVES]],

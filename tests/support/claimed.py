@@ -62,15 +62,15 @@ def build_requests(rails: Sequence[int], *, gpus: int) -> dict[str, Any]:
 def build_template_tree(name: str, rails: Sequence[int], *, gpus: int | None = None) -> dict[str, Any]:
     """Return a ResourceClaimTemplate with a GPU for each rail."""
     spec = {"devices": build_requests(rails, gpus=len(rails) if gpus is None else gpus)}
-    metadata = {"name": name, "namespace": "train"}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata} | {
-        "spec": {"spec": spec}
-    }
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return {**kind, "metadata": {"name": name}, "spec": {"spec": spec}}
 
 
 def build_template(name: str, rails: Sequence[int]) -> objects.ResourceClaimTemplate:
-    """Return a template as it is watched."""
-    return msgspec.convert(build_template_tree(name, rails), objects.ResourceClaimTemplate)
+    """Return a template of namespace train as it is watched."""
+    tree = build_template_tree(name, rails)
+    tree["metadata"]["namespace"] = "train"
+    return msgspec.convert(tree, objects.ResourceClaimTemplate)
 
 
 def build_claim(
