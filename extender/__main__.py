@@ -162,6 +162,8 @@ def _build_gang_check(
     async def check_gangs() -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
+            if leader.is_leader:
+                handlers.record_waiting_claims()
             for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
                 post_event(outcome)
                 if outcome.placement is not None:

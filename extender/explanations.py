@@ -109,6 +109,10 @@ class Explanations:
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
         record.rejected_rows = (*new_rows.values(), *old_rows)[: engine.MAX_ROWS]
 
+    def has_record(self, pod: str) -> bool:
+        """True if a decision on a pod (namespace/name) is stored."""
+        return pod in self._records
+
     def get_evaluation(self, pod: str, node: str) -> node_evaluation.NodeEvaluation | None:
         """Return a node's evaluation in the last decision on a pod (namespace/name), or None if it is not stored."""
         record = self._records.get(pod)
@@ -161,7 +165,10 @@ def _build_explanation(
         gang=record.gang,
         gang_size=record.size,
         remaining=gang.remaining,
-        needs=[f"{need.label}: {need.amount // resources.UNIT} {intent.format_resource(need.resource)}" for need in record.needs],
+        needs=[
+            f"{need.label}: {need.amount // resources.UNIT} {intent.format_resource(need.resource)}"
+            for need in record.needs
+        ],
         outcome=_get_outcome(record, tracked),
         why=rendering.describe_all(_list_reasons(record, tracked)),
         leaves_planned=[topology.format_domain(leaf) for leaf in plan.leaves[:MAX_LEAVES]],

@@ -84,6 +84,19 @@ class Schedulers:
         if (policy := self._policy()) is not None:
             self._engine.prewarm(policy.document)
 
+    def record_waiting_claims(self) -> None:
+        """Explain pods with claims that no scheduler asks about, because its own plugins reject all nodes."""
+        now = self._clock()
+        for pod in self._state.waiting_claims.list_due(now, gang_tracker.WAITING_SECONDS):
+            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}"):
+                continue
+            nodes = list(self._state.cluster.nodes)
+            request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
+            if request is not None:
+                result = self._engine.filter(request)
+                self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
+                self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+
     # --- kube-scheduler -------------------------------------------------------------------------------
 
     def filter(self, body: bytes) -> bytes:

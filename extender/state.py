@@ -5,6 +5,7 @@ A pod that is observed bound or deleted confirms its assumption: from then on th
 
 from collections.abc import Callable, Sequence
 
+from extender import waiting_claims
 from railwright.fabric import names, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.claims import objects as claims
@@ -18,6 +19,7 @@ class State:
     def __init__(self, *, assume_seconds: float) -> None:
         self.cluster = cluster_state.ClusterState()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
+        self.waiting_claims = waiting_claims.WaitingClaims()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
@@ -33,19 +35,26 @@ class Pods:
     def __init__(self, state: State) -> None:
         self._cluster = state.cluster
         self._assumed = state.assumed
+        self._waiting = state.waiting_claims
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """Replace all objects."""
         before = set(self._cluster.pods)
         self._cluster.replace_pods(objects)
+        self._waiting.retain({pod.metadata.identity for pod in objects})
+        for pod in objects:
+            self._waiting.upsert(pod)
         for assumed_pod in list(self._assumed):
-            pod = self._cluster.pods.get(assumed_pod.uid)
-            if pod.node if pod else assumed_pod.uid in before:  # a pod not observed before may be newer than the list
+            known = self._cluster.pods.get(assumed_pod.uid)
+            if (
+                known.node if known else assumed_pod.uid in before
+            ):  # a pod not observed before may be newer than the list
                 self._assumed.confirm(assumed_pod.uid)
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
         self._cluster.upsert_pod(obj)
+        self._waiting.upsert(obj)
         pod = self._cluster.pods.get(obj.metadata.identity)
         if pod is None or pod.node:
             self._assumed.confirm(obj.metadata.identity)
@@ -53,6 +62,7 @@ class Pods:
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""
         self._cluster.remove_pod(obj.metadata.identity)
+        self._waiting.remove(obj.metadata.identity)
         self._assumed.confirm(obj.metadata.identity)
 
 

@@ -105,7 +105,12 @@ async def test_the_allocator_gives_each_of_a_hundred_pods_the_rails_and_pairs_of
     assert len({result for results in allocated.values() for result in results.values()}) == 4 * GANGS * SIZE
     for rail in claimed.RAILS:
         await site.wait_metric(
-            claims.site.extender, "railwright_rail_devices", GANGS * SIZE / 2, fabric=claimed.FABRIC, rail=rail, state="busy"
+            claims.site.extender,
+            "railwright_rail_devices",
+            GANGS * SIZE / 2,
+            fabric=claimed.FABRIC,
+            rail=rail,
+            state="busy",
         )
 
 
@@ -118,7 +123,7 @@ async def test_a_gang_waits_for_its_rails_with_the_reason_and_goes_on(plane, cla
     await kubes.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
 
     async def find_event():
-        events = await client.list("Event", namespace, fields="reason=Unplaceable")
+        events = await client.list("Event", namespace, fields="reason=GangUnplaceable")
         messages = [event.get("message") or event.get("note", "") for event in events]
         assert any("rail0" in message and "holder" in message for message in messages), messages
         return messages

@@ -81,6 +81,7 @@ class Decision:
                 list_pods_on=self._list_holders,
                 list_offered_leaves=view.list_offered_leaves,
                 is_single_pod=view.index.signature.is_single_pod,
+                same_rails=view.index.signature.same_rails,
             )
         )
 

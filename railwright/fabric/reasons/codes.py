@@ -185,6 +185,12 @@ class Code(ReasonCode):
         "The cluster has too few slots for the pods that remain.",
         "Wait, add nodes, or reduce the gang.",
     )
+    GANG_RAILS_SAME = (
+        "GangRailsSame",
+        Group.GANG,
+        "All pods of the gang take the same rails, so that a node with other free rails does not help.",
+        "Wait for these rails, end what holds them, or set `claims.gangRails: any` for new gangs.",
+    )
     CAPACITY_NOT_OFFERED = (
         "CapacityNotOffered",
         Group.GANG,

@@ -124,6 +124,11 @@ def _format_capacity(parameters: Parameters) -> str:
     return f"{_format_remaining(parameters)}{rails}; the cluster has slots for {parameters['slots']}"
 
 
+def _format_same_rails(parameters: Parameters) -> str:
+    rails = _join(parameters["rails"])
+    return f"all pods of the gang take {rails} (claims.gangRails: same); other free rails of a node do not count"
+
+
 def _format_not_offered(parameters: Parameters) -> str:
     leaves = parameters["not_offered"]
     return f"the scheduler offers no node of {_join(leaves)}" if leaves.items else ""
@@ -293,6 +298,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.DEVICE_IN_USE: _format_device_in_use,
     Code.DEGRADED_MEMBER: lambda parameters: f"{parameters['node']}: {_join(parameters['causes'])}",
     Code.CAPACITY_INSUFFICIENT: _format_capacity,
+    Code.GANG_RAILS_SAME: _format_same_rails,
     Code.CAPACITY_NOT_OFFERED: _format_capacity_not_offered,
     Code.NODES_BLOCKED: _format_each,
     Code.DEVICES_IN_USE: _format_each,

@@ -31,6 +31,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     list_pods_on: ListPodsOn
     list_offered_leaves: Callable[[], Collection[topology.Domain]]  # leaves with at least one offered node
     is_single_pod: bool = False  # single-pod job: partly used nodes are preferred to bandwidth
+    same_rails: tuple[str, ...] = ()  # rails of claims that all pods of the gang must take; () if others would do
     unplaced: int = 0  # unplaced pods, if smaller ones share slots; 0: as many as slots
 
 

@@ -28,6 +28,8 @@ def explain_shortage(inputs: diagnosis_input.DiagnosisInput, total_slots: int) -
         slots=total_slots,
         rails=tuple(rails),
     )
+    if inputs.same_rails:
+        yield reason.make(Code.GANG_RAILS_SAME, rails=reason.take_first(inputs.same_rails))
     totals: node_classes.Counts = {}
     for class_counts in inputs.capacity.nodes.values():
         for node_class, nodes in class_counts.items():

@@ -40,6 +40,13 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         return nics * max(1, self.fabric.devices_per_rail) * resources.UNIT
 
     @property
+    def same_rails(self) -> tuple[str, ...]:
+        """Return the rails of claims that all pods of the gang must take; () if it may take others or takes all."""
+        claims, rails = self.fabric.claims, tuple([rail for need in self.needs for rail in need.rails])
+        has_choice = self.is_single_pod or claims is None or claims.gang_rails != "same"
+        return () if has_choice or len(rails) == len(self.fabric.rails) else rails
+
+    @property
     def links(self) -> float:
         """Return the number of uplinks available to each rail that a pod with this signature uses."""
         per_rail = max(1, self.fabric.devices_per_rail) * resources.UNIT

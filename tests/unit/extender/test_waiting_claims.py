@@ -1,0 +1,94 @@
+"""A gang that waits for rails of claims is explained, although kube-scheduler asks no extender about it."""
+
+import json
+
+import devices
+import pytest
+from claimed import FABRIC, build_claim, build_node, build_pod, build_template, name_devices, policy
+
+from extender import gang_tracker, schedulers
+from extender import state as states
+from railwright.fabric.reasons import rendering
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def state():
+    state = states.State(assume_seconds=30)
+    state.cluster.replace_nodes([build_node(name, "a") for name in ("n1", "n2")])
+    name_devices(state.cluster)
+    for name in ("n1", "n2"):
+        for offered in devices.read_slices(*devices.build_slices(name)):
+            state.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+    states.ClaimTemplates(state).upsert(build_template("t", (0, 1)))
+    states.Claims(state).upsert(devices.read_claim(build_claim("held", (1,), gpus=1, on="n1", pod_uid="uid-holder")))
+    states.Pods(state).replace([build_pod("holder", on="n1", templates=(), claims=("held",))])
+    return state
+
+
+@pytest.fixture
+def handlers(state, clock):
+    return schedulers.Schedulers(state, policy, clock=clock, observe=lambda *_: None)
+
+
+def add_gang(state, size=2):
+    pods = states.Pods(state)
+    for rank in range(size):
+        pods.upsert(build_pod(f"g-{rank}", group="g"))
+
+
+def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state, handlers, clock):
+    add_gang(state)
+    handlers.record_waiting_claims()
+    assert handlers.explanations.explain("train", "g-0", handlers.gangs) is None
+    clock.now = gang_tracker.WAITING_SECONDS
+    handlers.record_waiting_claims()
+    [outcome] = handlers.gangs.check(clock.now)
+    assert outcome.code == gang_tracker.UNPLACEABLE
+    assert [rendering.render(why) for why in outcome.reasons] == [
+        "2 pods remain, each with rail0, rail1; the cluster has slots for 1",
+        "all pods of the gang take rail0, rail1 (claims.gangRails: same); other free rails of a node do not count",
+        "1 node: rail1 has 0 of 1 free, 1 needed",
+        "rail1 on n1 is used by train/holder",
+    ]
+    explained = handlers.explanations.explain("train", "g-0", handlers.gangs)
+    rows = {row["node"]: row for row in explained.nodes}
+    assert "rail1 is busy: 0 of 1 NIC free, 1 needed" in str(rows["n1"])
+    assert explained.fabric == FABRIC
+
+
+def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handlers, clock):
+    add_gang(state)
+    metadata = {"name": "g-0", "namespace": "train", "uid": "uid-g-0", "labels": {"railwright.io/fabric": FABRIC}}
+    handlers.filter(json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n2"]}).encode())
+    before = handlers.explanations.explain("train", "g-0", handlers.gangs)
+    clock.now = gang_tracker.WAITING_SECONDS
+    handlers.record_waiting_claims()
+    clock.now *= 2
+    handlers.record_waiting_claims()
+    assert handlers.explanations.explain("train", "g-0", handlers.gangs).nodes == before.nodes
+
+
+def test_pods_that_are_bound_or_gone_are_forgotten(state, handlers, clock):
+    pods = states.Pods(state)
+    add_gang(state, size=3)
+    pods.upsert(build_pod("g-0", group="g", on="n2"))
+    pods.remove(build_pod("g-1", group="g"))
+    handlers.record_waiting_claims()
+    clock.now = gang_tracker.WAITING_SECONDS
+    assert [pod.metadata.name for pod in state.waiting_claims.list_due(clock.now, 10.0)] == ["g-2"]
+    pods.replace([])
+    assert not state.waiting_claims.list_due(clock.now * 3, 10.0)
