@@ -54,6 +54,7 @@ PREFLIGHT_CONTAINER = "railwright-preflight"
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file
 NCCL_CONF_PATH = "/etc/nccl.conf"
+PLACEMENT_PATH = "/etc/railwright/placement.json"  # in the preflight container, if rails come as claims
 SSH_HOME = "/root/.ssh"
 
 # --- resources that stand for claims (Dynamic Resource Allocation) ----------------------------------------

@@ -84,6 +84,30 @@ def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():
     assert admitting.skipped(tree)["env.NCCL_IB_HCA"] == "written at binding"
 
 
+def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_devices():
+    tree = admitted(claimed(), fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED))
+    (preflight,) = tree["spec"]["initContainers"]
+    assert preflight["resources"] == {"claims": [{"name": "nics"}]}
+    arguments = preflight["command"]
+    assert arguments[arguments.index("--allocation") + 1] == "/etc/railwright/placement.json"
+    assert [arguments[index + 1] for index, word in enumerate(arguments) if word == "--rail"] == ["rail0", "rail1"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in preflight["volumeMounts"]}
+    assert mounts == {
+        "railwright-nccl-conf": "/etc/nccl.conf",
+        "railwright-placement": "/etc/railwright/placement.json",
+    }
+    (volume,) = [volume for volume in tree["spec"]["volumes"] if volume["name"] == "railwright-placement"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['railwright.io/placement']"
+    assert planned(tree, fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)).changes == ()
+
+
+def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
+    tree = claimed(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
+    by = fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)
+    assert "spec.volumes has another volume named railwright-placement" in admitting.refusal(tree, by)
+
+
 def test_lint_has_no_finding_about_the_placeholder():
     from railwright.fabric import admission
 

@@ -85,11 +85,11 @@ PLACEHOLDER = "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-bind
 
 
 @pytest.mark.parametrize(
-    ("entry", "tree"),
-    [(DIRECT, claim()), (BY_TEMPLATE, claim("p-nics-x7k2p", entry="nics"))],
+    ("entry", "tree", "claim_name"),
+    [(DIRECT, claim(), "train-nics"), (BY_TEMPLATE, claim("p-nics-x7k2p", entry="nics"), "nics")],
     ids=["direct", "template"],
 )
-def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree):
+def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree, claim_name):
     admitted = admitting.admitted(pod(entry), BY)
     assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
     assert "NCCL_IB_HCA" not in admitting.env(admitted)
@@ -103,7 +103,7 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
         "devices": [
             {
                 "rail": "rail0",
-                "claim": "nics",
+                "claim": claim_name,
                 "request": "nic1",
                 "device": NIC.format("10"),
                 "rdmaDevice": "rdmap16s27",
@@ -111,7 +111,7 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
             },
             {
                 "rail": "rail1",
-                "claim": "nics",
+                "claim": claim_name,
                 "request": "nic0",
                 "device": NIC.format("20"),
                 "rdmaDevice": "rdmap32s27",
@@ -177,7 +177,7 @@ def test_a_device_that_no_slice_names_leaves_the_list_unwritten():
         known = caches(admitting.admitted(pod(DIRECT), BY), claim(), slices=slices)
         (warning,) = answer(known)["warnings"]
         assert warning.startswith("AllocatedDevicesUnnamed: no ResourceSlice names the RDMA device of pci-0000-")
-        assert "(nics/nic0)" in warning
+        assert "(train-nics/nic0)" in warning
         assert CONF not in written(known)
 
 
