@@ -108,6 +108,40 @@ def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
     assert "spec.volumes has another volume named railwright-placement" in admitting.refusal(tree, by)
 
 
+UCX = "railwright.io/ucx-net-devices"
+
+
+def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
+    by = fabric(rails=UNNAMED)
+    tree = admitted(claimed(), by)
+    assert tree["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
+    (entry,) = [entry for entry in tree["spec"]["containers"][0]["env"] if entry["name"] == "UCX_NET_DEVICES"]
+    assert entry == {
+        "name": "UCX_NET_DEVICES",
+        "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{UCX}']"}},
+    }
+    assert "env.UCX_NET_DEVICES" in record(tree)["added"]
+    assert planned(tree, by).changes == ()
+    forged = admitted(claimed(annotations={UCX: "mlx5_9:1"}), by)
+    assert forged["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
+
+
+@pytest.mark.parametrize(
+    ("container", "more", "transport"),
+    [
+        (claiming(env=[{"name": "UCX_NET_DEVICES", "value": "all"}]), "", "roce"),
+        (claiming(envFrom=[{"configMapRef": {"name": "site"}}]), "", "roce"),
+        (claiming(), "    env: {UCX_NET_DEVICES: all}\n", "roce"),
+        (claiming(), "", "efa"),
+        (claiming(), "    nccl: {derive: false}\n", "roce"),
+    ],
+    ids=["own value", "envFrom", "policy", "EFA", "nothing derived"],
+)
+def test_ucx_is_left_alone(container, more, transport):
+    tree = admitted(claimed(container), fabric(more, rails=UNNAMED, transport=transport))
+    assert UCX not in tree["metadata"]["annotations"]
+
+
 def test_lint_has_no_finding_about_the_placeholder():
     from railwright.fabric import admission
 

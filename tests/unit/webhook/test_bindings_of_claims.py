@@ -15,6 +15,7 @@ from railwright.serving import metrics, routes
 from webhook import app, bindings, state
 
 CONF, PLACEMENT = "railwright.io/nccl.conf", "railwright.io/placement"
+UCX = "railwright.io/ucx-net-devices"
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 UID = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]["uid"]
 RAILS = "[{name: rail0, device: rdmap16s27, interface: net1}, {name: rail1, device: rdmap32s27}]"
@@ -95,6 +96,7 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
     assert "NCCL_IB_HCA" not in admitting.env(admitted)
     known = caches(admitted, tree)
     assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert written(known)[UCX] == "rdmap16s27:1,rdmap32s27:1"
     assert placed(known) == {
         "node": "gpu-3",
         "shape": None,
@@ -162,7 +164,7 @@ def test_without_an_allocation_the_pod_is_bound_and_its_file_still_names_no_devi
             "AllocationUnknown: the devices of nics are not known to railwright yet, so NCCL_IB_HCA names none and "
             "NCCL does not start; delete the pod so that it is bound again"
         )
-        assert CONF not in written(known)
+        assert written(known).keys().isdisjoint({CONF, UCX})
         assert "devices" not in placed(known)
 
 
