@@ -87,7 +87,8 @@ class _Builder:
         self._add(f"{_container_path(change.container)}/securityContext/privileged", True)
 
     def set_env(self, change: pod_changes.SetEnv) -> None:
-        entry = {"name": change.name, "value": change.value}
+        source = change.source
+        entry = {"name": change.name} | ({"valueFrom": source} if source else {"value": change.value})
         path = f"{_container_path(change.container)}/env"
         if change.index is None:
             self._append(path, self._find_container(change.container).env_or_none, entry)

@@ -16,6 +16,7 @@ POD_KEYS = (RAILS, CONTAINERS, SKIP, DELIVERY)  # annotations that users write o
 INJECTION = f"{DOMAIN}/injection"  # annotation: the injection record (docs/interface.md 5)
 PLACEMENT = f"{DOMAIN}/placement"  # annotation: node, rails and domains of the pod
 NCCL_CONF = f"{DOMAIN}/nccl.conf"  # annotation: NAME=VALUE lines that are delivered as a file
+UCX_NET_DEVICES = f"{DOMAIN}/ucx-net-devices"  # annotation: value of a variable, for pods with claims
 
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
@@ -54,6 +55,7 @@ PREFLIGHT_CONTAINER = "railwright-preflight"
 DEV_INFINIBAND = "/dev/infiniband"
 DEV_SHM = "/dev/shm"  # noqa: S108 - the POSIX shared-memory mount NCCL uses, not a temporary file
 NCCL_CONF_PATH = "/etc/nccl.conf"
+PLACEMENT_PATH = "/etc/railwright/placement.json"  # in the preflight container, if rails come as claims
 SSH_HOME = "/root/.ssh"
 
 # --- resources that stand for claims (Dynamic Resource Allocation) ----------------------------------------

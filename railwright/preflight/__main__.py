@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from railwright.preflight import checks, expected, sentence, variables
+from railwright.preflight import allocation, checks, expected, sentence, variables
 from railwright.preflight import host as hosts
 
 OK, FINDINGS = 0, 1  # docs/interface.md 6; argparse returns 2 for wrong usage
@@ -39,16 +39,18 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
     """
     deadline = time.monotonic() + arguments.wait
     while True:
+        allocated = allocation.read(host, arguments.allocation) if arguments.allocation else None
+        rails = tuple(arguments.rail)
         hca_value = arguments.hca if arguments.hca is not None else variables.value(variables.HCA, environment, host)
         expectations = expected.Expected(
             transport=arguments.transport,
-            rails=tuple(arguments.rail),
+            rails=allocation.name_rails(allocated, rails) if allocated is not None else rails,
             hca=hca_value or None,
             mtu=arguments.mtu,
             root=not arguments.non_root,
             gid_index=variables.gid_index(environment, host),
         )
-        report = checks.check(host, expectations)
+        report = checks.check(host, expectations, allocated)
         if not report.problems or time.monotonic() >= deadline:
             return report
         time.sleep(_PAUSE)
@@ -87,6 +89,11 @@ def _build_parser() -> argparse.ArgumentParser:
         type=_parse_rail,
         metavar="NAME[,device=DEVICE][,interface=INTERFACE]",
         help="a rail, in order; default: every RDMA device this container can use",
+    )
+    parser.add_argument(
+        "--allocation",
+        metavar="FILE",
+        help="annotation railwright.io/placement as a file: checks that the container has the devices of its claims",
     )
     parser.add_argument("--hca", help="devices that NCCL may use; default: NCCL_IB_HCA as NCCL reads it")
     parser.add_argument("--mtu", type=int, default=0, help="smallest allowed MTU of every rail's interface")

@@ -6,7 +6,7 @@ Each rail is checked in this order: device, device file, port, GID, interface, l
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from railwright.preflight import assign, devices, expected, interfaces, memlock
+from railwright.preflight import allocation, assign, devices, expected, interfaces, memlock
 from railwright.preflight import host as hosts
 
 
@@ -48,10 +48,13 @@ class _Inputs(NamedTuple):
 _MAX_NAMES = 8  # maximum number of device names in a message
 
 
-def check(host: hosts.Host, expectations: expected.Expected) -> Report:
-    """Run every check once."""
+def check(host: hosts.Host, expectations: expected.Expected, allocated: allocation.Allocation | None = None) -> Report:
+    """Run every check once. `allocated` are the devices of the pod's claims; None if no rails come as claims."""
     inputs = _Inputs(host, expectations, devices.read(host), interfaces.read(host))
     problems, ready_rails = list(_check_pod(inputs)), []
+    if allocated is not None:
+        differences = allocation.compare(allocated, expectations, inputs.present)
+        problems += [Problem(*difference) for difference in differences]
     for rail in assign.assign(expectations, inputs.present, inputs.network):
         rail_problems = list(_check_rail(inputs, rail))
         problems += rail_problems
@@ -98,6 +101,7 @@ def _format_devices(inputs: _Inputs) -> str:
 
 def _check_rail(inputs: _Inputs, rail: expected.Rail) -> Iterator[Problem]:
     where = f"{rail.name} {rail.device}".strip() if rail.device != rail.name else rail.name
+    where = f"{where} ({rail.source})" if rail.source else where
     device = inputs.present.get(rail.device)
     if not rail.device:
         what = f"no RDMA device left for this rail (found: {_format_devices(inputs)})"

@@ -8,11 +8,15 @@ from typing import NamedTuple
 
 
 class Rail(NamedTuple):
-    """A rail. `device` and `interface` are "" if they are not known before the pod runs."""
+    """A rail. `device` and `interface` are "" if they are not known before the pod runs.
+
+    `source` is the claim that holds the device, for messages.
+    """
 
     name: str
     device: str = ""
     interface: str = ""
+    source: str = ""
 
 
 class Rule(NamedTuple):

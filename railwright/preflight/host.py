@@ -29,6 +29,14 @@ class Host:
         except OSError:
             return None
 
+    def head(self, path: str, size: int) -> str | None:
+        """Return the first `size` bytes of a file, stripped; None if it cannot be read."""
+        try:
+            with self.path(path).open("rb") as file:
+                return file.read(size).decode(errors="replace").strip()
+        except OSError:
+            return None
+
     def names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
         try:

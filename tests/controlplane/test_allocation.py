@@ -150,6 +150,8 @@ async def test_the_file_names_what_the_claim_holds_in_the_order_of_the_rails(
     named = read_devices(found)
     assert named[0] == "rdmap32s27"
     assert set(named) == await list_held(plane, namespace, found["spec"]["nodeName"])
+    ucx = ",".join(f"{device}:1" for device in named)
+    assert found["metadata"]["annotations"]["railwright.io/ucx-net-devices"] == ucx
     placement = json.loads(found["metadata"]["annotations"][PLACEMENT])
     assert [device["rdmaDevice"] for device in placement["devices"]] == named
     assert [device["request"] for device in placement["devices"]] == ["first", "second"]

@@ -17,7 +17,7 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 class AllocatedDevice(msgspec.Struct, frozen=True):
     """A device that a claim holds. `description` is that of its slice; None if no known slice has the device."""
 
-    claim: str  # the entry of spec.resourceClaims; the claim's own name if the pod's spec does not name it
+    claim: str  # the entry of spec.resourceClaims if it names a template, otherwise the claim's own name
     request: str  # without the name of an alternative
     driver: str
     device: str
@@ -64,13 +64,12 @@ def list_devices(
     """Return the devices that a pod holds, in the order of its claims and their allocations."""
     entries = [entry.resource_claim_name or entry.name for entry in pod.spec.resource_claims or ()]
     positions = {name: position for position, name in reversed([*enumerate(entries)])}
-    names = {entry.resource_claim_name: entry.name for entry in pod.spec.resource_claims or ()}
     allocated = []
     for claim in claims:
         if not claim.results or not _may_use(pod, claim):
             continue
         own_name = claim.metadata.name
-        name = claim.metadata.annotations.get(POD_CLAIM_NAME) or names.get(own_name) or own_name
+        name = claim.metadata.annotations.get(POD_CLAIM_NAME) or own_name
         position = positions.get(own_name, positions.get(name, len(positions)))
         allocated.append((position, name, claim))
     return tuple(

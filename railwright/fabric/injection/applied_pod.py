@@ -139,7 +139,8 @@ class _Draft:
 
     def set_env(self, change: pod_changes.SetEnv) -> None:
         env = self._get_env(change.container)
-        entry = views.EnvVar(name=change.name, value=change.value)
+        value = None if change.field_path else change.value
+        entry = views.EnvVar(name=change.name, value=value, value_from=change.source)
         if change.index is None:
             env.append(entry)
         else:

@@ -21,6 +21,7 @@ from railwright.fabric.injection import (
     opt_in,
     pod_changes,
     record,
+    ucx_devices,
     user_options,
 )
 from railwright.fabric.policy import compiled, presets, selectors
@@ -84,11 +85,9 @@ def _bind(
     """Return what is written to a pod whose devices follow from its node."""
     placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails])
     policy_rails = [rail.rail for rail in rails]
-    nccl_conf = _format_file(
-        pod, ctx, policy_rails, device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
-    )
-    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
-    return _build_binding(pod, {names.PLACEMENT: placement, **file})
+    devices = device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
+    written = _write_devices(pod, ctx, policy_rails, devices)
+    return _build_binding(pod, {names.PLACEMENT: placement, **written})
 
 
 def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: views.Node, claims: Claims) -> Binding:
@@ -111,9 +110,8 @@ def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: views
         return _build_binding(pod, annotations, (problem,))
     devices = [nic.rdma_device for nic in nics]
     policy_rails = [rail.rail for rail in rails]
-    nccl_conf = _format_file(pod, ctx, policy_rails, tuple(devices) if all(devices) else None)
-    file = {} if nccl_conf is None else {names.NCCL_CONF: nccl_conf}
-    return _build_binding(pod, {**annotations, **file})
+    written = _write_devices(pod, ctx, policy_rails, tuple(devices) if all(devices) else None)
+    return _build_binding(pod, {**annotations, **written})
 
 
 def _find_problem(
@@ -200,6 +198,22 @@ def _is_positive(amount: views.RawQuantity) -> bool:
         return quantity.parse_milli(amount) > 0
     except quantity.InvalidQuantityError:
         return False
+
+
+def _write_devices(
+    pod: views.Pod,
+    ctx: context.InjectionContext,
+    policy_rails: Sequence[policies.Rail],
+    devices: tuple[str, ...] | None,
+) -> Mapping[str, str]:
+    """Return the annotations that deliver the device lists. Without `devices`, NCCL and UCX choose."""
+    annotations = {}
+    nccl_conf = _format_file(pod, ctx, policy_rails, devices)
+    if nccl_conf is not None:
+        annotations[names.NCCL_CONF] = nccl_conf
+    if names.UCX_NET_DEVICES in pod.metadata.annotations:
+        annotations[names.UCX_NET_DEVICES] = ucx_devices.format_devices(devices) if devices else ucx_devices.ALL
+    return annotations
 
 
 def _format_file(

@@ -16,7 +16,7 @@ from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
-_OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF)
+_OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
 _TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
 _VALID_LABELS = frozenset({names.FABRIC})
 _VALID_ANNOTATIONS = frozenset({*names.POD_KEYS, *_OWN_KEYS})

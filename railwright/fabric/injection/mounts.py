@@ -14,7 +14,9 @@ from railwright.fabric.injection import applied_pod, context, pod_changes, pod_s
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
-INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf"))
+INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
+    f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf", "placement")
+)
 
 _DEV = names.DEV_SHM.rpartition("/")[0]
 
@@ -55,6 +57,12 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if settings.shared_memory is not None:
         contributions.append(_mount_shared_memory(pod, ctx, _build_shared_memory(settings.shared_memory)))
     return pod_changes.merge(contributions)
+
+
+def add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> tuple[pod_changes.AddVolume, ...]:
+    """Add a volume without mounting it, unless the pod has it. Raises RefusedError if another has its name."""
+    change = _add_volume(pod, fabric_volume)
+    return (change,) if change else ()
 
 
 def mount_volume(
@@ -171,6 +179,23 @@ NCCL_CONF_FILE = FabricVolume(
     },
     mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
     is_ours=lambda volume: volume.secret is None and volume.host_path is None and volume.empty_dir is None,
+)
+
+
+# Tells the preflight container which devices the claims of the pod hold.
+PLACEMENT_FILE = FabricVolume(
+    entry="preflight",
+    reason="shows the preflight which devices the pod's claims hold",
+    volume={
+        "name": PLACEMENT,
+        "downwardAPI": {
+            "items": [
+                {"path": "placement.json", "fieldRef": {"fieldPath": f"metadata.annotations['{names.PLACEMENT}']"}}
+            ]
+        },
+    },
+    mount={"name": PLACEMENT, "mountPath": names.PLACEMENT_PATH, "subPath": "placement.json", "readOnly": True},
+    is_ours=NCCL_CONF_FILE.is_ours,
 )
 
 

@@ -18,6 +18,7 @@ from railwright.fabric.injection import (
     pod_changes,
     preflight,
     security,
+    ucx_devices,
 )
 
 
@@ -42,6 +43,7 @@ MUTATORS = (
     Row("", claimed_rails.request_call),
     Row("mounts", mounts.mount_volumes),
     Row("security", security.grant),
+    Row("", ucx_devices.set_devices),
     Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
     Row("preflight", preflight.add_init_container),
     Row("", no_rails.explain),

@@ -76,12 +76,21 @@ class SetPrivileged(Change, frozen=True):
 
 
 class SetEnv(Change, frozen=True):
-    """Sets a variable of a container to a literal. `index` is the entry to replace, None for a new entry."""
+    """Sets a variable of a container to a literal, or to the field of the pod at `field_path`.
+
+    `index` is the entry to replace, None for a new entry.
+    """
 
     container: int
     name: str
     value: str
     index: int | None = None
+    field_path: str = ""
+
+    @property
+    def source(self) -> dict[str, Any] | None:
+        """Return valueFrom of the entry, None for a literal."""
+        return {"fieldRef": {"fieldPath": self.field_path}} if self.field_path else None
 
 
 class UnsetEnv(Change, frozen=True):

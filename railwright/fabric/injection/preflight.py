@@ -4,7 +4,15 @@
 """
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import applied_pod, context, pod_changes, preflight_container, user_options
+from railwright.fabric.injection import (
+    applied_pod,
+    claimed_rails,
+    context,
+    mounts,
+    pod_changes,
+    preflight_container,
+    user_options,
+)
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
@@ -27,7 +35,8 @@ def add_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
         reason=f"stops the pod if a rail of fabric {ctx.fabric_name} does not work, before NCCL runs over TCP",
         init_container=preflight_container.build(pod, ctx),
     )
-    return pod_changes.Contribution(changes=(change,), entries=("preflight",))
+    volumes = mounts.add_volume(pod, mounts.PLACEMENT_FILE) if claimed_rails.has_claimed_rails(pod, ctx) else ()
+    return pod_changes.Contribution(changes=(*volumes, change), entries=("preflight",))
 
 
 def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:

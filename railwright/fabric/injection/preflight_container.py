@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from railwright.fabric import device_names, names, quantity, views
-from railwright.fabric.injection import accelerators, applied_pod, context, env_tables, mounts
+from railwright.fabric.injection import accelerators, applied_pod, claimed_rails, context, env_tables, mounts
 from railwright.fabric.multus import network_selection
 
 PROGRAM = ("railwright", "preflight")
@@ -33,7 +33,10 @@ def build(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping
     values = [(name, _find_value(pod.container(ctx.targets[0]), name)) for name in (env_tables.HCA, _GID_INDEX)]
     if env := [{"name": name, "value": value} for name, value in values if value]:
         container["env"] = env
-    if volume_mounts := list(_list_mounts(pod.container(ctx.targets[0]))):
+    volume_mounts = list(_list_mounts(pod.container(ctx.targets[0])))
+    if claimed_rails.has_claimed_rails(pod, ctx):
+        volume_mounts.append(mounts.PLACEMENT_FILE.mount)
+    if volume_mounts:
         container["volumeMounts"] = volume_mounts
     return container
 
@@ -44,7 +47,7 @@ def has_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> b
         mount["name"] != mounts.NCCL_CONF for mount in _list_mounts(pod.container(ctx.targets[0]))
     ):
         return True
-    return bool(_count_devices(pod, ctx))
+    return bool(_list_claims(pod, ctx) or _count_devices(pod, ctx))
 
 
 # --- arguments --------------------------------------------------------------------------------------------
@@ -58,11 +61,15 @@ def _build_failure_options(ctx: context.InjectionContext) -> Iterator[str]:
 def _build_arguments(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     rails = [rail.rail for rail in ctx.rails]
-    devices = device_names.resolve_before_binding(pod, ctx.document, rails).devices or ("",) * len(rails)
+    by_claims = claimed_rails.has_claimed_rails(pod, ctx)
+    known = None if by_claims else device_names.resolve_before_binding(pod, ctx.document, rails).devices
+    devices = known or ("",) * len(rails)
     interfaces = _assign_interfaces(pod, ctx)
     for rail, device, interface in zip(rails, devices, interfaces, strict=True):
         options = (rail.name, f"device={device}" if device else "", f"interface={interface}" if interface else "")
         yield from ("--rail", ",".join(option for option in options if option))
+    if by_claims:
+        yield from ("--allocation", names.PLACEMENT_PATH)
     if ctx.fabric.preflight.mtu is not None:
         yield from ("--mtu", str(ctx.fabric.preflight.mtu))
     if not pod.runs_as_root(ctx.targets[0]) or pod.spec.host_users is False:  # then IPC_LOCK has no effect
@@ -88,13 +95,27 @@ def _assign_interfaces(pod: applied_pod.AppliedPod, ctx: context.InjectionContex
 # --- resources, mounts and environment --------------------------------------------------------------------
 
 
-def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Mapping[str, str]]:
-    """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs."""
+def _build_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+    """Return equal requests and limits, so that the pod keeps its QoS class and its exclusive CPUs; and its claims."""
     amounts = {name: str(count) for name, count in _count_devices(pod, ctx).items()}
     for name, limit, format_amount in _LIMITS:
         if requested := _sum_requests(pod, name):
             amounts[name] = format_amount(min(limit, requested))
-    return {"requests": amounts, "limits": amounts} if amounts else {}
+    claims = _list_claims(pod, ctx)
+    return {
+        **({"requests": amounts, "limits": amounts} if amounts else {}),
+        **({"claims": claims} if claims else {}),
+    }
+
+
+def _list_claims(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
+    """Return the claims of the target containers: a container sees the devices of its own claims only."""
+    used = [claim.name for index in ctx.targets for claim in _get_claims(pod.container(index))]
+    return [{"name": name} for name in dict.fromkeys(used)]
+
+
+def _get_claims(container: views.Container) -> list[views.ContainerClaim]:
+    return container.resources.claims if container.resources else []
 
 
 def _format_millis(amount: int) -> str:

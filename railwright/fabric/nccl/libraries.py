@@ -1,8 +1,8 @@
 """Variables of libraries other than NCCL, by transport: NVSHMEM, UCX, Open MPI.
 
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
-the policy already sets one of them. UCX_TLS and UCX_NET_DEVICES are never derived for a rank: they would force UCX to
-TCP also where it carries the rank's data.
+the policy already sets one of them. UCX_TLS and UCX_NET_DEVICES are never derived from the policy for a rank: they
+would force UCX to TCP also where it carries the rank's data. Claims name the devices (injection/ucx_devices.py).
 """
 
 from collections.abc import Iterable, Mapping

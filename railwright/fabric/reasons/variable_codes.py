@@ -103,6 +103,11 @@ class VariableCode(ReasonCode):
     NVSHMEM_TRAFFIC_CLASS = ("NvshmemTrafficClass", "the fabric's lossless class", _NVSHMEM_GUIDE)
     NVSHMEM_TRANSPORT = ("NvshmemTransport", "EFA uses libfabric, not verbs", _NVSHMEM_GUIDE)
     NVSHMEM_PROVIDER = ("NvshmemProvider", "libfabric's provider for EFA", _NVSHMEM_GUIDE)
+    UCX_DEVICES = (
+        "UcxDevices",
+        "exactly the devices that the pod's claims hold, written at binding",
+        "UCX documentation, ucx_info -f",
+    )
     UCX_TRAFFIC_CLASS = (
         "UcxTrafficClass",
         "the fabric's lossless class, if UCX carries data",

@@ -84,6 +84,64 @@ def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():
     assert admitting.skipped(tree)["env.NCCL_IB_HCA"] == "written at binding"
 
 
+def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_devices():
+    tree = admitted(claimed(), fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED))
+    (preflight,) = tree["spec"]["initContainers"]
+    assert preflight["resources"] == {"claims": [{"name": "nics"}]}
+    arguments = preflight["command"]
+    assert arguments[arguments.index("--allocation") + 1] == "/etc/railwright/placement.json"
+    assert [arguments[index + 1] for index, word in enumerate(arguments) if word == "--rail"] == ["rail0", "rail1"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in preflight["volumeMounts"]}
+    assert mounts == {
+        "railwright-nccl-conf": "/etc/nccl.conf",
+        "railwright-placement": "/etc/railwright/placement.json",
+    }
+    (volume,) = [volume for volume in tree["spec"]["volumes"] if volume["name"] == "railwright-placement"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['railwright.io/placement']"
+    assert planned(tree, fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)).changes == ()
+
+
+def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
+    tree = claimed(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
+    by = fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)
+    assert "spec.volumes has another volume named railwright-placement" in admitting.refusal(tree, by)
+
+
+UCX = "railwright.io/ucx-net-devices"
+
+
+def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
+    by = fabric(rails=UNNAMED)
+    tree = admitted(claimed(), by)
+    assert tree["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
+    (entry,) = [entry for entry in tree["spec"]["containers"][0]["env"] if entry["name"] == "UCX_NET_DEVICES"]
+    assert entry == {
+        "name": "UCX_NET_DEVICES",
+        "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{UCX}']"}},
+    }
+    assert "env.UCX_NET_DEVICES" in record(tree)["added"]
+    assert planned(tree, by).changes == ()
+    forged = admitted(claimed(annotations={UCX: "mlx5_9:1"}), by)
+    assert forged["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
+
+
+@pytest.mark.parametrize(
+    ("container", "more", "transport"),
+    [
+        (claiming(env=[{"name": "UCX_NET_DEVICES", "value": "all"}]), "", "roce"),
+        (claiming(envFrom=[{"configMapRef": {"name": "site"}}]), "", "roce"),
+        (claiming(), "    env: {UCX_NET_DEVICES: all}\n", "roce"),
+        (claiming(), "", "efa"),
+        (claiming(), "    nccl: {derive: false}\n", "roce"),
+    ],
+    ids=["own value", "envFrom", "policy", "EFA", "nothing derived"],
+)
+def test_ucx_is_left_alone(container, more, transport):
+    tree = admitted(claimed(container), fabric(more, rails=UNNAMED, transport=transport))
+    assert UCX not in tree["metadata"]["annotations"]
+
+
 def test_lint_has_no_finding_about_the_placeholder():
     from railwright.fabric import admission
 

@@ -202,7 +202,7 @@ def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     assert len(found) <= 1
     assert all(len(rendering.describe(each).line) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
-    written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF}
+    written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES}
     assert bool(found) == (OURS + key not in right | written)
 
 

@@ -283,7 +283,7 @@ def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at()
     for spec in constraints.values():
         assert left_out(spec["matchConstraints"]["namespaceSelector"]) >= OUTSIDE
     written = constraints["railwright-written-keys"]
-    keys = str([names.INJECTION, names.PLACEMENT, names.NCCL_CONF])  # as CEL writes a list
+    keys = str([names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES])  # as CEL writes a list
     for each in (*written["matchConditions"], *written["validations"]):
         assert keys in each["expression"]
     policy = yaml.safe_load(objects("ConfigMap")[0]["data"][names.POLICY_KEY])

@@ -15,6 +15,7 @@ from railwright.serving import metrics, routes
 from webhook import app, bindings, state
 
 CONF, PLACEMENT = "railwright.io/nccl.conf", "railwright.io/placement"
+UCX = "railwright.io/ucx-net-devices"
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 UID = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]["uid"]
 RAILS = "[{name: rail0, device: rdmap16s27, interface: net1}, {name: rail1, device: rdmap32s27}]"
@@ -85,16 +86,17 @@ PLACEHOLDER = "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-bind
 
 
 @pytest.mark.parametrize(
-    ("entry", "tree"),
-    [(DIRECT, claim()), (BY_TEMPLATE, claim("p-nics-x7k2p", entry="nics"))],
+    ("entry", "tree", "claim_name"),
+    [(DIRECT, claim(), "train-nics"), (BY_TEMPLATE, claim("p-nics-x7k2p", entry="nics"), "nics")],
     ids=["direct", "template"],
 )
-def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree):
+def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree, claim_name):
     admitted = admitting.admitted(pod(entry), BY)
     assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
     assert "NCCL_IB_HCA" not in admitting.env(admitted)
     known = caches(admitted, tree)
     assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert written(known)[UCX] == "rdmap16s27:1,rdmap32s27:1"
     assert placed(known) == {
         "node": "gpu-3",
         "shape": None,
@@ -103,7 +105,7 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
         "devices": [
             {
                 "rail": "rail0",
-                "claim": "nics",
+                "claim": claim_name,
                 "request": "nic1",
                 "device": NIC.format("10"),
                 "rdmaDevice": "rdmap16s27",
@@ -111,7 +113,7 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
             },
             {
                 "rail": "rail1",
-                "claim": "nics",
+                "claim": claim_name,
                 "request": "nic0",
                 "device": NIC.format("20"),
                 "rdmaDevice": "rdmap32s27",
@@ -162,7 +164,7 @@ def test_without_an_allocation_the_pod_is_bound_and_its_file_still_names_no_devi
             "AllocationUnknown: the devices of nics are not known to railwright yet, so NCCL_IB_HCA names none and "
             "NCCL does not start; delete the pod so that it is bound again"
         )
-        assert CONF not in written(known)
+        assert written(known).keys().isdisjoint({CONF, UCX})
         assert "devices" not in placed(known)
 
 
@@ -177,7 +179,7 @@ def test_a_device_that_no_slice_names_leaves_the_list_unwritten():
         known = caches(admitting.admitted(pod(DIRECT), BY), claim(), slices=slices)
         (warning,) = answer(known)["warnings"]
         assert warning.startswith("AllocatedDevicesUnnamed: no ResourceSlice names the RDMA device of pci-0000-")
-        assert "(nics/nic0)" in warning
+        assert "(train-nics/nic0)" in warning
         assert CONF not in written(known)
 
 
