@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 
+import devices
 import installations
 from installations import DAY, LEAF, NOW
 
@@ -30,6 +31,59 @@ def repolicy(old, new):
         text = trees["policy"][0]["data"][names.POLICY_KEY]
         assert old in text
         trees["policy"][0]["data"][names.POLICY_KEY] = text.replace(old, new)
+
+    return change
+
+
+def claimed(*changes):
+    """Add a fabric of claims, then make the changes."""
+
+    def change(trees):
+        installations.add_claims(trees)
+        for each in changes:
+            each(trees)
+
+    return change
+
+
+def roots(root):
+    """Give all GPUs one PCIe root."""
+
+    def change(trees):
+        for offered in trees["device-slices"]:
+            if offered["spec"]["driver"] == "gpu.nvidia.com":
+                for device in offered["spec"]["devices"]:
+                    device["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": root}
+
+    return change
+
+
+def as_sriov(trees):
+    """Let the NICs be those of dra-driver-sriov."""
+    driver = "sriovnetwork.k8snetworkplumbingwg.io"
+    named(trees, "device-classes", "dranet")["spec"]["selectors"] = [
+        {"cel": {"expression": f'device.driver == "{driver}"'}}
+    ]
+    for offered in trees["device-slices"]:
+        if offered["spec"]["driver"] == "dra.net":
+            offered["spec"]["driver"] = driver
+            for device in offered["spec"]["devices"]:
+                _, _, address = device["name"].partition("pci-")
+                parts = address.split("-")
+                if len(parts) == 4:
+                    device["attributes"]["resource.kubernetes.io/pciBusID"] = {
+                        "string": f"{parts[0]}:{parts[1]}:{parts[2]}.{parts[3]}"
+                    }
+                    device["attributes"]["k8s.cni.cncf.io/resourceName"] = {"string": "a"}
+
+
+def replace_in(source, old, new):
+    """Replace a text in the configuration of a scheduler."""
+
+    def change(trees):
+        data = trees[source][0]["data"]
+        assert any(old in text for text in data.values())
+        data.update({key: text.replace(old, new) for key, text in data.items()})
 
     return change
 
@@ -285,6 +339,49 @@ BREAKS = {
                   "rail0 on gpu-0"),
     "no leaf": (every_node(no_labels), "domain-labels", "fail", LEAF),
     "one leaf short": (lambda t: no_labels(named(t, "nodes", "gpu-0")), "domain-labels", "warn", "gpu-0"),
+    "no class": (claimed(drop("device-classes", "dranet")), "claim-classes", "fail",
+                 "there is no DeviceClass dranet; there is gpu.nvidia.com"),
+    "a class that is no expression": (
+        claimed(put("device-classes", "dranet", [{"cel": {"expression": "device.driver =="}}], "spec", "selectors")),
+        "claim-classes", "fail", "DeviceClass dranet: device.driver ==: line 1, character 17: Syntax error"),
+    "no slice of the driver": (
+        claimed(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
+        "claim-devices", "fail", "no ResourceSlice has the driver dra.net"),
+    "no device of a rail": (claimed(repolicy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
+                            "gpu-0: rail0 has no device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
+    "an attribute of no device": (
+        claimed(repolicy("claim: {value: rdmap32s27}", 'claim: {expression: \'"x" in device.attributes["a.b"]'
+                         ' && device.attributes["a.b"].x == 1\'}')), "claim-devices", "warn",
+        "gpu-0: rail1 has no device, because no device has the attribute a.b/x"),
+    "too few devices of a rail": (claimed(repolicy("    gpusPerNode: 8", "    gpusPerNode: 8\n    devicesPerRail: 2")),
+                                  "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
+    "no pairs": (claimed(roots("pci0008:00")), "claim-pairs", "fail",
+                 "gpu-0: resource.kubernetes.io/pcieRoot is never equal: GPUs have pci0008:00, NICs pci0000:10 and 3"),
+    "no attribute of pairs": (claimed(repolicy("gpu.nvidia.com}}", "gpu.nvidia.com}, pairBy: numaNode}")),
+                              "claim-pairs", "fail", "gpu-0: no GPU has the attribute resource.kubernetes.io/numaNode"),
+    "no claims in Volcano": (
+        lambda t: (installations.add_claims(t),
+                   replace_in("volcano", "predicate.DynamicResourceAllocationEnable: true", "unknown: 1")(t)),
+        "claim-schedulers", "fail", "no argument predicate.DynamicResourceAllocationEnable: true"),
+    "claims unseen by kube-scheduler": (
+        lambda t: (installations.add_claims(t), replace_in("kube-system", names.RAILS, "example.com/other")(t)),
+        "claim-schedulers", "fail", "managedResources lacks railwright.io/rails"),
+    "an injector of resources": (
+        lambda t: (installations.add_claims(t),
+                   repolicy("claims: {deviceClass: dranet,", "claims: {deviceClass: dranet, driver: sriov-multus,")(t),
+                   repolicy("rail0, claim: {value: rdmap16s27}", "rail0, network: prod/rail0, claim: {value: a}")(t),
+                   repolicy("rail1, claim: {value: rdmap32s27}",
+                            'rail1, network: prod/rail1, claim: {pciAddress: "0000:20:1b.0"}')(t),
+                   as_sriov(t),
+                   t["mutating"].append({"metadata": {"name": "network-resources-injector-config"}, "webhooks": []})),
+        "claim-injector", "warn", "network-resources-injector-config adds"),
+    "Volcano without the sum": (
+        lambda t: (every_node(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0")
+                                         for w in ("capacity", "allocatable")])(t),
+                   t.update({"device-slices": [s for n in range(3) for s in devices.build_slices(f"gpu-{n}")]}),
+                   t["device-classes"].append(devices.build_class("mlx", 'device.driver == "dra.net"',
+                                                                  "nvidia.com/mlx5_0"))),
+        "extended-resources", "warn", "DeviceClass mlx maps nvidia.com/mlx5_0"),
     "no hypernode": (clear("hypernodes"), "hypernodes", "fail", "no HyperNode"),
     "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "hypernodes", "warn", "gpu-2"),
     "no guard": (clear("admission-policies"), "admission-policy", "warn", "no ValidatingAdmissionPolicy"),

@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import devices
 import msgspec
 import yaml
 
@@ -49,6 +50,15 @@ nodeShapes:
   - {node: 0, gpus: [0, 1, 2, 3], rails: [rail0]}
   - {node: 1, gpus: [4, 5, 6, 7], rails: [rail1]}
 """
+CLAIMS = """\
+  claimed:
+    transport: efa
+    gpusPerNode: 8
+    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}
+    rails:
+    - {name: rail0, claim: {value: rdmap16s27}}
+    - {name: rail1, claim: {value: rdmap32s27}}
+"""
 Tree = dict[str, Any]
 Trees = dict[str, list[Tree]]
 _SOURCES = {
@@ -66,6 +76,36 @@ _SOURCES = {
 def healthy() -> Trees:
     """A copy to break."""
     return copy.deepcopy(_healthy())
+
+
+def add_claims(trees: Trees) -> None:
+    """Add a fabric whose rails come as claims, the slices and classes for it, and schedulers that know claims."""
+    (policy,) = trees["policy"]
+    text = policy["data"][names.POLICY_KEY]
+    policy["data"][names.POLICY_KEY] = text.replace("nodeShapes:", f"{CLAIMS}nodeShapes:")
+    trees["device-slices"] = [tree for node in range(3) for tree in devices.build_slices(f"gpu-{node}")]
+    is_ours = 'device.driver == "dra.net"'
+    trees["device-classes"] = [devices.GPU_CLASS, devices.build_class("dranet", is_ours)]
+    (volcano,) = trees["volcano"]
+    ((key, text),) = volcano["data"].items()
+    tree = yaml.safe_load(text)
+    for plugin in (plugin for tier in tree["tiers"] for plugin in tier["plugins"]):
+        if plugin["name"] == "predicates":
+            plugin.setdefault("arguments", {})["predicate.DynamicResourceAllocationEnable"] = True
+        if plugin["name"] == "extender":
+            _append(plugin["arguments"]["extender.managedResources"], names.RAILS)
+    volcano["data"][key] = yaml.safe_dump(tree)
+    (scheduler,) = trees["kube-system"]
+    tree = yaml.safe_load(scheduler["data"]["config.yaml"])
+    managed = tree["extenders"][0]["managedResources"]
+    if names.RAILS not in [item["name"] for item in managed]:
+        managed.append({"name": names.RAILS, "ignoredByScheduler": True})
+    scheduler["data"]["config.yaml"] = yaml.safe_dump(tree)
+
+
+def _append(items: list[str], item: str) -> None:
+    if item not in items:
+        items.append(item)
 
 
 def manifests() -> list[Tree]:

@@ -13,6 +13,8 @@ from railwright.cli.checking import (
     admission,
     certificates,
     check_rows,
+    claim_schedulers,
+    claims,
     explanation,
     installation,
     kubernetes,
@@ -38,7 +40,14 @@ GROUPS: tuple[check_rows.Group, ...] = (
     check_rows.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
     check_rows.Group("policy", tuple(policy.list_rows())),
     check_rows.Group(
-        "nodes and rails", (*kubernetes.list_dependency_rows(), *policy.list_network_rows(), *rails.list_rows())
+        "nodes and rails",
+        (
+            *kubernetes.list_dependency_rows(),
+            *policy.list_network_rows(),
+            *rails.list_rows(),
+            *claims.list_rows(),
+            *claim_schedulers.list_rows(),
+        ),
     ),
     check_rows.Group("admission", tuple(admission.list_rows())),
     check_rows.Group("scheduling", tuple(scheduling.list_rows())),

@@ -156,6 +156,8 @@ def _find_configuration_problem(text: Any) -> str:
 
 
 def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    if fabric.claims is not None:
+        return skip("the rails come as claims")
     problems, unbound = [], []
     for rail in fabric.rails:
         network = rail.network and _find_network(snapshot, rail.network)

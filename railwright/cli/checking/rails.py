@@ -3,12 +3,13 @@
 Most rows run once per fabric; the subject of the assessment is the fabric.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import hypernodes, topology, views
+from railwright.fabric.claims import inventory
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
@@ -21,8 +22,13 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return skip("no rail has a device pool")
+    by_slices = _list_resources_by_slices(snapshot, pools)
     counts = {
-        name: sum(snapshots.count_allocatable(node, name) > 0 for node in snapshot.all("nodes")) for name in pools
+        name: sum(
+            snapshots.count_allocatable(node, name) > 0 or name in by_slices.get(node.metadata.name, ())
+            for node in snapshot.all("nodes")
+        )
+        for name in pools
     }
     unavailable = [name for name, count in counts.items() if not count]
     if unavailable:
@@ -46,11 +52,16 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     accelerated = snapshots.list_accelerated(snapshot)
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
-    missing_pools = {
-        node.metadata.name: [name for name in pools if not snapshots.count_capacity(node, name)]
+    by_slices = _list_resources_by_slices(snapshot, pools)
+    missing_of_node = {
+        node.metadata.name: [
+            name
+            for name in pools
+            if not snapshots.count_capacity(node, name) and name not in by_slices.get(node.metadata.name, ())
+        ]
         for node in accelerated
-        if not all(snapshots.count_capacity(node, name) for name in pools)
     }
+    missing_pools = {name: missing for name, missing in missing_of_node.items() if missing}
     partial = [
         f"{name} lacks {snapshots.join_limited(missing, 2)}"
         for name, missing in missing_pools.items()
@@ -192,6 +203,19 @@ def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list
     return list(dict.fromkeys(resource for resource in resources if resource))
 
 
+def _list_resources_by_slices(
+    snapshot: snapshots.ClusterSnapshot, pools: Sequence[str]
+) -> Mapping[str, Collection[str]]:
+    """Return the resources that slices offer on each node, if a DeviceClass maps one of the pools (KEP-5004)."""
+    classes = snapshot.all("device-classes")
+    if not any(item.spec.extended_resource_name in pools for item in classes):
+        return {}
+    devices = inventory.Inventory()
+    devices.replace_classes(classes)
+    devices.replace_slices(snapshot.all("device-slices"))
+    return {node.metadata.name: devices.count_devices(node.metadata.name).capacity for node in snapshot.all("nodes")}
+
+
 def list_rows() -> Iterator[Row]:
     """Yield the checks of rails in the group `nodes and rails`."""
     yield from _ROWS
@@ -204,7 +228,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_offered),
         hint="check the device plugin's pods and configuration: kubectl describe node NODE",
         reads=("policy", "nodes"),
-        uses=("networks",),
+        uses=("networks", "device-classes", "device-slices"),
         depends_on=("policy-valid",),
     ),
     Row(
@@ -222,7 +246,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_missing),
         hint="install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         reads=("policy", "nodes"),
-        uses=("networks",),
+        uses=("networks", "device-classes", "device-slices"),
         depends_on=("policy-valid", "rail-offered"),
     ),
     Row(

@@ -14,6 +14,7 @@ import msgspec
 from certs import installation, inventory
 from railwright.cluster import installed_names, policies
 from railwright.fabric import hypernodes, names, quantity, views
+from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
@@ -96,6 +97,8 @@ SOURCES: tuple[Source, ...] = (
     _all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     _all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
     _all("topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=views.NodeResourceTopology),
+    _all("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
+    _all("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
     _all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
     _all("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
     _one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),

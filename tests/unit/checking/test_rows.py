@@ -497,3 +497,13 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     told = {each.check: each for each in judged(trees)}
     assert told["certs-rotation"].detail == "1 of 2 ready"
     assert told["certs-rotation"].state is check_rows.State.FAIL
+
+
+def test_a_healthy_cluster_with_claims_passes_every_row():
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    results = judged(trees)
+    assert wrong(results) == set()
+    details = {(each.check, each.subject): (each.state, each.detail) for each in results}
+    assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
+    assert details["claim-pairs", "claimed"] == (check_rows.State.OK, "3 nodes, by resource.kubernetes.io/pcieRoot")

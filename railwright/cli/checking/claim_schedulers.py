@@ -1,0 +1,141 @@
+"""Checks of schedulers and of other webhooks for pods whose devices come as claims or by slices."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cluster import installed_names
+from railwright.fabric import names
+
+_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+_INJECTOR = "network-resources-injector"
+_DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # Volcano, plugin predicates
+
+
+def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    document = snapshot.policy
+    if document is None or not any(fabric.claims for fabric in document.fabrics.values()):
+        return skip("no rails come as claims")
+    problems = [*_find_volcano_problems(snapshot), *_find_kube_scheduler_problems(snapshot)]
+    return fail("; ".join(problems)) if problems else ok()
+
+
+def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
+    data = snapshots.get_path(snapshot.one("volcano"), "data") or {}
+    for tree in (_read(text) for key, text in data.items() if key.endswith(".conf")):
+        tiers = snapshots.get_path(tree, "tiers")
+        plugins = [
+            plugin
+            for tier in (tiers if isinstance(tiers, list) else ())
+            for plugin in snapshots.get_path(tier, "plugins") or ()
+        ]
+        arguments = {
+            snapshots.get_path(plugin, "name"): snapshots.get_path(plugin, "arguments") or {} for plugin in plugins
+        }
+        if arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
+            yield f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, and allocates no claims"
+        managed = arguments.get("extender", {}).get("extender.managedResources")
+        if isinstance(managed, list) and names.RAILS not in managed:
+            yield (
+                f"extender.managedResources lacks {names.RAILS}: Volcano does not call the extender for pods "
+                "whose devices all come as claims"
+            )
+
+
+def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
+    for configmap in snapshot.all("kube-system"):
+        for text in (snapshots.get_path(configmap, "data") or {}).values():
+            extenders = snapshots.get_path(_read(text), "extenders") if "KubeSchedulerConfiguration" in text else None
+            for extender in extenders if isinstance(extenders, list) else ():
+                managed = snapshots.get_path(extender, "managedResources")
+                managed_names = [snapshots.get_path(item, "name") for item in managed or ()]
+                is_ours = "/scheduler" in str(snapshots.get_path(extender, "urlPrefix"))
+                if is_ours and managed_names and names.RAILS not in managed_names:
+                    yield (
+                        f"ConfigMap {snapshots.get_name(configmap)}: managedResources lacks {names.RAILS}: "
+                        "kube-scheduler does not call the extender for pods whose devices all come as claims"
+                    )
+
+
+def _read(text: Any) -> Any:
+    """Return a scheduler's configuration; None if it is not valid YAML, which other checks say."""
+    try:
+        return yaml.safe_load(str(text))
+    except yaml.YAMLError:
+        return None
+
+
+def _check_extended_resources(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    """Check that Volcano does not get pods with extended resources that only slices offer (KEP-5004)."""
+    document = snapshot.policy
+    resources = {rail.resource for fabric in (document.fabrics.values() if document else ()) for rail in fabric.rails}
+    mapped = {item.spec.extended_resource_name: item.metadata.name for item in snapshot.all("device-classes")}
+    by_slices = sorted(
+        resource
+        for resource in resources & mapped.keys()
+        if resource and not any(snapshots.count_capacity(node, resource) for node in snapshot.all("nodes"))
+    )
+    if not by_slices:
+        return skip("no rail's resource comes by slices")
+    if snapshot.one("volcano") is None:
+        return ok(snapshots.join_limited(by_slices, 4))
+    return warn(
+        f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: in "
+        "Volcano, pods that request it stay Pending, because minResources of their PodGroup exceeds the cluster's sum"
+    )
+
+
+def _check_injector(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    document = snapshot.policy
+    by_multus = [
+        name
+        for name, fabric in (document.fabrics if document else {}).items()
+        if fabric.claims and any(rail.network for rail in fabric.rails)
+    ]
+    if not by_multus:
+        return skip("no rails come as claims with networks")
+    injectors = [name for item in snapshot.all("mutating") if _INJECTOR in (name := snapshots.get_name(item))]
+    if injectors:
+        return warn(
+            f"{injectors[0]} adds the extended resource of each network to pods of fabric "
+            f"{snapshots.join_limited(by_multus)}, beside their claims: no node has it, and they stay Pending"
+        )
+    return ok()
+
+
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of schedulers and webhooks beside claims, in the group `nodes and rails`."""
+    yield from _ROWS
+
+
+_ROWS: tuple[Row, ...] = (
+    Row(
+        anchor="claim-schedulers",
+        name="schedulers allocate claims and call the extender for them",
+        assess=_check_schedulers,
+        hint="add the argument and the name; complete examples: railwright check --explain volcano-configuration",
+        reads=("policy",),
+        uses=("volcano", "kube-system"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="claim-injector",
+        name="no other webhook adds extended resources to pods with claims",
+        assess=_check_injector,
+        hint="exclude the namespaces of these pods from network-resources-injector, or remove it",
+        reads=("policy", "mutating"),
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="extended-resources",
+        name="Volcano's queues know the rails' resources",
+        assess=_check_extended_resources,
+        hint=f"let the rails of these pods come as claims (fabrics.NAME.claims), or use kube-scheduler: {_EDIT}",
+        reads=("policy", "nodes"),
+        uses=("device-classes", "volcano"),
+        depends_on=("policy-valid",),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Checks of fabrics whose rails come as claims: DeviceClasses, devices of each node, and pairs.
+
+They run once for each of these fabrics; the subject of the assessment is the fabric.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cluster import installed_names
+from railwright.fabric.claims import drivers, objects, selectors
+from railwright.fabric.policy import claimed_rails, model
+
+_NO_CLAIMS = "no rails come as claims"
+_SOURCES = ("device-classes", "device-slices")
+_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+
+Device = Mapping[str, Any]
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """Devices of a node, as CEL sees them, by name."""
+
+    node: str
+    nics: Mapping[str, Device]
+    accelerators: Mapping[str, Device]
+
+
+Assess = Callable[[snapshots.ClusterSnapshot, model.Fabric, claimed_rails.CompiledClaims], check_rows.Assessment]
+
+
+def _for_each_fabric(assess: Assess) -> check_rows.Assess:
+    """Return a check that runs `assess` for each fabric whose rails come as claims."""
+
+    def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
+        document = snapshot.policy
+        fabrics = {name: fabric for name, fabric in (document.fabrics if document else {}).items() if fabric.claims}
+        if not fabrics or document is None:
+            yield skip(_NO_CLAIMS)
+        for name, fabric in fabrics.items():
+            claims = claimed_rails.compile_claims(name, document) if document else None
+            unread = next((snapshot.unread[source] for source in _SOURCES if source in snapshot.unread), None)
+            if unread is not None:
+                yield skip(unread, subject=name, unread=True)
+            elif claims is not None:
+                yield msgspec.structs.replace(assess(snapshot, fabric, claims), subject=name)
+
+    return assess_fabrics
+
+
+# --- classes ----------------------------------------------------------------------------------------------
+
+
+def _check_classes(
+    snapshot: snapshots.ClusterSnapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims
+) -> check_rows.Assessment:
+    if "device-classes" in snapshot.unknown:
+        return fail("the API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34")
+    classes = _list_classes(claims)
+    missing = [name for name in classes if _find_class(snapshot, name) is None]
+    if missing:
+        existing = (
+            snapshots.join_limited(sorted(item.metadata.name for item in snapshot.all("device-classes"))) or "none"
+        )
+        return fail(f"there is no DeviceClass {snapshots.join_limited(missing)}; there is {existing}")
+    for name in classes:
+        for expression in _get_expressions(snapshot, name):
+            try:
+                selectors.check_syntax(expression)
+            except selectors.SelectorError as error:
+                return fail(f"DeviceClass {name}: {error}")
+    return ok(snapshots.join_limited(classes))
+
+
+def _list_classes(claims: claimed_rails.CompiledClaims) -> list[str]:
+    return [name for name in (claims.claims.device_class, claims.accelerator_class) if name]
+
+
+def _find_class(snapshot: snapshots.ClusterSnapshot, name: str) -> objects.DeviceClass | None:
+    return next((item for item in snapshot.all("device-classes") if item.metadata.name == name), None)
+
+
+def _get_expressions(snapshot: snapshots.ClusterSnapshot, name: str | None) -> tuple[str, ...]:
+    device_class = _find_class(snapshot, name) if name else None
+    return device_class.expressions if device_class else ()
+
+
+# --- devices ----------------------------------------------------------------------------------------------
+
+
+def _check_devices(
+    snapshot: snapshots.ClusterSnapshot, fabric: model.Fabric, claims: claimed_rails.CompiledClaims
+) -> check_rows.Assessment:
+    if not any(item.spec.driver == claims.driver.name for item in snapshot.all("device-slices")):
+        return fail(
+            f"no ResourceSlice has the driver {claims.driver.name}: pods stay Pending",
+            hint="check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
+        )
+    offers = _list_offers(snapshot, claims)
+    if not offers:
+        return fail(f"no device of driver {claims.driver.name} is in DeviceClass {claims.claims.device_class}")
+    problems = [
+        f"{offer.node}: {problem}"
+        for offer in offers
+        for rail in claims.rails.values()
+        if (problem := _find_rail_problem(rail, offer.nics, fabric.devices_per_rail))
+    ]
+    if problems:
+        return warn(snapshots.join_limited(problems, 4))
+    return ok(f"{snapshots.format_count(len(offers), 'node')}, {snapshots.format_count(len(claims.rails), 'rail')}")
+
+
+def _find_rail_problem(rail: claimed_rails.ClaimedRail, nics: Mapping[str, Device], devices_per_rail: int) -> str:
+    """Return why a node has no device of a rail, or too few; "" if it has them."""
+    matching = [name for name, nic in nics.items() if _matches((rail.expression,), nic)]
+    if len(matching) >= devices_per_rail:
+        return ""
+    if matching:
+        return f"{rail.name} has {len(matching)} of {devices_per_rail} devices"
+    attributes = [rail.selector.attribute] if rail.selector.attribute else selectors.list_references(rail.expression)
+    for attribute in attributes:
+        if not any(_get_value(nic, attribute) is not None for nic in nics.values()):
+            return f"{rail.name} has no device, because no device has the attribute {attribute}"
+    if rail.selector.values:
+        values = snapshots.join_limited(str(value) for value in rail.selector.values)
+        actual = sorted(str(value) for nic in nics.values() if (value := _get_value(nic, attributes[0])) is not None)
+        return f"{rail.name} has no device with {attributes[0]} {values}; there is {snapshots.join_limited(actual, 3)}"
+    return f"{rail.name} has no device for which its expression is true"
+
+
+def _list_offers(snapshot: snapshots.ClusterSnapshot, claims: claimed_rails.CompiledClaims) -> list[Offered]:
+    """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
+    nics: dict[str, dict[str, Device]] = {}
+    accelerators: dict[str, dict[str, Device]] = {}
+    of_nics = _get_expressions(snapshot, claims.claims.device_class)
+    of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
+    for node, name, device in _list_devices(snapshot.all("device-slices")):
+        if device["driver"] == claims.driver.name:
+            if _matches(of_nics, device):
+                nics.setdefault(node, {})[name] = device
+        elif claims.accelerator_class and _matches(of_accelerators, device):
+            accelerators.setdefault(node, {})[name] = device
+    return [Offered(node, nics[node], accelerators.get(node, {})) for node in sorted(nics)]
+
+
+def _list_devices(slices: Sequence[objects.ResourceSlice]) -> Iterator[tuple[str, str, Device]]:
+    """Yield node, name and description of each device of one node."""
+    for offered in slices:
+        for device in offered.spec.devices:
+            if node := offered.spec.node_name or device.node_name:
+                yield node, device.name, objects.describe_device(device, offered.spec.driver)
+
+
+def _matches(expressions: Sequence[str], device: Device) -> bool:
+    try:
+        return all(selectors.matches(expression, device) for expression in expressions)
+    except selectors.SelectorError:
+        return False
+
+
+def _get_value(device: Device, attribute: str) -> object:
+    domain, _, name = attribute.rpartition("/")
+    return device["attributes"].get(domain, {}).get(name)
+
+
+# --- pairs ------------------------------------------------------------------------------------------------
+
+
+def _check_pairs(
+    snapshot: snapshots.ClusterSnapshot, _fabric: model.Fabric, claims: claimed_rails.CompiledClaims
+) -> check_rows.Assessment:
+    if claims.accelerator_class is None:
+        return skip("GPUs do not come in the claims, so that nothing can be paired")
+    if claims.claims.pair_by == claimed_rails.NO_PAIRS:
+        return skip("claims.pairBy is none")
+    offers = [offer for offer in _list_offers(snapshot, claims) if offer.accelerators]
+    if not offers:
+        return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
+    problems = [f"{offer.node}: {problem}" for offer in offers if (problem := _find_pair_problem(claims, offer))]
+    if problems:
+        return fail(f"{snapshots.join_limited(problems, 3)}: pods that need a pair stay Pending there")
+    return ok(f"{snapshots.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}")
+
+
+def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: Offered) -> str:
+    """Return why no GPU of a node can be paired with a rail, "" if one can."""
+    if claims.pair_attribute is None:
+        selections = [rail.accelerators for rail in claims.rails.values() if rail.accelerators is not None]
+        if any(
+            _matches((selection.expression,), gpu) for selection in selections for gpu in offer.accelerators.values()
+        ):
+            return ""
+        return f"no GPU has one of the PCI bus IDs in acceleratorsOfRail ({drivers.PCI_BUS_ID})"
+    values = [
+        {value for device in devices.values() if (value := _get_value(device, claims.pair_attribute)) is not None}
+        for devices in (offer.accelerators, offer.nics)
+    ]
+    for noun, own in zip(("GPU", "NIC"), values, strict=True):
+        if not own:
+            return f"no {noun} has the attribute {claims.pair_attribute}"
+    if values[0] & values[1]:
+        return ""
+    gpu, nic = (snapshots.join_limited(sorted(map(str, own)), 1) for own in values)
+    return f"{claims.pair_attribute} is never equal: GPUs have {gpu}, NICs {nic}"
+
+
+def list_rows() -> Iterator[Row]:
+    """Yield the checks of claims in the group `nodes and rails`."""
+    yield from _ROWS
+
+
+_ROWS: tuple[Row, ...] = (
+    Row(
+        anchor="claim-classes",
+        name="DeviceClasses of claims exist",
+        assess=_for_each_fabric(_check_classes),
+        hint=f"install the driver with its class, or correct claims.deviceClass: kubectl get deviceclasses; {_EDIT}",
+        reads=("policy",),
+        uses=_SOURCES,
+        depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="claim-devices",
+        name="each node with slices has the devices of each rail",
+        assess=_for_each_fabric(_check_devices),
+        hint=f"correct what identifies the rail: kubectl get resourceslices -o yaml; {_EDIT}",
+        reads=("policy",),
+        uses=_SOURCES,
+        depends_on=("policy-valid", "claim-classes"),
+    ),
+    Row(
+        anchor="claim-pairs",
+        name="GPUs and NICs of a node can be paired",
+        assess=_for_each_fabric(_check_pairs),
+        hint=f"pair by an attribute that both drivers publish, or by nodeShapes (pairBy: nodeShape): {_EDIT}",
+        reads=("policy",),
+        uses=_SOURCES,
+        depends_on=("policy-valid", "claim-classes", "claim-devices"),
+    ),
+)
