@@ -4,13 +4,14 @@ Builds the pointers, and creates each parent before its child: a patch that cann
 whatever `failurePolicy` is. Equal changes give equal bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import quantity, views
 from railwright.fabric.injection import pod_changes
 
 Operation = dict[str, Any]
+_Named = views.PodResourceClaim | views.ContainerClaim
 
 
 def build_operations(pod: views.Pod, changes: Sequence[pod_changes.AnyChange], base: str = "") -> list[Operation]:
@@ -96,8 +97,7 @@ class _Builder:
             self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
     def unset_env(self, change: pod_changes.UnsetEnv) -> None:
-        path = f"{self._base}{_container_path(change.container)}/env/{change.index}"
-        self.operations.append({"op": "remove", "path": path})
+        self._remove(f"{_container_path(change.container)}/env/{change.index}")
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
         resources = self._find_container(change.container).resources
@@ -110,6 +110,40 @@ class _Builder:
             elif (current := existing.get(change.resource)) is not None and _equals(current, change.quantity):
                 continue
             self._add(f"{path}/{key}", amount)
+
+    def remove_resource(self, change: pod_changes.RemoveResource) -> None:
+        resources = self._find_container(change.container).resources
+        maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
+        for field, amounts in maps.items():
+            if change.resource in amounts:
+                self._remove(f"{_container_path(change.container)}/resources/{field}/{escape(change.resource)}")
+
+    def set_claim(self, change: pod_changes.SetClaim) -> None:
+        entry = {"name": change.name, "resourceClaimTemplateName": change.template}
+        path = "/spec/resourceClaims"
+        if change.index is None:
+            self._append(path, self._pod.spec.resource_claims, entry)
+        else:
+            self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
+
+    def use_claim(self, change: pod_changes.UseClaim) -> None:
+        resources = self._find_container(change.container).resources
+        base = self._ensure_parent(f"{_container_path(change.container)}/resources", resources, {})
+        self._append(f"{base}/claims", resources.claims_or_none if resources else None, {"name": change.claim})
+
+    def remove_claims(self, change: pod_changes.RemoveClaims) -> None:
+        self._remove_named("/spec/resourceClaims", self._pod.spec.resource_claims or (), change.claims)
+        for index, container in enumerate(self._pod.spec.containers):
+            claims = container.resources.claims if container.resources else ()
+            self._remove_named(f"{_container_path(index)}/resources/claims", claims, change.claims)
+
+    def _remove_named(self, path: str, entries: Sequence[_Named], names: Collection[str]) -> None:
+        """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
+        for index in reversed([index for index, entry in enumerate(entries) if entry.name in names]):
+            self._remove(f"{path}/{index}")
+
+    def _remove(self, path: str) -> None:
+        self.operations.append({"op": "remove", "path": f"{self._base}{path}"})
 
     def _find_context(self, index: int) -> views.SecurityContext | None:
         context = self._find_container(index).security_context
@@ -140,6 +174,10 @@ _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
     pod_changes.AddVolume: _Builder.add_volume,
     pod_changes.AddMount: _Builder.add_mount,
     pod_changes.AddResource: _Builder.add_resource,
+    pod_changes.RemoveResource: _Builder.remove_resource,
+    pod_changes.SetClaim: _Builder.set_claim,
+    pod_changes.UseClaim: _Builder.use_claim,
+    pod_changes.RemoveClaims: _Builder.remove_claims,
     pod_changes.AddCapability: _Builder.add_capability,
     pod_changes.SetPrivileged: _Builder.set_privileged,
     pod_changes.SetEnv: _Builder.set_env,

@@ -23,6 +23,10 @@ FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
 
 MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask the extender about pods that name it
 
+POD_CLAIM = "railwright"  # name of the entry of spec.resourceClaims that railwright adds; the second is railwright-2
+CLAIM_TEMPLATE_PREFIX = "railwright-"  # of the names of its ResourceClaimTemplates
+MANAGED_BY, OWNER = "app.kubernetes.io/managed-by", "railwright"  # label of the objects that railwright writes
+
 NOT_ALLOCATED = "not-written-at-binding"  # in nccl.conf before binding: the name of no device and no network
 
 VOLUME_PREFIX = "railwright-"  # names of volumes that railwright adds to a pod

@@ -204,4 +204,18 @@ def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
         case pod_changes.AddInitContainer(init_container=container):
             return f"init container {container['name']}"
         case _:
+            return _describe_claim(containers, change)
+
+
+def _describe_claim(containers: Sequence[views.Container], change: pod_changes.AnyChange) -> str:
+    match change:
+        case pod_changes.RemoveResource(container=index, resource=resource):
+            return f"{containers[index].name}: {resource} (removed)"
+        case pod_changes.SetClaim(name=name, template=template):
+            return f"claim {name} from template {template}"
+        case pod_changes.UseClaim(container=index, claim=claim):
+            return f"{containers[index].name}: claim {claim}"
+        case pod_changes.RemoveClaims(claims=claims):
+            return f"claims {', '.join(claims)} (removed)"
+        case _:
             return change.entry

@@ -74,13 +74,16 @@ class _Draft:
         self._metadata: dict[str, Any] = {}  # fields of the views that differ
         self._spec: dict[str, Any] = {}
         self._containers: dict[int, dict[str, Any]] = {}
-        self._added_devices: dict[int, dict[str, str]] = {}  # by container and resource
+        self._amounts: dict[int, dict[str, str | None]] = {}  # by container and resource; None: removed
+        self._claims: list[views.PodResourceClaim] | None = None
         self._networks = pod.networks
 
     def build(self) -> AppliedPod:
         pod = self._pod
-        for index, added in self._added_devices.items():
-            self._add_devices(index, added)
+        for index, amounts in self._amounts.items():
+            self._set_amounts(index, amounts)
+        if self._claims is not None:
+            self._spec["resource_claims"] = self._claims
         if self._containers:
             containers = [*pod.spec.containers]
             for index, changed in self._containers.items():
@@ -122,7 +125,28 @@ class _Draft:
         fields["volume_mounts_or_none"].append(msgspec.convert(change.mount, views.VolumeMount))
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
-        self._added_devices.setdefault(change.container, {})[change.resource] = str(change.quantity)
+        self._amounts.setdefault(change.container, {})[change.resource] = str(change.quantity)
+
+    def remove_resource(self, change: pod_changes.RemoveResource) -> None:
+        self._amounts.setdefault(change.container, {})[change.resource] = None
+
+    def set_claim(self, change: pod_changes.SetClaim) -> None:
+        claims = self._get_claims()
+        entry = views.PodResourceClaim(name=change.name, resource_claim_template_name=change.template)
+        if change.index is None:
+            claims.append(entry)
+        else:
+            claims[change.index] = entry
+
+    def use_claim(self, change: pod_changes.UseClaim) -> None:
+        self._set_container_claims(change.container, lambda claims: [*claims, views.ContainerClaim(name=change.claim)])
+
+    def remove_claims(self, change: pod_changes.RemoveClaims) -> None:
+        self._claims = [claim for claim in self._get_claims() if claim.name not in change.claims]
+        for index in range(len(self._pod.spec.containers)):
+            self._set_container_claims(
+                index, lambda claims: [claim for claim in claims if claim.name not in change.claims]
+            )
 
     def add_capability(self, change: pod_changes.AddCapability) -> None:
         fields = self._get_fields(change.container)
@@ -149,11 +173,32 @@ class _Draft:
     def unset_env(self, change: pod_changes.UnsetEnv) -> None:
         del self._get_env(change.container)[change.index]
 
-    def _add_devices(self, index: int, added: Mapping[str, str]) -> None:
-        resources = self._pod.container(index).resources or views.ResourceRequirements()
-        requests, limits = {**resources.requests, **added}, {**resources.limits, **added}
-        fields = self._get_fields(index)
-        fields["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
+    def _set_amounts(self, index: int, amounts: Mapping[str, str | None]) -> None:
+        resources = self._get_resources(index)
+        requests, limits = (
+            {name: amount for name, amount in {**before, **amounts}.items() if amount is not None}
+            for before in (resources.requests, resources.limits)
+        )
+        self._get_fields(index)["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
+
+    def _set_container_claims(
+        self, index: int, change: Callable[[list[views.ContainerClaim]], list[views.ContainerClaim]]
+    ) -> None:
+        resources = self._get_resources(index)
+        claims = change(resources.claims)
+        if claims != resources.claims:
+            self._get_fields(index)["resources"] = _replace(resources, claims_or_none=claims)
+
+    def _get_resources(self, index: int) -> views.ResourceRequirements:
+        resources: views.ResourceRequirements | None = self._get_fields(index).get(
+            "resources", self._pod.container(index).resources
+        )
+        return resources or views.ResourceRequirements()
+
+    def _get_claims(self) -> list[views.PodResourceClaim]:
+        if self._claims is None:
+            self._claims = [*(self._pod.spec.resource_claims or ())]
+        return self._claims
 
     def _get_env(self, index: int) -> list[views.EnvVar]:
         fields = self._get_fields(index)
@@ -173,6 +218,10 @@ _APPLY: Mapping[type[pod_changes.Change], Callable[[_Draft, Any], None]] = {
     pod_changes.SetAnnotation: _Draft.set_annotation,
     pod_changes.SetNetworks: _Draft.set_networks,
     pod_changes.AddResource: _Draft.add_resource,
+    pod_changes.RemoveResource: _Draft.remove_resource,
+    pod_changes.SetClaim: _Draft.set_claim,
+    pod_changes.UseClaim: _Draft.use_claim,
+    pod_changes.RemoveClaims: _Draft.remove_claims,
     pod_changes.AddVolume: _Draft.add_volume,
     pod_changes.AddInitContainer: _Draft.add_init_container,
     pod_changes.AddMount: _Draft.add_mount,

@@ -27,13 +27,17 @@ _ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its co
     pod_changes.SetAnnotation: 0,
     pod_changes.SetNetworks: 0,
     pod_changes.AddResource: 1,
+    pod_changes.RemoveResource: 1,
+    pod_changes.SetClaim: 1,
+    pod_changes.UseClaim: 1,
     pod_changes.AddVolume: 2,
     pod_changes.AddMount: 2,
     pod_changes.AddInitContainer: 2,
     pod_changes.AddCapability: 3,
     pod_changes.SetPrivileged: 3,
     pod_changes.SetEnv: 4,
-    pod_changes.UnsetEnv: 5,  # last, because it changes the indexes of the entries after it
+    pod_changes.UnsetEnv: 5,  # last, because they change the indexes of the entries after them
+    pod_changes.RemoveClaims: 5,
 }
 
 Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.NotOptedIn

@@ -49,6 +49,34 @@ class AddResource(Change, frozen=True):
     quantity: int
 
 
+class RemoveResource(Change, frozen=True):
+    """Removes request and limit of a resource from a container."""
+
+    container: int
+    resource: str
+
+
+class SetClaim(Change, frozen=True):
+    """Sets an entry of spec.resourceClaims to a template. `index` is the entry to replace, None for a new entry."""
+
+    name: str
+    template: str
+    index: int | None = None
+
+
+class UseClaim(Change, frozen=True):
+    """Gives a container the devices of an entry of spec.resourceClaims."""
+
+    container: int
+    claim: str
+
+
+class RemoveClaims(Change, frozen=True):
+    """Removes entries of spec.resourceClaims by name, also from the containers."""
+
+    claims: tuple[str, ...]
+
+
 class AddVolume(Change, frozen=True):
     """Adds a volume to spec.volumes, as JSON."""
 
@@ -110,6 +138,10 @@ AnyChange = (
     SetAnnotation
     | SetNetworks
     | AddResource
+    | RemoveResource
+    | SetClaim
+    | UseClaim
+    | RemoveClaims
     | AddVolume
     | AddMount
     | AddCapability

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric import views
-from railwright.fabric.injection import pod_changes
+from railwright.fabric.injection import applied_pod, pod_changes
 from webhook import patch
 
 KEYS = st.text(st.sampled_from('abc/~.-0é"\\'), min_size=1, max_size=8)
@@ -27,6 +27,8 @@ EMPTIES = {
     "securityContext": {},
     "capabilities": {},
     "add": [],
+    "claims": [],
+    "resourceClaims": [],
 }
 
 
@@ -53,6 +55,7 @@ def containers(draw, name: str) -> dict:
     if resources is not None:
         set_in(resources, "requests", draw(HOW), {"cpu": "1", "x/y": "1"})
         set_in(resources, "limits", draw(HOW), {"cpu": "1", "x/y": "2"})
+        set_in(resources, "claims", draw(HOW), [{"name": "theirs"}])
     context = set_in(tree, "securityContext", draw(HOW), {"runAsUser": 0})
     if context is not None:
         capabilities = set_in(context, "capabilities", draw(HOW), {"drop": ["ALL"]})
@@ -68,6 +71,7 @@ def pods(draw) -> dict:
     spec: dict = {"containers": [draw(containers("first")), draw(containers("second"))]}
     set_in(spec, "volumes", draw(HOW), [{"name": "data"}])
     set_in(spec, "initContainers", draw(HOW), [{"name": "fetch", "image": "i"}])
+    set_in(spec, "resourceClaims", draw(HOW), [{"name": "theirs", "resourceClaimName": "c"}])
     return {"metadata": metadata, "spec": spec}
 
 
@@ -95,6 +99,8 @@ CHANGES = st.lists(
         st.builds(why, st.just(pod_changes.AddCapability), container=INDEX, capability=st.just("IPC_LOCK")),
         st.builds(why, st.just(pod_changes.SetPrivileged), container=INDEX),
         st.builds(why, st.just(pod_changes.SetEnv), container=INDEX, name=st.just("NEW"), value=TEXT),
+        st.builds(why, st.just(pod_changes.SetClaim), name=st.just("railwright"), template=TEXT),
+        st.builds(why, st.just(pod_changes.UseClaim), container=INDEX, claim=st.just("railwright")),
     ),
     max_size=8,
 )
@@ -121,6 +127,10 @@ def holds(result: dict, change: pod_changes.AnyChange) -> bool:
             return chosen["securityContext"]["privileged"] is True
         case pod_changes.SetEnv(name=name, value=value):
             return {"name": name, "value": value} in chosen["env"]
+        case pod_changes.SetClaim(name=name, template=template):
+            return {"name": name, "resourceClaimTemplateName": template} in spec["resourceClaims"]
+        case pod_changes.UseClaim(claim=claim):
+            return {"name": claim} in chosen["resources"]["claims"]
 
 
 def applied(tree: dict, changes) -> dict:
@@ -235,3 +245,28 @@ def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
     grouped = patch.group_by_change(view(tree), changes)
     assert [change for change, _ in grouped] == list(changes)
     assert [each for _, made in grouped for each in made] == patch.build_operations(view(tree), changes)
+
+
+def test_claims_and_resources_are_removed_wherever_they_are():
+    resources = {"limits": {"x/y": "1", "cpu": "1"}, "requests": {"cpu": "1"}}
+    resources["claims"] = [{"name": name} for name in ("railwright", "theirs", "railwright-2")]
+    entries = [{"name": name, "resourceClaimTemplateName": "t"} for name in ("theirs", "railwright", "railwright-2")]
+    container = {"name": "c", "image": "i", "resources": resources}
+    tree = {"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": entries}}
+    changes = [
+        why(pod_changes.RemoveResource, container=0, resource="x/y"),
+        why(pod_changes.SetClaim, name="railwright", template="other", index=1),
+        why(pod_changes.RemoveClaims, claims=("railwright-2",)),
+    ]
+    result = applied(tree, changes)
+    assert result["spec"]["resourceClaims"] == [
+        {"name": "theirs", "resourceClaimTemplateName": "t"},
+        {"name": "railwright", "resourceClaimTemplateName": "other"},
+    ]
+    assert result["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "1"},
+        "requests": {"cpu": "1"},
+        "claims": [{"name": "railwright"}, {"name": "theirs"}],
+    }
+    mutated = applied_pod.apply(applied_pod.read(view(tree), "prod"), changes)
+    assert mutated.spec == view(result).spec
