@@ -44,7 +44,8 @@ class ResponseCache:
             self._responses.clear()
             self._version = version
         rank_variables = policy.compile_once(plan_cache_key.find_rank_variables)
-        return plan_cache_key.build_key(pod, cluster_facts, rank_variables)
+        by_gang = policy.compile_once(plan_cache_key.has_claims)
+        return plan_cache_key.build_key(pod, cluster_facts, rank_variables, by_gang=by_gang)
 
     def find(self, key: bytes) -> CachedResponse | None:
         """Return the response to an earlier pod with this key."""

@@ -151,7 +151,7 @@ def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     text = annotation.strip()
     if not text:
         raise InvalidRailsError(RailsProblem.EMPTY)
-    if text.isascii() and text.isdigit():
+    if is_count(text):
         count = int(text[:9])  # limits the work; no fabric has as many rails
         if not 0 < count <= len(rail_names):
             raise InvalidRailsError(RailsProblem.COUNT, text)
@@ -164,6 +164,12 @@ def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
             raise InvalidRailsError(RailsProblem.REVERSED, item.strip())
         selected.update(range(first, last + 1))
     return tuple(rail_names[index] for index in sorted(selected))
+
+
+def is_count(annotation: str) -> bool:
+    """True if an annotation `rails` is a number of rails."""
+    text = annotation.strip()
+    return text.isascii() and text.isdigit()
 
 
 def _parse_range(item: str, index_by_name: Mapping[str, int]) -> tuple[int, int]:

@@ -1,11 +1,13 @@
 """Finds the containers that request an accelerator of the policy, and reads the resource quantities of containers.
 
-A claim counts as an accelerator: admission does not see what it requests. Knows no fabrics.
+A claim counts as an accelerator: admission does not see what it requests. The names of railwright's own templates have
+the numbers of GPUs. Knows no fabrics.
 """
 
 from collections.abc import Collection
 
 from railwright.fabric import quantity, views
+from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import pod_changes
 
 
@@ -14,16 +16,22 @@ def count(container: views.Container, accelerators: Collection[str]) -> int:
     return sum([read_amount(container, name) for name in accelerators])
 
 
+def count_in_pod(pod: views.Pod, index: int, accelerators: Collection[str]) -> int:
+    """Return the number of accelerators of an app container: those it requests, otherwise those of its claims."""
+    container = pod.spec.containers[index]
+    return count(container, accelerators) or own_claims.count_accelerators(pod, container)
+
+
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 
     Init containers do not count (docs/interface.md 1.4).
     """
-    containers = pod.spec.containers
-    requesting = tuple([index for index, container in enumerate(containers) if count(container, accelerators) > 0])
+    indexes = range(len(pod.spec.containers))
+    requesting = tuple([index for index in indexes if count_in_pod(pod, index, accelerators) > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
-    return tuple([index for index, container in enumerate(containers) if uses_claims(container)])
+    return tuple([index for index in indexes if uses_claims(pod.spec.containers[index])])
 
 
 def uses_claims(container: views.Container) -> bool:

@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 
 from railwright.fabric import names
+from railwright.fabric.claims import drivers
 from railwright.fabric.injection import applied_pod, context, pod_changes, user_options
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
@@ -17,7 +18,7 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
     gets_networks = _gets_networks(pod, ctx)
-    rail_selections = tuple([_build_selection(rail) for rail in ctx.rails if rail.network]) if gets_networks else ()
+    rail_selections = tuple([_build_selection(rail) for rail in _list_attached(ctx)]) if gets_networks else ()
     merged = annotation.merge(user_value, pod.networks, rail_selections)
     if merged.selections:
         _check_selections(ctx, merged, user_value)
@@ -54,6 +55,14 @@ def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
 
 
+def _list_attached(ctx: context.InjectionContext) -> list[compiled.ResolvedRail]:
+    """Return the rails with a network that Multus attaches. Drivers of claims attach their networks themselves."""
+    claims = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name].claims
+    if claims is not None and claims.driver.form is not drivers.Form.NONE:
+        return []
+    return [rail for rail in ctx.rails if rail.network]
+
+
 def _build_selection(rail: compiled.ResolvedRail) -> network_selection.Selection:
     namespace, name = rail.network or ("", "")
     return network_selection.Selection(namespace, name, rail.rail.interface or "")
@@ -78,7 +87,7 @@ def _list_warnings(
 ) -> Iterator[reasons.Reason]:
     if pod.host_network and ctx.role.rails:
         yield _explain_host_network(ctx)
-    rail_networks = {rail.network for rail in ctx.rails} if _gets_networks(pod, ctx) else set()
+    rail_networks = {rail.network for rail in _list_attached(ctx)} if _gets_networks(pod, ctx) else set()
     for position, selection in enumerate(selections, start=1):
         if selection.gateways is not None:
             yield reasons.make(AdmissionCode.DEFAULT_ROUTE, entry=position)
@@ -97,7 +106,7 @@ def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
 
 
 def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, reasons.Reason]:
-    if not any(rail.network for rail in ctx.rails):
+    if not _list_attached(ctx):
         return {}
     if "networks" in ctx.options.skip:
         return {"networks": user_options.SKIPPED}

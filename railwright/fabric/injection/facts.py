@@ -16,7 +16,9 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     networks: Mapping[tuple[str, str], str | None] | None = None  # (namespace, name) -> resourceName annotation
     offered: frozenset[str] | None = None  # resources that are allocatable on some node
     extended: frozenset[str] | None = None  # extended resources that a DeviceClass maps
-    version: int | None = None  # of `networks`, `offered` and `extended` together; None if they have no version
+    # (namespace, name) of ResourceClaimTemplates that users wrote -> DeviceClasses of its requests
+    claim_templates: Mapping[tuple[str, str], frozenset[str]] | None = None
+    version: int | None = None  # of the four above together; None if they have no version
     # True if a task of the pod's Volcano Job requests an accelerator. Known for templates only, not for pods.
     job_accelerated: bool | None = None
     watched: bool = False  # namespaces are watched, so labels that are None belong to a namespace not observed yet

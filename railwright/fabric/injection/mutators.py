@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from railwright.fabric.injection import (
     applied_pod,
     attachments,
+    claim_requests,
     claimed_rails,
     context,
     devices,
@@ -38,6 +39,7 @@ class Row(NamedTuple):
 
 
 MUTATORS = (
+    Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
     Row("", claimed_rails.request_call),

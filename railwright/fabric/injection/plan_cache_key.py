@@ -11,7 +11,7 @@ import msgspec
 from railwright.fabric import pod_normalization, views
 from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import membership, registry
 
 _MAX_KEY = 16384  # bytes; longer keys are not worth the memory
 # In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
@@ -31,10 +31,18 @@ def find_rank_variables(document: policies.FabricPolicy) -> frozenset[str]:
     return _RANK_VARIABLES.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
 
 
-def build_key(pod: views.Pod, cluster: facts.ClusterFacts, rank_variables: frozenset[str]) -> bytes | None:
+def has_claims(document: policies.FabricPolicy) -> bool:
+    """True if the rails of a fabric come as claims."""
+    return any(fabric.claims is not None for fabric in document.fabrics.values())
+
+
+def build_key(
+    pod: views.Pod, cluster: facts.ClusterFacts, rank_variables: frozenset[str], *, by_gang: bool = False
+) -> bytes | None:
     """Return the cache key of a pod under one policy and one version of networks and nodes.
 
-    Return None for a pod that is not to be cached. `rank_variables` is the result of `find_rank_variables`.
+    Return None for a pod that is not to be cached. `rank_variables` is the result of `find_rank_variables`. `by_gang`:
+    the plan depends on the gang, which its labels may not show.
     """
     metadata, spec = pod.metadata, pod.spec
     annotations = metadata.annotations_or_none
@@ -46,6 +54,7 @@ def build_key(pod: views.Pod, cluster: facts.ClusterFacts, rank_variables: froze
         cluster.watched,
         pod_normalization.remove_indexes(metadata.labels_or_none),
         pod_normalization.remove_indexes(annotations),
+        membership.find_gang(pod) if by_gang else None,
         msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
         pod_normalization.normalize_volumes(spec),
         [_normalize_container(container, rank_variables) for container in spec.containers],

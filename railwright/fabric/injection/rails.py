@@ -35,6 +35,12 @@ def select_rails(
     return tuple([rail for rail in resolved if rail.resource is None or not is_opted_out(pod, rail.resource)])
 
 
+def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
+    """True if the pod asks for a number of rails, not for certain ones."""
+    annotation = pod.metadata.annotations.get(names.RAILS)
+    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation)
+
+
 def is_opted_out(pod: views.Pod, resource: str) -> bool:
     """True if the pod names the resource and requests none of it."""
     containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
@@ -48,7 +54,9 @@ def _select_proportional(
 
     They are the first rails of the fabric, so that all pods of a gang have the same.
     """
-    accelerator_count = sum(accelerators.count(container, document.accelerators) for container in pod.spec.containers)
+    accelerator_count = sum(
+        accelerators.count_in_pod(pod, index, document.accelerators) for index in range(len(pod.spec.containers))
+    )
     share = -(-accelerator_count * len(fabric.rails) // (fabric.gpus_per_node or 1))
     return fabric.rails[: max(1, min(share, len(fabric.rails)))]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import facts, opt_in, plan, pod_changes, templates
+from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod_changes, templates
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
@@ -97,7 +97,9 @@ def build_pod(template: templates.Template) -> views.Pod:
 
 
 def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
-    """True for devices and mounts of the fabric, which quotas and schedulers count."""
+    """True for devices, claims and mounts of the fabric, which quotas and schedulers count."""
     if isinstance(change, pod_changes.AddResource):
-        return change.entry == "devices"
+        return change.entry in {"devices", claim_requests.ENTRY}
+    if change.entry == claim_requests.ENTRY:
+        return True
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")

@@ -38,6 +38,11 @@ class AdmissionCode(ReasonCode):
         "The annotation `railwright.io/skip` leaves out the devices that the preflight checks.",
         "Remove `devices` from the annotation, or request them in the container.",
     )
+    OWN_CLAIM = (
+        "OwnClaim",
+        "The pod names a ResourceClaimTemplate for NICs of the fabric that railwright did not write, and keeps it.",
+        "Remove the claim from the pod to get railwright's.",
+    )
     EXCLUDED_BY_POLICY = (
         "ExcludedByPolicy",
         "The policy sets `roles.volcanoTasks` or `roles.launchers` to `never` for this pod.",
@@ -98,6 +103,11 @@ class AdmissionCode(ReasonCode):
         "RailWithoutResource",
         "Neither the policy nor a network names a resource for a rail, so no device is requested.",
         "Ask the operator to set `resource` of the rail.",
+    )
+    GPUS_NOT_CLAIMED = (
+        "GpusNotClaimed",
+        "Several containers request GPUs or get the fabric, so the claims have none, and nothing pairs GPUs with NICs.",
+        "Request all GPUs in one container.",
     )
     RAIL_RESOURCES_DIFFER = (
         "RailResourcesDiffer",

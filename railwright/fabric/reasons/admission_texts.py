@@ -105,6 +105,9 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     Code.DISABLED_BY_POLICY: "disabled by policy",
     Code.NO_RAILS: "no rails",
     Code.PREFLIGHT_WITHOUT_DEVICES: f"annotation {names.SKIP} leaves out the devices that preflight checks",
+    Code.OWN_CLAIM: _fill(
+        "the pod's claim {claim} names a template for NICs of fabric {fabric} that railwright did not write", "claim"
+    ),
     Code.EXCLUDED_BY_POLICY: _explain_exclusion,
     Code.HELPER_POD: (
         f"a {{job}}'s pod without accelerators sends no NCCL traffic; annotation {names.CONTAINERS} makes it a rank"
@@ -142,6 +145,10 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "no device is requested for {rails}, because neither the policy nor a network names a resource for it; ask "
         "the operator to set `resource` of the rail in the policy of fabric {fabric}",
         "rails",
+    ),
+    Code.GPUS_NOT_CLAIMED: (
+        "the claims have no GPUs, so nothing pairs them with the NICs of fabric {fabric}: containers with one claim "
+        f"share its devices; request all GPUs in one container, and name no other in annotation {names.CONTAINERS}"
     ),
     Code.RAIL_RESOURCES_DIFFER: _fill(
         "{rail}: the policy requests {resource} and the network uses {network_resource}, so both are requested; ask "

@@ -127,6 +127,12 @@ def holds(result: dict, change: pod_changes.AnyChange) -> bool:
             return chosen["securityContext"]["privileged"] is True
         case pod_changes.SetEnv(name=name, value=value):
             return {"name": name, "value": value} in chosen["env"]
+        case _:
+            return holds_claim(spec, chosen, change)
+
+
+def holds_claim(spec: dict, chosen: dict, change: pod_changes.AnyChange) -> bool:
+    match change:
         case pod_changes.SetClaim(name=name, template=template):
             return {"name": name, "resourceClaimTemplateName": template} in spec["resourceClaims"]
         case pod_changes.UseClaim(claim=claim):

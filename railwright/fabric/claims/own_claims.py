@@ -1,0 +1,68 @@
+"""Names the ResourceClaimTemplates that railwright writes, and reads the claims of a pod that name one.
+
+A name has the numbers of GPUs and rails, because the pods of a mutated workload request no GPUs any more:
+`railwright-roce-2x4-3f2a91c0de` is two GPUs and four rails of fabric roce. A pod whose claims were cut has a second
+template with the suffix `-2`.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from railwright.fabric import names, views
+
+_DIGITS = 10  # of the hash
+_MAX_FABRIC = 40  # characters of the fabric's name; the hash has all of it
+_INVALID = re.compile(r"[^a-z0-9]+")
+_NAME = re.compile(rf"{names.CLAIM_TEMPLATE_PREFIX}.+-(\d{{1,4}})x(\d{{1,4}})-[0-9a-f]{{{_DIGITS}}}(-\d{{1,2}})?")
+
+
+class OwnClaim(NamedTuple):
+    """An entry of a pod's spec.resourceClaims that names a template of railwright."""
+
+    position: int
+    name: str
+    template: str
+
+
+def build_names(fabric: str, accelerators: int, rails: int, inputs: bytes, claims: int) -> tuple[str, ...]:
+    """Return the names of the templates of a pod. `inputs` is everything that the templates depend on."""
+    readable = _INVALID.sub("-", fabric.lower()).strip("-")[:_MAX_FABRIC]
+    digest = hashlib.sha256(inputs).hexdigest()[:_DIGITS]
+    first = f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{digest}"
+    return (first, *(f"{first}-{number}" for number in range(2, claims + 1)))
+
+
+def name_claims(count: int) -> tuple[str, ...]:
+    """Return the names of a pod's entries in spec.resourceClaims."""
+    return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
+
+
+def is_own_name(template: str) -> bool:
+    """True if a template has a name that railwright gives."""
+    return _match(template) is not None
+
+
+def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
+    """Return the claims of a pod that name a template of railwright, in order."""
+    return [
+        OwnClaim(index, entry.name, entry.resource_claim_template_name)
+        for index, entry in enumerate(pod.spec.resource_claims or ())
+        if entry.name.startswith(names.POD_CLAIM) and is_own_name(entry.resource_claim_template_name)
+    ]
+
+
+def count_accelerators(pod: views.Pod, container: views.Container) -> int:
+    """Return the number of GPUs that a container gets from claims of railwright."""
+    if not pod.spec.resource_claims or container.resources is None or not container.resources.claims:
+        return 0
+    used = {claim.name for claim in container.resources.claims}
+    matches = [_match(claim.template) for claim in list_claims(pod) if claim.name in used]
+    return max((int(match[1]) for match in matches if match), default=0)  # each name has the GPUs of all claims
+
+
+@functools.lru_cache(maxsize=1024)  # the pods of a cluster name few templates
+def _match(template: str) -> re.Match[str] | None:
+    return _NAME.fullmatch(template)

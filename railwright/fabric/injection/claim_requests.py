@@ -1,0 +1,103 @@
+"""Names the claim templates of a pod whose rails come as claims, and takes its GPUs out of the requests.
+
+It writes no template, so that admission has no side effect. A pod waits until the templates exist, and
+`webhook.claim_templates` writes them. The rules are in docs/interface.md 3.8.
+"""
+
+from collections.abc import Iterator
+
+from railwright.fabric import names
+from railwright.fabric.claims import own_claims
+from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
+from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons.admission_codes import AdmissionCode
+
+ENTRY = "claims"  # in the record, of all changes of this module
+
+
+def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Name the templates of the pod's claims. Its containers use the claims in place of the GPUs they request."""
+    plan = claim_plan.build(pod, ctx) if "devices" not in ctx.options.skip else None
+    if plan is None:
+        return pod_changes.EMPTY
+    if user_claim := _find_user_claim(pod, ctx):
+        skipped = reasons.make(AdmissionCode.OWN_CLAIM, claim=user_claim, fabric=ctx.fabric_name)
+        return pod_changes.Contribution(changes=tuple(_name_managed_resource(pod, ctx)), skipped={ENTRY: skipped})
+    is_complete = claim_plan.is_complete(pod, ctx, plan)
+    warning = reasons.make(AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name)
+    return pod_changes.Contribution(
+        changes=(
+            *_set_claims(pod, ctx, plan),
+            *_use_claims(pod, ctx, plan),
+            *_remove_gpus(pod, ctx, plan),
+            *_name_managed_resource(pod, ctx),
+        ),
+        entries=(ENTRY,),
+        warnings=() if is_complete else (warning,),
+    )
+
+
+def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
+    """Return the pod's entry whose template its author wrote for NICs of the fabric, "" if there is none.
+
+    Other claims, such as those of an NVLink domain, are not for the rails.
+    """
+    templates = ctx.known.claim_templates or {}
+    claims = ctx.fabric.claims
+    for entry in pod.spec.resource_claims or ():
+        classes = templates.get((ctx.known.namespace, entry.resource_claim_template_name))
+        if claims is not None and classes is not None and claims.device_class in classes:
+            return entry.name
+    return ""
+
+
+def _set_claims(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: claim_plan.ClaimPlan
+) -> Iterator[pod_changes.SetClaim | pod_changes.RemoveClaims]:
+    existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
+    claim_names = own_claims.name_claims(len(plan.names))
+    reason = f"claims of {len(plan.rails)} rails of fabric {ctx.fabric_name} and {plan.accelerators} GPUs"
+    for name, template in zip(claim_names, plan.names, strict=True):
+        claim = existing.get(name)
+        if claim is None or claim.template != template:
+            index = claim.position if claim is not None else None
+            yield pod_changes.SetClaim(entry=ENTRY, reason=reason, name=name, template=template, index=index)
+    if obsolete := tuple(name for name in existing if name not in claim_names):
+        yield pod_changes.RemoveClaims(entry=ENTRY, reason="the policy needs fewer claims now", claims=obsolete)
+
+
+def _use_claims(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: claim_plan.ClaimPlan
+) -> Iterator[pod_changes.UseClaim]:
+    for index in ctx.targets:
+        resources = pod.container(index).resources
+        used = {claim.name for claim in resources.claims} if resources is not None else set()
+        for name in own_claims.name_claims(len(plan.names)):
+            if name not in used:
+                reason = f"the container uses the devices of fabric {ctx.fabric_name}"
+                yield pod_changes.UseClaim(entry=ENTRY, reason=reason, container=index, claim=name)
+
+
+def _remove_gpus(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: claim_plan.ClaimPlan
+) -> Iterator[pod_changes.RemoveResource]:
+    """Remove the GPUs that are in the claims."""
+    target, gpu = ctx.targets[0], ctx.document.accelerators[0]
+    if plan.accelerators and accelerators.mentions(pod.container(target), gpu):
+        reason = f"the claims have {plan.accelerators} GPUs"
+        yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=target, resource=gpu)
+
+
+def _name_managed_resource(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext
+) -> Iterator[pod_changes.AddResource]:
+    """Request a resource of quantity 0. Schedulers call an extender only for pods that name one of its resources."""
+    target = ctx.targets[0]
+    if not accelerators.mentions(pod.container(target), names.MANAGED_RESOURCE):
+        yield pod_changes.AddResource(
+            entry=ENTRY,
+            reason="schedulers ask the extender about pods that name this resource",
+            container=target,
+            resource=names.MANAGED_RESOURCE,
+            quantity=0,
+        )

@@ -1,0 +1,219 @@
+"""A pod whose rails come as claims: it names templates, its containers use them, and its GPUs are no requests."""
+
+import copy
+import json
+import re
+
+import msgspec
+import pytest
+from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
+
+from railwright.fabric.injection import claim_plan, context, facts, user_options
+from webhook import response_cache
+
+DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
+RAILS = "".join(f"\n    - {{name: rail{rail}, device: {device}}}" for rail, device in enumerate(DEVICES)) + "\n"
+GPUS = "accelerators: {deviceClass: gpu.nvidia.com}"
+JOB = {"batch.kubernetes.io/job-name": "train"}
+ANNOTATED = {"railwright.io/rails": "2"}
+
+
+def claims_fabric(more="", *, claims="", rails=RAILS, per_pod="proportional"):
+    section = f"    gpusPerNode: 8\n    railsPerPod: {per_pod}\n    claims: {{deviceClass: dranet{claims}}}\n"
+    return fabric(section + more, rails=rails, transport="efa")
+
+
+def by_gpus(**more):
+    return claims_fabric(claims=f", {GPUS}", **more)
+
+
+def labelled(tree, **labels):
+    tree["metadata"]["labels"] |= labels
+    return tree
+
+
+def find_plan(tree, by, **more):
+    at = facts.ClusterFacts(namespace="prod", **more)
+    ctx = context.build(view(tree), by, at, "f", user_options.UserOptions())
+    return claim_plan.build(view(tree), ctx), by.compile_once(claim_plan.compile_fabrics)["f"]
+
+
+def templates_of(tree):
+    return [entry["resourceClaimTemplateName"] for entry in tree["spec"]["resourceClaims"]]
+
+
+def test_the_claim_takes_the_place_of_the_gpus():
+    result = admitted(pod(gpus(4)), by_gpus())
+    (template,) = templates_of(result)
+    assert re.fullmatch(r"railwright-f-4x2-[0-9a-f]{10}", template)
+    assert result["spec"]["containers"][0]["resources"] == {
+        "limits": {"railwright.io/rails": "0"},
+        "requests": {"railwright.io/rails": "0"},
+        "claims": [{"name": "railwright"}],
+    }
+    assert "claims" in record(result)["added"]
+
+
+def test_an_injected_pod_and_the_pods_of_an_injected_template_stay_as_they_are():
+    by = by_gpus(more="    security: {capabilities: [IPC_LOCK]}\n")
+    once = admitted(pod(gpus(4)), by)
+    assert admitted(copy.deepcopy(once), by) == once
+
+
+def test_a_rail_is_no_extended_resource():
+    outcome = planned(pod(gpus(8)), by_gpus(), known(offered=frozenset({"nvidia.com/gpu"})))
+    assert messages(outcome) == ()
+    assert not any("claims.railwright.io" in name for name in limits(admitted(pod(gpus(8)), by_gpus())))
+
+
+def test_gpus_of_a_device_plugin_stay_requests():
+    result = admitted(pod(gpus(8)), claims_fabric(claims=", pairBy: none"))
+    assert limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
+    assert templates_of(result)[0].startswith("railwright-f-0x4-")
+
+
+def test_the_name_depends_on_what_is_in_the_template():
+    by = by_gpus()
+    names = [
+        *templates_of(admitted(pod(gpus(8)), by)),
+        *templates_of(admitted(pod(gpus(4)), by)),
+        *templates_of(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail0,rail1"}), by)),
+        *templates_of(admitted(pod(gpus(8), annotations={"railwright.io/rails": "rail1,rail2"}), by)),
+        *templates_of(admitted(pod(gpus(8)), claims_fabric(claims=f", {GPUS}, parameters: {{mtu: 9000}}"))),
+    ]
+    assert len(set(names)) == len(names)
+    assert templates_of(admitted(pod(gpus(8)), by)) == names[:1]
+
+
+def test_a_pod_on_its_own_may_get_any_rails():
+    plan, claimed = find_plan(pod(gpus(2)), by_gpus())
+    assert plan.choice is claim_plan.Choice.SCHEDULER
+    (devices,) = claim_plan.build_specs(claimed, plan, ())
+    nic = devices["requests"][-1]
+    assert nic["name"] == "nic0"
+    assert all(device in nic["exactly"]["selectors"][0]["cel"]["expression"] for device in DEVICES)
+    assert devices["constraints"][0]["requests"] == ["gpu0", "gpu1", "nic0"]
+
+
+def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
+    by = by_gpus()
+    first, second, other = (
+        templates_of(admitted(labelled(pod(gpus(4)), **labels), by))
+        for labels in (
+            {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "0"},
+            {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "1"},
+            {"batch.kubernetes.io/job-name": "b", "batch.kubernetes.io/job-completion-index": "0"},
+        )
+    )
+    assert first == second
+    assert first != other
+
+
+def test_the_rails_of_a_gang_are_those_with_the_fewest_holders():
+    plan, claimed = find_plan(labelled(pod(gpus(4)), **JOB), by_gpus())
+    assert plan.choice is claim_plan.Choice.GANG
+    assert claim_plan.choose_rails(claimed, 2, (0, 0, 0, 0)) == (0, 1)
+    assert claim_plan.choose_rails(claimed, 2, (3, 3, 0, 0)) == (2, 3)
+    assert claim_plan.choose_rails(claimed, 2, (3, 0, 2, 0)) == (1, 3)
+    (devices,) = claim_plan.build_specs(claimed, plan, (2, 3))
+    assert [request["name"] for request in devices["requests"]] == ["gpu0", "gpu1", "rail2", "gpu2", "gpu3", "rail3"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "policy", "choice"),
+    [
+        (pod(gpus(8)), by_gpus(), claim_plan.Choice.POD),  # all rails
+        (pod(gpus(4), annotations={"railwright.io/rails": "rail2,rail3"}), by_gpus(), claim_plan.Choice.POD),
+        (pod(gpus(8), annotations=ANNOTATED), by_gpus(per_pod="all"), claim_plan.Choice.GANG),
+        (pod(gpus(4)), claims_fabric(claims=f", {GPUS}, gangRails: any"), claim_plan.Choice.SCHEDULER),
+    ],
+)
+def test_certain_rails_are_named_and_a_number_of_rails_is_chosen_for_the_gang(tree, policy, choice):
+    plan, _ = find_plan(labelled(copy.deepcopy(tree), **JOB), policy)
+    assert plan.choice is choice
+
+
+def test_copies_of_a_server_are_no_gang():
+    tree = pod(gpus(2))
+    owner = {"kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True, "apiVersion": "apps/v1"}
+    tree["metadata"]["ownerReferences"] = [owner]
+    assert find_plan(tree, by_gpus())[0].choice is claim_plan.Choice.SCHEDULER
+    tree["metadata"]["ownerReferences"] = [owner | {"kind": "StatefulSet"}]
+    assert find_plan(tree, by_gpus())[0].choice is claim_plan.Choice.GANG
+
+
+def test_pods_of_two_gangs_do_not_share_a_cached_response():
+    tree, cache, by = pod(gpus(4)), response_cache.ResponseCache(), by_gpus()
+    keys = set()
+    for uid in ("a", "b"):
+        owner = {"kind": "StatefulSet", "name": "s", "uid": uid, "controller": True, "apiVersion": "apps/v1"}
+        tree["metadata"]["ownerReferences"] = [owner]
+        keys.add(cache.build_key(view(tree), by, known(version=1)))
+    assert len(keys) == 2
+
+
+def test_gpus_of_several_containers_stay_requests_with_a_warning():
+    tree = pod(gpus(4, "a"), gpus(4, "b"))
+    result, outcome = admitted(tree, by_gpus()), planned(tree, by_gpus())
+    assert limits(result, 0)["nvidia.com/gpu"] == limits(result, 1)["nvidia.com/gpu"] == "4"
+    assert [container["resources"]["claims"] for container in result["spec"]["containers"]] == [
+        [{"name": "railwright"}],
+        [{"name": "railwright"}],
+    ]
+    assert "nothing pairs them with the NICs of fabric f" in messages(outcome)[0]
+
+
+def test_a_claim_that_the_author_wrote_is_kept():
+    tree = pod(
+        gpus(4) | {"resources": {"claims": [{"name": "mine"}], "limits": {"nvidia.com/gpu": "4"}}},
+        resourceClaims=[{"name": "mine", "resourceClaimTemplateName": "pairs"}],
+    )
+    at = known(claim_templates={("prod", "pairs"): frozenset({"dranet"})})
+    result = admitted(tree, by_gpus(), at)
+    assert templates_of(result) == ["pairs"]
+    assert limits(result) == {"nvidia.com/gpu": "4", "railwright.io/rails": "0"}
+    assert "mine" in skipped(result)["claims"]
+    channel = known(claim_templates={("prod", "pairs"): frozenset({"compute-domain.nvidia.com"})})
+    assert len(templates_of(admitted(tree, by_gpus(), channel))) == 2  # a claim for something else stays beside it
+
+
+def test_the_word_devices_leaves_the_claims_out():
+    result = admitted(pod(gpus(4), annotations={"railwright.io/skip": "devices"}), by_gpus())
+    assert "resourceClaims" not in result["spec"]
+    assert limits(result) == {"nvidia.com/gpu": "4"}
+
+
+def test_a_launcher_gets_no_claims():
+    tree = labelled(pod(cpu()), **{"training.kubeflow.org/job-role": "launcher"})
+    tree["metadata"]["labels"]["training.kubeflow.org/operator-name"] = "mpi-operator"
+    tree["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j"
+    assert "resourceClaims" not in admitted(tree, by_gpus())["spec"]
+
+
+def test_two_claims_become_one_when_the_policy_needs_fewer():
+    rails = "".join(f"\n    - {{name: rail{rail}, device: efa{rail}}}" for rail in range(32)) + "\n"
+    large = admitted(pod(gpus(8)), by_gpus(rails=rails))
+    first, second = templates_of(large)
+    assert second == f"{first}-2"
+    assert large["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}, {"name": "railwright-2"}]
+    del large["metadata"]["annotations"]
+    small = admitted(large, by_gpus())
+    assert templates_of(small)[0].startswith("railwright-f-8x4-")
+    assert small["spec"]["containers"][0]["resources"]["claims"] == [{"name": "railwright"}]
+
+
+def test_a_namespace_opts_in_the_pods_of_an_injected_template():
+    by = by_gpus()
+    injected = admitted(pod(gpus(4)), by)
+    del injected["metadata"]["labels"], injected["metadata"]["annotations"]
+    again = admitted(injected, by, known(namespace_labels={"railwright.io/fabric": "f"}))
+    assert templates_of(again) == templates_of(injected)
+    assert json.loads(again["metadata"]["annotations"]["railwright.io/injection"])["rails"] == ["rail0", "rail1"]
+    assert msgspec.convert(again, type(view(again))) == view(again)
+
+
+def test_only_multus_attaches_networks_of_claimed_rails():
+    rails = "".join(f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}}}" for rail in range(2)) + "\n"
+    for driver, has_networks in (("sriov", False), ("sriov-multus", True)):
+        result = admitted(pod(gpus(8)), claims_fabric(claims=f", driver: {driver}, {GPUS}", rails=rails))
+        assert ("k8s.v1.cni.cncf.io/networks" in result["metadata"]["annotations"]) == has_networks
