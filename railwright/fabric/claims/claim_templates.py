@@ -29,7 +29,7 @@ class RailRequest(msgspec.Struct, frozen=True):
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """What the claims of a fabric are made of."""
+    """Describes the nodes of a fabric, and the classes and attributes of its devices."""
 
     device_class: str  # of the NICs
     driver: str  # of the NICs, for their configuration

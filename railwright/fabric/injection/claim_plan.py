@@ -22,7 +22,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Choice(enum.Enum):
-    """Who chooses the rails of a pod."""
+    """Says who chooses the rails of a pod."""
 
     POD = enum.auto()  # the pod or the policy names them
     GANG = enum.auto()  # one set for all pods of its gang
@@ -141,7 +141,7 @@ def _compile(name: str, fabric: policies.Fabric, claims: claimed_rails.CompiledC
 
 
 def _find_gang(pod: views.Pod, namespace: str) -> str:
-    """Return the gang whose pods have one set of rails, "" if there is none."""
+    """Return the gang of a pod. Return "" for a pod on its own, and for copies of a server."""
     owner = pod.metadata.controller
     metadata = msgspec.structs.replace(pod.metadata, namespace=namespace)  # may be missing at admission
     gang = membership.find_gang(msgspec.structs.replace(pod, metadata=metadata))

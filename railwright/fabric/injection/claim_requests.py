@@ -38,7 +38,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
 
 
 def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
-    """Return the pod's entry whose template its author wrote for NICs of the fabric, "" if there is none.
+    """Return the name of a claim that the author wrote for NICs of the fabric. Return "" if the pod has none.
 
     Other claims, such as those of an NVLink domain, are not for the rails.
     """
