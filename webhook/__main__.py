@@ -5,11 +5,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from railwright.cluster import errors, events, installed_names, resources, sources
+from railwright.cluster import errors, events, installed_names, resources, sinks, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
-from webhook import app, pod_events, policy_events
+from webhook import app, claim_templates, pod_events, policy_events
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
@@ -42,6 +42,7 @@ async def serve(options: settings.Settings) -> int:
         print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
     poster = _build_poster(origin, counters)
+    background = [] if poster is None else [poster.run, _build_controller(origin, state, poster, counters, options).run]
 
     async def freeze_when_synced() -> None:
         await tuning.freeze_when(lambda: not origin.cache_problem())
@@ -64,7 +65,7 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh,
     )
     try:
-        return await webhook_server.run([*origin.tasks, freeze_when_synced, *([poster.run] if poster else [])])
+        return await webhook_server.run([*origin.tasks, freeze_when_synced, *background])
     finally:
         await traces.close()
         if origin.client is not None:
@@ -75,13 +76,40 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     return [
         sources.WatchSpec(kind=resources.NAMESPACES, snapshot_kind="Namespace", sink=state.namespaces),
         sources.WatchSpec(kind=resources.NODES, snapshot_kind="Node", sink=state.nodes, excerpt=state.nodes.excerpt),
-        sources.WatchSpec(kind=resources.PODS, snapshot_kind="Pod", sink=state.pods, gradual=True),
+        sources.WatchSpec(
+            kind=resources.PODS, snapshot_kind="Pod", sink=sinks.Both(state.pods, state.claiming_pods), gradual=True
+        ),
+        sources.WatchSpec(
+            kind=resources.CLAIM_TEMPLATES, snapshot_kind="ResourceClaimTemplate", sink=state.claim_templates
+        ),
         sources.WatchSpec(kind=resources.NADS, snapshot_kind="NetworkAttachmentDefinition", sink=state.networks),
         sources.WatchSpec(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
         sources.WatchSpec(kind=resources.DEVICE_CLASSES, snapshot_kind="DeviceClass", sink=state.devices.classes),
         sources.WatchSpec(kind=resources.RESOURCE_SLICES, snapshot_kind="ResourceSlice", sink=state.devices.slices),
         sources.WatchSpec(kind=resources.CONFIGURED_CLAIMS, snapshot_kind="ResourceClaim", sink=state.devices.claims),
     ]
+
+
+def _build_controller(
+    origin: sources.Sources,
+    state: states.State,
+    poster: events.Events,
+    counters: metrics.Metrics,
+    options: settings.Settings,
+) -> claim_templates.ClaimTemplateController:
+    """Return the controller of claim templates. It does nothing while the caches are incomplete or old."""
+    assert origin.client is not None  # noqa: S101 - there is a poster only with a client
+    controller = claim_templates.ClaimTemplateController(
+        origin.client,
+        state,
+        get_policy=lambda: origin.store.current,
+        get_problem=lambda: origin.cache_problem() or origin.away(),
+        poster=poster,
+        counters=counters,
+        unused_seconds=options.unused_template_seconds,
+    )
+    origin.store.subscribe(lambda _: controller.forget_failures())
+    return controller
 
 
 def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.Events | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.fabric import hypernodes, interning, names, quantity, views
 from railwright.fabric.injection import accelerators, facts
-from webhook import devices, uninjected
+from webhook import claim_cache, devices, uninjected
 
 Key = tuple[str, str]  # namespace, name
 
@@ -233,6 +233,8 @@ class State:
         self.pods = Pods()
         self.hyper_nodes = HyperNodes()
         self.devices = devices.Devices()
+        self.claim_templates = claim_cache.ClaimTemplates()
+        self.claiming_pods = claim_cache.ClaimingPods()
 
     def node(self, name: str) -> views.Node | None:
         """Return a node, with the domains of its HyperNodes added to its labels."""
@@ -255,8 +257,12 @@ class State:
             networks=self.networks.resources,
             offered=self.nodes.offered,
             extended=self.devices.extended,
+            claim_templates=self.claim_templates.classes,
             # none shrinks, so equal sums mean equal versions
-            version=self.networks.version + self.nodes.version + self.devices.version,
+            version=self.networks.version
+            + self.nodes.version
+            + self.devices.version
+            + self.claim_templates.version,
         )
 
 

@@ -69,6 +69,10 @@ class Client:
         """Return the body of a PATCH."""
         return await self._call("PATCH", path, body=body, content_type=content_type)
 
+    async def delete(self, path: str, body: bytes) -> bytes:
+        """Return the body of a DELETE. `body` are DeleteOptions."""
+        return await self._call("DELETE", path, body=body)
+
     async def stream(
         self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:

@@ -186,6 +186,13 @@ _OPTIONS = (
         "extender: report not ready if a watch cache is older than this",
     ),
     _Option(
+        "unused_template_seconds",
+        option_values.parse_seconds,
+        300.0,
+        "SECONDS",
+        "webhook: remove a ResourceClaimTemplate that no pod has named for this time",
+    ),
+    _Option(
         "excluded_namespaces",
         option_values.parse_names,
         frozenset(),

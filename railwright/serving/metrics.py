@@ -69,6 +69,16 @@ class Metrics:
     webhook_refusals = counter("webhook_refusals", "Rejected objects.", "fabric", "reason", only="webhook")
     webhook_warnings = counter("webhook_warnings", "Admission warnings, by reason code.", "code", only="webhook")
     webhook_events = counter("webhook_events", "Kubernetes Events by result.", "outcome", only="webhook")
+    claim_templates = counter(
+        "claim_templates",
+        "Writes of ResourceClaimTemplates by result: `created`, `removed`, `exists` (another replica was first) or "
+        "`failed`.",
+        "outcome",
+        only="webhook",
+    )
+    claim_templates_missing = gauge(
+        "claim_templates_missing", "ResourceClaimTemplates that pods wait for.", only="webhook"
+    )
     uninjected_pods = gauge(
         "uninjected_pods",
         "Running or pending pods that opted in but were not injected: they may use TCP.",

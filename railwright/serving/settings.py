@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     leader_elect: bool = False
     lease_seconds: float = 15.0
     stale_seconds: float = 300.0
+    unused_template_seconds: float = 300.0
     excluded_namespaces: frozenset[str] = frozenset()  # in addition to those that are always excluded
     otlp_endpoint: str | None = None
 

@@ -166,6 +166,12 @@ class ResourceClaimTemplate(views.View, frozen=True):
         """Requests; empty if absent."""
         return self.spec.spec.devices.requests or ()
 
+    @property
+    def device_classes(self) -> frozenset[str]:
+        """DeviceClasses of its requests."""
+        kinds = [kind for request in self.requests for kind in (request.exactly, *(request.first_available or ()))]
+        return frozenset(kind.device_class_name for kind in kinds if kind is not None)
+
 
 class DeviceResult(views.View, frozen=True):
     """A device that was allocated for a request."""

@@ -45,6 +45,12 @@ def is_own_name(template: str) -> bool:
     return _match(template) is not None
 
 
+def is_first(template: str) -> bool:
+    """True if a template of railwright is the first one of its pods."""
+    match = _match(template)
+    return match is not None and match[3] is None
+
+
 def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
     """Return the claims of a pod that name a template of railwright, in order."""
     return [

@@ -1,0 +1,252 @@
+"""Writes the ResourceClaimTemplates that pods name, and removes those that no pod names any more.
+
+Each replica does this: a template that exists already is as good as one that was written. The rails of a gang are
+chosen when the first template of its pods is written, and stay with the template. A pod that waits for its template is
+scheduled as soon as the template exists.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from railwright.cluster import client as clients
+from railwright.cluster import errors, events, resources
+from railwright.fabric import names, views
+from railwright.fabric.claims import claim_templates, objects, own_claims
+from railwright.fabric.policy import model as policies
+from railwright.serving import metrics
+from webhook import claim_cache, claim_writes
+from webhook import state as states
+
+NOT_WRITTEN = "ClaimTemplateNotWritten"  # stable: reason of the Event on a pod
+CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
+_LONGEST_SWEEP_SECONDS, _SHORTEST_SWEEP_SECONDS = 15.0, 0.5
+_MAX_WRITES = 16  # at the same time
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 30.0
+_MAX_DOUBLINGS = 8
+_OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
+_NO_FAILURES = (0, 0.0)
+_NOT_FOUND, _CONFLICT = 404, 409
+_LOG = logging.getLogger("railwright.claims")
+_decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
+
+Key = claim_cache.Key
+
+
+class Poster(Protocol):
+    """The part of `events.Events` that is used here."""
+
+    def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:
+        """Queue an Event."""
+        ...
+
+
+class ClaimTemplateController:
+    """Keeps the templates equal to what pods name. `get_problem` returns "" once the caches are complete and fresh.
+
+    A template is removed when no pod has named it for `unused_seconds`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of the server that it uses, by name
+        self,
+        client: clients.Client,
+        state: states.State,
+        *,
+        get_policy: Callable[[], policies.Policy | None],
+        get_problem: Callable[[], str],
+        poster: Poster,
+        counters: metrics.Metrics,
+        unused_seconds: float,
+    ) -> None:
+        self._client, self._state, self._poster, self._counters = client, state, poster, counters
+        self._get_policy, self._get_problem = get_policy, get_problem
+        self._unused_seconds = unused_seconds
+        self._changed = asyncio.Event()
+        self._writing: set[Key] = set()
+        self._chosen: dict[Key, tuple[str, ...]] = {}  # rails of templates that the cache does not show yet
+        self._retries: dict[Key, tuple[int, float]] = {}  # failures, and the time of the next attempt
+        self._unused_since: dict[Key, float] = {}
+        state.claim_templates.on_change = state.claiming_pods.on_change = self.wake
+
+    def wake(self) -> None:
+        """Look for missing templates soon."""
+        self._changed.set()
+
+    def forget_failures(self) -> None:
+        """Try failed writes again at once, because the policy has changed."""
+        self._retries.clear()
+        self.wake()
+
+    async def run(self) -> None:
+        """Write and remove templates until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep())
+            while True:
+                self._changed.clear()
+                now = time.monotonic()
+                if not self._get_problem():
+                    self._start_writes(tasks, now)
+                await self._wait(now)
+
+    async def _wait(self, now: float) -> None:
+        """Wait for a change, for the next attempt of a failed write, or for the caches."""
+        pauses = [time_due - now for _, time_due in self._retries.values() if time_due > now]
+        pause = _FIRST_PAUSE_SECONDS if self._get_problem() else min(pauses, default=None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._changed.wait()
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def _start_writes(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        """Start a write for each missing template, as many at a time as are allowed."""
+        existing = self._state.claim_templates
+        missing = {key for key in self._state.claiming_pods.templates if key not in existing}
+        self._counters.claim_templates_missing.set(len(missing))
+        self._chosen = {key: rails for key, rails in self._chosen.items() if key in missing}
+        self._retries = {key: retry for key, retry in self._retries.items() if key in missing}
+        for key in missing:
+            pod = self._state.claiming_pods.find_waiting(key)
+            if pod is None or self._retries.get(key, _NO_FAILURES)[1] > now:
+                continue
+            first = (key[0], own_claims.list_claims(pod)[0].template)
+            if first not in self._writing and len(self._writing) < _MAX_WRITES:
+                self._writing.add(first)
+                tasks.create_task(self._write_and_report(first, key, pod))
+
+    async def _write_and_report(self, first: Key, missing: Key, pod: views.Pod) -> None:
+        """Write the templates of a pod, of which `first` is the first. A failure is reported on the pod."""
+        try:
+            await self._write(first, pod)
+        except (errors.ClusterError, claim_writes.PlanError) as error:
+            self._report_failure(missing, pod, error)
+        finally:
+            self._writing.discard(first)
+            self.wake()
+
+    async def _write(self, first: Key, pod: views.Pod) -> None:
+        policy = self._get_policy()
+        if policy is None:
+            return
+        namespace = first[0]
+        writing = claim_writes.prepare(pod, policy, self._state.facts(namespace))
+        rails = self._choose_rails(first, writing) if writing.needs_choice else ()
+        trees = writing.build_templates(namespace, rails)
+        if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
+            existing = _decode(await self._client.get(f"{_build_path(namespace)}/{first[1]}"))
+            trees = writing.build_templates(namespace, claim_cache.read_rails(existing))
+        for tree in trees[1:]:
+            await self._create(namespace, tree)
+
+    def _choose_rails(self, first: Key, writing: claim_writes.Writing) -> tuple[str, ...]:
+        """Return the rails of a gang: those of its first template, otherwise those that the fewest pods hold."""
+        known = self._state.claim_templates.find_rails(first) or self._chosen.get(first)
+        if known:
+            return known
+        rails = writing.choose_rails(self._count_holders(writing))
+        self._chosen[first] = rails
+        return rails
+
+    def _count_holders(self, writing: claim_writes.Writing) -> list[int]:
+        """Return the number of pods that hold, or wait for, each rail of the fabric."""
+        counts = dict.fromkeys(writing.claimed.claims.rails, 0)
+        templates = {
+            key: template.rails
+            for key, template in self._state.claim_templates.own.items()
+            if template.fabric == writing.plan.fabric
+        }
+        for key, rails in {**templates, **self._chosen}.items():
+            if own_claims.is_first(key[1]):
+                for rail in rails:
+                    if rail in counts:
+                        counts[rail] += self._state.claiming_pods.count(key)
+        return list(counts.values())
+
+    async def _create(self, namespace: str, tree: claim_templates.Tree) -> bool:
+        """Create a template. Return False if it exists, because another replica was first."""
+        name, rails = tree["metadata"]["name"], tree["metadata"]["annotations"].get(names.RAILS, "any")
+        key = (namespace, name)
+        if key in self._state.claim_templates:
+            return False
+        try:
+            await self._client.post(_build_path(namespace), msgspec.json.encode(tree))
+        except errors.ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            self._counters.claim_templates.labels(EXISTS).inc()
+            self._await_watch(key)
+            return False
+        self._await_watch(key)
+        self._counters.claim_templates.labels(CREATED).inc()
+        _LOG.info("claim template created", extra={"fields": {"namespace": namespace, "name": name, "rails": rails}})
+        return True
+
+    def _await_watch(self, key: Key) -> None:
+        """Leave a template alone until the watch shows it."""
+        self._retries[key] = (0, time.monotonic() + _OBSERVED_SECONDS)
+
+    def _report_failure(self, key: Key, pod: views.Pod, error: Exception) -> None:
+        failures = self._retries.get(key, _NO_FAILURES)[0]
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
+        asked = error.retry_after if isinstance(error, errors.ApiError) else 0.0
+        pause = max(asked, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
+        self._retries[key] = (failures + 1, time.monotonic() + pause)
+        self._counters.claim_templates.labels(FAILED).inc()
+        cause = error.sentence if isinstance(error, errors.ClusterError) else str(error)
+        if failures == 0:
+            fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
+            _LOG.warning("claim template not written", extra={"fields": fields})
+        message = f"ResourceClaimTemplate {key[1]}, which the pod waits for, is not written: {cause}"
+        self._poster.post(_refer_to(pod), warning=True, reason=NOT_WRITTEN, message=message)
+
+    # --- removing -------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            if not self._get_problem():
+                await self._remove_unused(time.monotonic())
+            await asyncio.sleep(max(_SHORTEST_SWEEP_SECONDS, min(_LONGEST_SWEEP_SECONDS, self._unused_seconds / 4)))
+
+    async def _remove_unused(self, now: float) -> None:
+        """Remove the templates that no pod has named for a time."""
+        used = self._state.claiming_pods.templates
+        unused = [key for key in self._state.claim_templates.own if key not in used]
+        self._unused_since = {key: self._unused_since.get(key, now) for key in unused}
+        for key in unused:
+            if now - self._unused_since[key] >= self._unused_seconds and key not in used:
+                await self._remove(key)
+
+    async def _remove(self, key: Key) -> None:
+        template = self._state.claim_templates.own.get(key)
+        if template is None:
+            return
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": template.uid}}
+        try:
+            await self._client.delete(f"{_build_path(key[0])}/{key[1]}", msgspec.json.encode(options))
+        except errors.ClusterError as error:
+            is_gone = isinstance(error, errors.ApiError) and error.status in (_NOT_FOUND, _CONFLICT)
+            if not is_gone:
+                self._counters.claim_templates.labels(FAILED).inc()
+                fields = {"namespace": key[0], "name": key[1], "error": str(error)}
+                _LOG.warning("unused claim template not removed", extra={"fields": fields})
+            return
+        self._counters.claim_templates.labels(REMOVED).inc()
+        _LOG.info("unused claim template removed", extra={"fields": {"namespace": key[0], "name": key[1]}})
+
+
+def _build_path(namespace: str) -> str:
+    group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
+    return f"{group}/namespaces/{namespace}/{resource}"
+
+
+def _refer_to(pod: views.Pod) -> events.Involved:
+    metadata = pod.metadata
+    return events.Involved(
+        kind="Pod", api_version="v1", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+    )

@@ -1,0 +1,77 @@
+"""Computes the ResourceClaimTemplates that a pod waits for, from the pod and the policy in force. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from railwright.fabric import names, views
+from railwright.fabric.claims import claim_templates, own_claims
+from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
+from railwright.fabric.policy import model as policies
+
+
+class PlanError(Exception):
+    """The templates of a pod cannot be computed. The message has the cause and the fix."""
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """The templates that a pod names, and what they are computed from."""
+
+    claimed: claim_plan.ClaimedFabric
+    plan: claim_plan.ClaimPlan
+    names: tuple[str, ...]  # as the pod names them; they differ from the plan's if the policy has changed
+
+    @property
+    def needs_choice(self) -> bool:
+        """True if the rails are to be chosen for the gang."""
+        return self.plan.choice is claim_plan.Choice.GANG
+
+    def build_templates(self, namespace: str, rails: Sequence[str]) -> list[claim_templates.Tree]:
+        """Return the templates. `rails` are those that were chosen for the gang; unknown ones are replaced."""
+        positions = self._find_positions(rails)
+        specs = claim_plan.build_specs(self.claimed, self.plan, positions)
+        if len(specs) != len(self.names):  # groups of the hardware differ in size: take the first, as the name does
+            positions = self.plan.rails
+            specs = claim_plan.build_specs(self.claimed, self.plan, positions)
+        if len(specs) != len(self.names):
+            raise PlanError(
+                f"the pod has {len(self.names)} claims and the policy needs {len(specs)} by now; recreate the pod"
+            )
+        labels = claim_templates.Labels(
+            labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},
+            annotations=self._annotate(positions),
+        )
+        return [
+            claim_templates.build_template(namespace, name, labels, devices)
+            for name, devices in zip(self.names, specs, strict=True)
+        ]
+
+    def choose_rails(self, holders: Sequence[int]) -> tuple[str, ...]:
+        """Return the rails for the gang. `holders` is the number of pods for each rail of the fabric."""
+        positions = claim_plan.choose_rails(self.claimed, len(self.plan.rails), holders)
+        return tuple(self.claimed.rails[position].name for position in positions)
+
+    def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:
+        order = list(self.claimed.claims.rails)
+        positions = tuple(sorted(order.index(rail) for rail in rails if rail in order))
+        is_usable = self.needs_choice and len(positions) == len(self.plan.rails)
+        return positions if is_usable else self.plan.rails
+
+    def _annotate(self, positions: Sequence[int]) -> dict[str, str]:
+        if self.plan.choice is claim_plan.Choice.SCHEDULER:
+            return {}
+        return {names.RAILS: ",".join(self.claimed.rails[position].name for position in positions)}
+
+
+def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> Writing:
+    """Return what is to be written for a pod that names templates of railwright. Raises PlanError."""
+    try:
+        fabric = opt_in.find_fabric(pod, policy.document, cluster)
+        ctx = context.build(pod, policy, cluster, fabric, user_options.UserOptions()) if fabric is not None else None
+    except pod_changes.RefusedError as error:
+        raise PlanError(error.message) from None
+    plan = claim_plan.build(pod, ctx) if ctx is not None else None
+    if plan is None:
+        raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")
+    claimed = policy.compile_once(claim_plan.compile_fabrics)[plan.fabric]
+    return Writing(claimed, plan, tuple(claim.template for claim in own_claims.list_claims(pod)))
