@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -21,10 +20,9 @@ from railwright.fabric import names, views
 from railwright.fabric.claims import claim_templates, objects, own_claims
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics
-from webhook import claim_cache, claim_writes
+from webhook import claim_cache, claim_events, claim_writes
 from webhook import state as states
 
-NOT_WRITTEN = "ClaimTemplateNotWritten"  # stable: reason of the Event on a pod
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
 _LONGEST_SWEEP_SECONDS, _SHORTEST_SWEEP_SECONDS = 15.0, 0.5
 _MAX_WRITES = 16  # at the same time
@@ -37,14 +35,6 @@ _LOG = logging.getLogger("railwright.claims")
 _decode = msgspec.json.Decoder(objects.ResourceClaimTemplate).decode
 
 Key = claim_cache.Key
-
-
-class Poster(Protocol):
-    """The part of `events.Events` that is used here."""
-
-    def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:
-        """Queue an Event."""
-        ...
 
 
 class ClaimTemplateController:
@@ -60,7 +50,7 @@ class ClaimTemplateController:
         *,
         get_policy: Callable[[], policies.Policy | None],
         get_problem: Callable[[], str],
-        poster: Poster,
+        poster: events.Events,
         counters: metrics.Metrics,
         unused_seconds: float,
     ) -> None:
@@ -202,8 +192,7 @@ class ClaimTemplateController:
         if failures == 0:
             fields = {"namespace": key[0], "name": key[1], "pod": pod.metadata.name, "error": cause}
             _LOG.warning("claim template not written", extra={"fields": fields})
-        message = f"ResourceClaimTemplate {key[1]}, which the pod waits for, is not written: {cause}"
-        self._poster.post(_refer_to(pod), warning=True, reason=NOT_WRITTEN, message=message)
+        claim_events.post_failure(self._poster, pod, key[1], cause)
 
     # --- removing -------------------------------------------------------------------------------------
 
@@ -243,10 +232,3 @@ class ClaimTemplateController:
 def _build_path(namespace: str) -> str:
     group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
     return f"{group}/namespaces/{namespace}/{resource}"
-
-
-def _refer_to(pod: views.Pod) -> events.Involved:
-    metadata = pod.metadata
-    return events.Involved(
-        kind="Pod", api_version="v1", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
-    )

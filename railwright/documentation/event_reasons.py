@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from extender import gang_events
-from webhook import pod_events, policy_events
+from webhook import claim_events, pod_events, policy_events
 
 
 class EventReason(NamedTuple):
@@ -21,6 +21,9 @@ REASONS = (
                 "Correct what the message names; its code is in [rejections](interface.md#36-rejections)."),
     EventReason(pod_events.WARNED, "Warning", "owner of the pod", "A pod was admitted with warnings.",
                 "Read the message; a finding of lint begins with its [code](lint.md)."),
+    EventReason(claim_events.NOT_WRITTEN, "Warning", "pod",
+                "The ResourceClaimTemplate that the pod waits for cannot be written.",
+                "The message has the cause, such as a missing right or a quota. It is tried again."),
     EventReason(policy_events.INVALID, "Warning", "ConfigMap `railwright-policy`",
                 "The policy is invalid; the last valid one stays in force.",
                 "Correct it: the message has path and line. `railwright policy validate` has all errors."),

@@ -179,7 +179,7 @@ async def test_a_template_that_no_pod_names_is_removed_and_that_of_a_user_stays(
         return True
 
     await waiting.wait(removed, seconds=30, describe="the unused template to be gone")
-    assert await sites.metric(installed.webhook, "railwright_claim_templates_total", outcome="removed") == 1
+    assert await sites.metric(installed.webhook, "railwright_claim_templates_total", outcome="removed") >= 1
 
 
 async def test_a_pod_with_a_template_of_its_author_keeps_it(plane, installed, namespace, offer):

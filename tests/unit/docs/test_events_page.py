@@ -4,7 +4,7 @@ import pages
 
 from extender import gang_events
 from railwright.documentation import event_reasons
-from webhook import pod_events, policy_events
+from webhook import claim_events, pod_events, policy_events
 
 
 def list_reasons(module) -> set[str]:
@@ -14,14 +14,14 @@ def list_reasons(module) -> set[str]:
 def test_every_reason_of_an_event_is_on_the_page():
     posted = {
         reason
-        for module in (gang_events, pod_events, policy_events)
+        for module in (claim_events, gang_events, pod_events, policy_events)
         for reason in list_reasons(module)
         if reason[0].isupper() and reason.isalpha()
     }
-    assert len(posted) == 9
+    assert len(posted) == 10
     assert {row.reason for row in event_reasons.REASONS} == posted
     page = (pages.DOCS / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)
     posting = [path for name in ("webhook", "extender") for path in (pages.ROOT / name).glob("*_events.py")]
-    assert len(posting) == 3
+    assert len(posting) == 4
     assert not [path for path in posting if 'reason="' in path.read_text()], "a reason without a name"

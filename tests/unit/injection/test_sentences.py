@@ -89,6 +89,10 @@ NO_DEFAULT = admitting.policy(
     "fabrics: {f: {transport: infiniband, rails: [{name: r}]}}\n"
 )
 LIMITED = fabric("    namespaces: {matchLabels: {team: ai}}\n")
+CLAIMED = fabric(
+    "    gpusPerNode: 8\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+    rails="[{name: rail0, device: mlx5_0}]",
+)
 POOL = {"networks": {("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}}
 FULL = {"note": "x" * (256 * 1024 - 10)}
 
@@ -213,6 +217,11 @@ WARNINGS = {
         ("no device is requested for rail0", "ask the operator to set `resource` of the rail in the policy of fabric"),
         by=fabric(rails=NEUTRAL),
         networks=None,
+    ),
+    "GPUs of several containers": Case(
+        ("the claims have no GPUs", "NICs of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
+        lambda name: pod(gpus(4, name), gpus(4, "other")),
+        CLAIMED,
     ),
     "another pool": Case(
         (
