@@ -259,10 +259,7 @@ class State:
             extended=self.devices.extended,
             claim_templates=self.claim_templates.classes,
             # none shrinks, so equal sums mean equal versions
-            version=self.networks.version
-            + self.nodes.version
-            + self.devices.version
-            + self.claim_templates.version,
+            version=self.networks.version + self.nodes.version + self.devices.version + self.claim_templates.version,
         )
 
 

@@ -6,7 +6,6 @@ It writes no template, so that admission has no side effect. A pod waits until t
 
 from collections.abc import Iterator
 
-from railwright.fabric import names
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
@@ -22,7 +21,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
         return pod_changes.EMPTY
     if user_claim := _find_user_claim(pod, ctx):
         skipped = reasons.make(AdmissionCode.OWN_CLAIM, claim=user_claim, fabric=ctx.fabric_name)
-        return pod_changes.Contribution(changes=tuple(_name_managed_resource(pod, ctx)), skipped={ENTRY: skipped})
+        return pod_changes.Contribution(skipped={ENTRY: skipped})
     is_complete = claim_plan.is_complete(pod, ctx, plan)
     warning = reasons.make(AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name)
     return pod_changes.Contribution(
@@ -30,7 +29,6 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
             *_set_claims(pod, ctx, plan),
             *_use_claims(pod, ctx, plan),
             *_remove_gpus(pod, ctx, plan),
-            *_name_managed_resource(pod, ctx),
         ),
         entries=(ENTRY,),
         warnings=() if is_complete else (warning,),
@@ -86,18 +84,3 @@ def _remove_gpus(
     if plan.accelerators and accelerators.mentions(pod.container(target), gpu):
         reason = f"the claims have {plan.accelerators} GPUs"
         yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=target, resource=gpu)
-
-
-def _name_managed_resource(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext
-) -> Iterator[pod_changes.AddResource]:
-    """Request a resource of quantity 0. Schedulers call an extender only for pods that name one of its resources."""
-    target = ctx.targets[0]
-    if not accelerators.mentions(pod.container(target), names.MANAGED_RESOURCE):
-        yield pod_changes.AddResource(
-            entry=ENTRY,
-            reason="schedulers ask the extender about pods that name this resource",
-            container=target,
-            resource=names.MANAGED_RESOURCE,
-            quantity=0,
-        )

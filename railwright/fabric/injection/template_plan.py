@@ -99,7 +99,7 @@ def build_pod(template: templates.Template) -> views.Pod:
 def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
     """True for devices, claims and mounts of the fabric, which quotas and schedulers count."""
     if isinstance(change, pod_changes.AddResource):
-        return change.entry in {"devices", claim_requests.ENTRY}
+        return change.entry == "devices"
     if change.entry == claim_requests.ENTRY:
         return True
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")

@@ -213,7 +213,13 @@ def test_a_namespace_opts_in_the_pods_of_an_injected_template():
 
 
 def test_only_multus_attaches_networks_of_claimed_rails():
-    rails = "".join(f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}}}" for rail in range(2)) + "\n"
+    rails = (
+        "".join(
+            f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}, claim: {{value: x/r{rail}}}}}"
+            for rail in range(2)
+        )
+        + "\n"
+    )
     for driver, has_networks in (("sriov", False), ("sriov-multus", True)):
         result = admitted(pod(gpus(8)), claims_fabric(claims=f", driver: {driver}, {GPUS}", rails=rails))
         assert ("k8s.v1.cni.cncf.io/networks" in result["metadata"]["annotations"]) == has_networks
