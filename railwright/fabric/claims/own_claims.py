@@ -45,6 +45,12 @@ def is_own_name(template: str) -> bool:
     return _match(template) is not None
 
 
+def read_accelerators(template: str) -> int:
+    """Return the number of GPUs in the name of a template of railwright, 0 for another name."""
+    match = _match(template)
+    return int(match[1]) if match else 0
+
+
 def is_first(template: str) -> bool:
     """True if a template of railwright is the first one of its pods."""
     match = _match(template)

@@ -2,8 +2,9 @@
 
 `kubectl apply` and `kubectl replace` send lists as they are in the author's manifest, without the devices and mounts
 that railwright added at creation. Additions are: railwright's volumes and their mounts by name, the label copied from
-the workload, and devices. A device is an addition if the policy or a network names its resource now, or if the manifest
-that was applied last does not request it.
+the workload, claims that name its templates, and devices. GPUs that such a claim replaced are missing in the stored
+template. A device is an addition if the policy or a network names its resource now, or if the manifest that was applied
+last does not request it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, quantity
+from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import mounts, templates
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
@@ -65,7 +67,8 @@ def _remove_copied_label(old: Tree, new: Tree) -> None:
 
 
 def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
-    """Remove railwright's volumes, mounts and devices from the stored template, if the new one lacks them."""
+    """Remove railwright's volumes, mounts, claims and devices from the stored template, if the new one lacks them."""
+    claims = _remove_claims(old["spec"], new["spec"])
     old["spec"]["volumes"] = _drop_added(old["spec"]["volumes"], new["spec"]["volumes"])
     new_containers = _index_containers(new)
     manifest_containers = None if manifest is None else _index_containers(manifest)
@@ -78,6 +81,34 @@ def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Co
                 else None
             )
             _remove_devices(container["resources"], new_containers[name]["resources"], manifest_resources, resources)
+            _restore_gpus(container["resources"], new_containers[name]["resources"], claims)
+
+
+def _remove_claims(old: Tree, new: Tree) -> Mapping[str, int]:
+    """Remove the claims that name templates of railwright, and return the number of GPUs by claim."""
+    remaining = {claim.get("name") for claim in new["resourceClaims"]}
+    added = {
+        claim["name"]: own_claims.read_accelerators(claim.get("resourceClaimTemplateName") or "")
+        for claim in old["resourceClaims"]
+        if claim.get("name") not in remaining and own_claims.is_own_name(claim.get("resourceClaimTemplateName") or "")
+    }
+    old["resourceClaims"] = [claim for claim in old["resourceClaims"] if claim.get("name") not in added]
+    return added
+
+
+def _restore_gpus(old: Tree, new: Tree, claims: Mapping[str, int]) -> None:
+    """Give a container the GPUs that the claims replaced, as the new template requests them."""
+    numbers = [claims[claim["name"]] for claim in old["claims"] if claim["name"] in claims]
+    old["claims"] = [claim for claim in old["claims"] if claim["name"] not in claims]
+    if not numbers:
+        return
+    missing = {name for key in _RESOURCE_KEYS for name in new[key] if "/" in name and name not in old[key]}
+    for resource in missing:
+        amounts = {_parse_amount(new[key][resource]) for key in _RESOURCE_KEYS if resource in new[key]}
+        if amounts == {numbers[0]}:
+            for key in _RESOURCE_KEYS:
+                if resource in new[key]:
+                    old[key][resource] = new[key][resource]
 
 
 def _remove_devices(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
@@ -131,14 +162,16 @@ def _complete(tree: Any) -> Tree:
     template = _add_defaults(tree, ("metadata", {}), ("spec", {}))
     template["metadata"] = _add_defaults(template["metadata"], ("labels", {}))
     template["metadata"]["labels"] = {**template["metadata"]["labels"]}
-    template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []))
+    template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []), ("resourceClaims", []))
     template["spec"]["containers"] = [_complete_container(container) for container in template["spec"]["containers"]]
     return template
 
 
 def _complete_container(tree: Tree) -> Tree:
     container = _add_defaults(tree, ("volumeMounts", []), ("resources", {}))
-    container["resources"] = _add_defaults(container["resources"], *((key, {}) for key in _RESOURCE_KEYS))
+    container["resources"] = _add_defaults(
+        container["resources"], ("claims", []), *((key, {}) for key in _RESOURCE_KEYS)
+    )
     for key in _RESOURCE_KEYS:
         container["resources"][key] = {**container["resources"][key]}
     return container

@@ -29,6 +29,8 @@ ANYWHERE = {
     ("patch", "events"),
     ("create", "tokenreviews"),
     ("create", "subjectaccessreviews"),
+    ("create", "resourceclaimtemplates"),  # in the namespaces of the pods that name them
+    ("delete", "resourceclaimtemplates"),
 }
 PRIVATE = {"secrets", "configmaps"}  # read by name only
 

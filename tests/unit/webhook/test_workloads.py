@@ -184,6 +184,36 @@ def test_an_immutable_template_without_our_additions_is_given_back_those_it_was_
     assert patched(rearranged, update(row, rearranged, old, by)) == old
 
 
+CLAIMS = fabric(
+    "    gpusPerNode: 8\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+    rails="\n    - {name: rail0, device: mlx5_0}\n    - {name: rail1, device: mlx5_1}\n",
+)
+
+
+@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("by", [CLAIMS, BY, None], ids=["the same policy", "a device plugin", "no policy"])
+def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    old = patched(written, working.answer(working.review(row, written), CLAIMS))
+    assert "railwright-f-" in json.dumps(old)
+    assert "nvidia.com/gpu" not in json.dumps(old)
+    assert patched(written, update(row, written, old, by)) == old
+    more = copy.deepcopy(written)
+    for key in working.container(row, more)["resources"]:
+        working.container(row, more)["resources"][key]["nvidia.com/gpu"] = "3"
+    assert "patch" not in update(row, more, old, by), "a change of the number of GPUs is the author's"
+
+
+@pytest.mark.parametrize("row", MUTABLE, ids=named)
+def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
+    written = working.workload(row, working.template(label="f"), name="Worker")
+    old = patched(written, working.answer(working.review(row, written), CLAIMS))
+    merged = copy.deepcopy(old)  # kubectl adds what the manifest has, and leaves what it never had
+    theirs = working.container(row, written)["resources"]
+    working.container(row, merged)["resources"] = {**working.container(row, merged)["resources"], **theirs}
+    assert patched(merged, update(row, merged, old, CLAIMS)) == old
+
+
 @pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
 @pytest.mark.parametrize("row", FROZEN, ids=named)
 def test_what_kubectl_applied_tells_our_devices_from_the_users_whatever_the_policy_says_now(row, by):
