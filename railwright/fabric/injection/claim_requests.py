@@ -1,7 +1,7 @@
 """Names the claim templates of a pod whose rails come as claims, and takes its GPUs out of the requests.
 
 It writes no template, so that admission has no side effect. A pod waits until the templates exist, and
-`webhook.claim_templates` writes them. The rules are in docs/interface.md 3.8.
+`webhook.claim_templates` writes them. The rules are in docs/interface.md 3.2.
 """
 
 from collections.abc import Iterator
