@@ -27,6 +27,7 @@ handle_as_pid_1()  # first, because a signal during the imports would be lost
 
 import contextlib
 import errno
+import gc
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from railwright.cli import output, programs
 
 _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
 _COMPLETE = "__complete"  # called by the completion scripts, see cli.completion
 _DISPATCH = "railwright.cli.dispatch:run"
 _COMPLETION = "railwright.cli.completion:complete"
@@ -88,6 +90,7 @@ def _run(words: Sequence[str]) -> int:
         return int(pkgutil.resolve_name(programs.PROGRAMS[first].main)(rest))
     if first == _COMPLETE:
         return complete(rest)
+    gc.set_threshold(_COLLECTION)
     return int(pkgutil.resolve_name(_DISPATCH)(words))
 
 

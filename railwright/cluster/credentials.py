@@ -117,7 +117,8 @@ def _build_error(kubeconfig: str | None, context: str | None, error: BaseExcepti
 
 def _build_tls_context(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
-        return True  # aiohttp's default; this connection has no TLS
+        # no TLS but to an https proxy, for which aiohttp's own context may lack the machine's CA: see http_library
+        return ssl.create_default_context() if str(settings.proxy or "").startswith("https") else True
     context = tls.build_client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
