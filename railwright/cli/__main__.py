@@ -39,7 +39,6 @@ import errno
 import gc
 import pkgutil
 import threading
-import traceback
 from collections.abc import Sequence
 
 from railwright.cli import output, programs
@@ -95,6 +94,8 @@ def _discard_frames(interrupt: BaseException) -> None:
 
     The process of a credential plugin would print a traceback, because its event loop is closed.
     """
+    import traceback  # noqa: PLC0415 - needed here only, and slow to import
+
     previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
     error: BaseException | None = interrupt
     while error is not None:
