@@ -6,6 +6,7 @@ the command.
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
@@ -23,18 +24,28 @@ def _end(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)  # exit code as in shells; nothing needs cleanup yet
 
 
+def end_on_interrupt() -> None:
+    """Let SIGINT end the process, silently and with the exit code 130 in shells, until `main` can handle it."""
+    is_program = __name__ == "__main__" or "railwright" in os.path.basename(sys.argv[0])  # noqa: PTH119 - only its name
+    if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 handle_as_pid_1()  # first, because a signal during the imports would be lost
+end_on_interrupt()  # otherwise the imports end with a traceback
 
 import contextlib
 import errno
+import gc
 import pkgutil
-import sys
+import threading
 from collections.abc import Sequence
 
 from railwright.cli import output, programs
 
 _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
 _COMPLETE = "__complete"  # called by the completion scripts, see cli.completion
 _DISPATCH = "railwright.cli.dispatch:run"
 _COMPLETION = "railwright.cli.completion:complete"
@@ -45,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     _open_closed_streams()
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _run(given)
         sys.stdout.flush()
     except output.UnreadableError as error:
@@ -63,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        _discard_frames(interrupt)
         return 130  # exit code of shells for SIGINT
     return code
 
@@ -73,6 +87,22 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process
+
+
+def _discard_frames(interrupt: BaseException) -> None:
+    """Release what the interrupted functions hold, silently.
+
+    The process of a credential plugin would print a traceback, because its event loop is closed.
+    """
+    import traceback  # noqa: PLC0415 - needed here only, and slow to import
+
+    previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    error: BaseException | None = interrupt
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+    gc.collect()
+    sys.unraisablehook = previous
 
 
 def _discard_output() -> None:
@@ -88,6 +118,7 @@ def _run(words: Sequence[str]) -> int:
         return int(pkgutil.resolve_name(programs.PROGRAMS[first].main)(rest))
     if first == _COMPLETE:
         return complete(rest)
+    gc.set_threshold(_COLLECTION)
     return int(pkgutil.resolve_name(_DISPATCH)(words))
 
 

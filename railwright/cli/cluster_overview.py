@@ -16,6 +16,7 @@ from railwright.cli import cluster_access, object_files, options, output, polici
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
+from railwright.fabric.placement.state import node_info
 from railwright.fabric.policy import model as policy_model
 from railwright.fabric.workloads import membership
 
@@ -47,10 +48,11 @@ def get_sources(arguments: argparse.Namespace) -> Sources:
 
 
 class ClusterView(NamedTuple):
-    """An overview, and the pods that it was computed from."""
+    """An overview, and the pods and nodes that it was computed from."""
 
     overview: overview_types.Overview
     pods: opted_in_pods.OptedInPods
+    nodes: Mapping[str, node_info.NodeInfo]
 
     def list_labels(self, gang: str) -> Sequence[Mapping[str, str]]:
         """Return the labels of each pod of a gang, named by its key."""
@@ -71,7 +73,7 @@ def read(given: Sources) -> ClusterView:
     with status_line.show_progress("assessing gangs"):
         builder.refresh_fully()
     connection = overview_types.Connection(problems=tuple(problems))
-    return ClusterView(builder.build_overview(source=source, connection=connection), known)
+    return ClusterView(builder.build_overview(source=source, connection=connection), known, state.cluster.nodes)
 
 
 def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
@@ -109,7 +111,7 @@ async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
                 print(f"railwright: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
             if not failure and not origin.list_unread():
                 builder.refresh_fully()
-                show(ClusterView(builder.build_overview(), known))
+                show(ClusterView(builder.build_overview(), known, state.cluster.nodes))
 
 
 # --- the API server ---------------------------------------------------------------------------------------

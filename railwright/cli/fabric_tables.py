@@ -1,37 +1,93 @@
 """Runs `railwright fabric`: prints fabrics as trees of spines, leaves and nodes, or as documents."""
 
 import argparse
+import asyncio
+import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from railwright.cli import cluster_overview, formats, options, output
+from railwright.fabric import label_selectors
 from railwright.fabric.overview import overview_types
 
 _LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
+_COLUMNS = (
+    formats.Column("DOMAIN"),
+    formats.Column("RAILS"),
+    formats.Column("FREE", right=True),
+    formats.Column("BUSY", drop=2, right=True),
+    formats.Column("DEAD", drop=1, right=True),
+    formats.Column("PODS", drop=3, cut=True),
+)
 _MANY_NODES = 64  # fabrics with more nodes show them only with --nodes
 
 
+class _Selection(NamedTuple):
+    """The fabrics that the options select, with the leaves of the selected nodes."""
+
+    fabrics: Sequence[overview_types.Fabric]
+    leaves: Mapping[str, overview_types.Leaf]
+
+
 def show_fabrics(arguments: argparse.Namespace) -> int:
-    """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric."""
+    """Return 0 if no rail is dead or degraded, 1 if one is, 2 without a cluster or file or such a fabric or nodes."""
     if arguments.nodes and arguments.leaves:
         raise output.UnreadableError("--nodes and --leaves exclude each other; give one of them")
-    overview = cluster_overview.read(cluster_overview.get_sources(arguments)).overview
-    for problem in overview.site.problems:
+    sources = cluster_overview.get_sources(arguments)
+    if arguments.watch and sources.snapshot:
+        raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
+    view = cluster_overview.read(sources)
+    for problem in view.overview.site.problems:
         print(f"railwright: {output.visible(problem)}", file=sys.stderr)
-    fabrics = [fabric for fabric in overview.fabrics if arguments.name in ("", fabric.name)]
-    if arguments.name and not fabrics:
-        defined = ", ".join(fabric.name for fabric in overview.fabrics) or "none with rails"
+    selection = _select(view, arguments)
+    if arguments.name and not selection.fabrics:
+        defined = ", ".join(fabric.name for fabric in view.overview.fabrics) or "none with rails"
         raise output.UnreadableError(f"fabric {arguments.name}: not defined in the policy (defined: {defined})")
-    leaves = {key: overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
+    if arguments.selector and not selection.leaves:
+        raise output.UnreadableError("no node has these labels; kubectl get nodes --show-labels has those of each node")
+    if arguments.watch:
+        asyncio.run(_watch(sources, view, arguments))
     if formats.is_document(arguments.output):
-        names = [f"fabric/{fabric.name}" for fabric in fabrics]
-        formats.print_document({"fabrics": fabrics, "leaves": leaves}, arguments.output, names=names)
+        names = [f"fabric/{fabric.name}" for fabric in selection.fabrics]
+        document = {"fabrics": selection.fabrics, "leaves": selection.leaves}
+        formats.print_document(document, arguments.output, names=names)
     else:
-        for fabric in fabrics:
-            _print_fabric(fabric, [leaves[key] for key in fabric.leaves], arguments)
-    has_findings = any(_has_dead_rail(node) for leaf in leaves.values() for node in leaf.nodes)
+        _print_fabrics(selection, arguments)
+    has_findings = any(_has_dead_rail(node) for leaf in selection.leaves.values() for node in leaf.nodes)
     return output.FINDINGS if has_findings else output.OK
+
+
+def _select(view: cluster_overview.ClusterView, arguments: argparse.Namespace) -> _Selection:
+    fabrics = [fabric for fabric in view.overview.fabrics if arguments.name in ("", fabric.name)]
+    leaves = {key: view.overview.leaves[key] for fabric in fabrics for key in fabric.leaves}
+    if not arguments.selector:
+        return _Selection(fabrics, leaves)
+    nodes = {name for name, node in view.nodes.items() if label_selectors.matches({}, arguments.selector, node.labels)}
+    leaves = {
+        key: msgspec.structs.replace(leaf, nodes=selected)
+        for key, leaf in leaves.items()
+        if (selected := tuple(node for node in leaf.nodes if node.name in nodes))
+    }
+    return _Selection([_count_again(fabric, leaves) for fabric in fabrics], leaves)
+
+
+def _count_again(fabric: overview_types.Fabric, leaves: Mapping[str, overview_types.Leaf]) -> overview_types.Fabric:
+    """Return the fabric as if it had no leaves and nodes but these."""
+    keys = tuple(key for key in fabric.leaves if key in leaves)
+    nodes = [node for key in keys for node in leaves[key].nodes]
+    free, busy, dead = map(int, _count_rails(nodes))
+    return msgspec.structs.replace(
+        fabric, leaves=keys, nodes=len(nodes), rails_free=free, rails_busy=busy, rails_dead=dead
+    )
+
+
+def _print_fabrics(selection: _Selection, arguments: argparse.Namespace) -> None:
+    for fabric in selection.fabrics:
+        _print_fabric(fabric, [selection.leaves[key] for key in fabric.leaves], arguments)
 
 
 def _has_dead_rail(node: overview_types.Node) -> bool:
@@ -46,20 +102,12 @@ def _print_fabric(
         (fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {len(fabric.rails)} rails: {counts}", "")
     )
     each_node = arguments.dead or arguments.nodes or (fabric.nodes <= _MANY_NODES and not arguments.leaves)
-    columns = (
-        formats.Column("DOMAIN"),
-        formats.Column("RAILS"),
-        formats.Column("FREE", right=True),
-        formats.Column("BUSY", drop=2, right=True),
-        formats.Column("DEAD", drop=1, right=True),
-        formats.Column("PODS", drop=3, cut=True),
-    )
     rows, styles = [], []
     for row, style in _list_rows(leaves, each_node=each_node, dead_only=arguments.dead):
         rows.append(row)
         styles.append(style)
     formats.print_table(
-        columns, rows, styles=styles, wide=arguments.output == options.WIDE, headers=not arguments.no_headers
+        _COLUMNS, rows, styles=styles, wide=arguments.output == options.WIDE, headers=not arguments.no_headers
     )
     if each_node and any(node.rails for leaf in leaves for node in leaf.nodes):
         output.print_styled((_LEGEND, "dim"))
@@ -71,7 +119,7 @@ def _list_rows(
     """Yield (cells, style) of a row for each spine, leaf and node, in tree order."""
     before: tuple[str, ...] = ()
     for leaf in leaves:
-        nodes = [node for node in leaf.nodes if not dead_only or _has_dead_rail(node) or node.note]
+        nodes = [node for node in leaf.nodes if not dead_only or _is_faulty(node)]
         if dead_only and not nodes:
             continue
         above = tuple(reversed(leaf.above))
@@ -104,3 +152,69 @@ def _count_rails(nodes: Iterable[overview_types.Node]) -> tuple[str, str, str]:
             ("b" if index in busy else "f") if letter == "w" else letter for index, letter in enumerate(node.rails)
         )
     return str(letters["f"]), str(letters["b"]), str(letters["d"])
+
+
+# --- changes ----------------------------------------------------------------------------------------------
+
+
+async def _watch(
+    sources: cluster_overview.Sources, view: cluster_overview.ClusterView, arguments: argparse.Namespace
+) -> None:
+    """Print the present nodes, then each that appears or changes, until Ctrl-C."""
+    printed: Mapping[tuple[str, str], overview_types.Node] = {}
+    is_first = True
+
+    def show_changes(view: cluster_overview.ClusterView) -> None:
+        nonlocal printed, is_first
+        leaves = _select(view, arguments).leaves
+        changed = [
+            msgspec.structs.replace(leaf, nodes=nodes)
+            for leaf in leaves.values()
+            if (nodes := tuple(_list_changes(leaf, printed, dead_only=arguments.dead)))
+        ]
+        printed = {(leaf.fabric, node.name): node for leaf in leaves.values() for node in leaf.nodes}
+        _print_changes(changed, arguments, headers=is_first)
+        is_first = is_first and not changed
+
+    logging.basicConfig(level=logging.ERROR)  # a watch that ends is opened again
+    show_changes(view)
+    await cluster_overview.watch(sources, show_changes)
+
+
+def _list_changes(
+    leaf: overview_types.Leaf, printed: Mapping[tuple[str, str], overview_types.Node], *, dead_only: bool
+) -> Iterator[overview_types.Node]:
+    """Yield the nodes that differ from those printed. With `dead_only`, those that are or were out of order."""
+    for node in leaf.nodes:
+        before = printed.get((leaf.fabric, node.name))
+        is_shown = not dead_only or any(_is_faulty(item) for item in (before, node) if item is not None)
+        if is_shown and node != before:
+            yield node
+
+
+def _is_faulty(node: overview_types.Node) -> bool:
+    return _has_dead_rail(node) or bool(node.note)
+
+
+def _print_changes(leaves: Sequence[overview_types.Leaf], arguments: argparse.Namespace, *, headers: bool) -> None:
+    """Print a row for each node, or a document for each leaf with the nodes that changed."""
+    if formats.is_document(arguments.output):
+        for leaf in leaves:
+            if arguments.output == options.YAML:
+                print("---")
+            formats.print_document(leaf, arguments.output, names=[f"node/{node.name}" for node in leaf.nodes])
+    elif leaves:
+        rows, styles = zip(*(_format_change(leaf, node) for leaf in leaves for node in leaf.nodes), strict=True)
+        formats.print_table(
+            (formats.Column("FABRIC"), formats.Column("LEAF"), *_COLUMNS),
+            rows,
+            styles=styles,
+            wide=arguments.output == options.WIDE,
+            headers=headers and not arguments.no_headers,
+        )
+    sys.stdout.flush()
+
+
+def _format_change(leaf: overview_types.Leaf, node: overview_types.Node) -> tuple[tuple[str, ...], str]:
+    cells, style = _format_node(node, 0)
+    return (leaf.fabric, leaf.name or "-", *cells), style

@@ -49,7 +49,7 @@ def compile_template(template: str) -> Callable[[Any], str]:
         raise ValueError(f"jsonpath template {template!r} has no expression in braces, such as {{[*].name}}")
     nodes, rest = _compile_nodes(pieces, in_range=False)
     if rest:
-        raise ValueError("jsonpath template: {end} without {range}")
+        raise ValueError("jsonpath template: {end} without {range}; remove it, or write {range PATH} before it")
     return lambda root: _render(nodes, root, root)
 
 
@@ -58,7 +58,10 @@ def _split(template: str) -> list[tuple[bool, str]]:
     pieces, at = [], 0
     while at < len(template):
         if (match := _PIECE.match(template, at)) is None:
-            raise ValueError(f"jsonpath template: brace without its counterpart at {template[at : at + 20]!r}")
+            raise ValueError(
+                f"jsonpath template: brace without its counterpart at {template[at : at + 20]!r}; close each {{ with }}"
+                ', and quote a brace that is text: {"{"}'
+            )
         pieces.append((match[1] is not None, (match[1] if match[1] is not None else match[2])))
         at = match.end()
     return pieces
@@ -83,7 +86,7 @@ def _compile_nodes(pieces: Sequence[tuple[bool, str]], *, in_range: bool) -> tup
         else:
             nodes.append(_show(_compile_path(words)))
     if in_range:
-        raise ValueError("jsonpath template: {range} without {end}")
+        raise ValueError("jsonpath template: {range} without {end}; add {end} after what is to be repeated")
     return nodes, ()
 
 
@@ -115,13 +118,20 @@ def _compile_path(text: str) -> tuple[bool, Path]:
     begin = text[:1]
     rest = text[1:] if begin in ("$", "@") else text
     if rest and rest[0] not in ".[":
-        raise ValueError(f"jsonpath template: {text!r} is not a path; a path begins with a dot or a bracket")
+        raise ValueError(
+            f"jsonpath template: {text!r} is not a path; a path begins with a dot or a bracket: "
+            f"write {'.' + rest!r}, or quote it if it is text"
+        )
     if rest == ".":  # the current value
         return begin == "$", ()
     steps, at = [], 0
     while at < len(rest):
         if (match := _STEP.match(rest, at)) is None:
-            raise ValueError(f"jsonpath template: cannot read {rest[at:]!r} in {text!r}")
+            raise ValueError(
+                f"jsonpath template: cannot read {rest[at:]!r} in {text!r}; steps are .field, "
+                "['field'], [0], [0:2], [*] and "
+                '[?(@.field=="text")]'
+            )
         steps.append(_build_step(match))
         at = match.end()
     return begin == "$", steps
@@ -191,7 +201,10 @@ def _compile_operand(text: str) -> Callable[[Any], Iterable[Any]]:
         try:
             value = json.loads(text)
         except ValueError:
-            raise ValueError(f"jsonpath template: {text!r} is neither a path, a number nor quoted text") from None
+            raise ValueError(
+                f"jsonpath template: {text!r} is neither a path, a number nor quoted text; write @.{text} "
+                f'for a field, or "{text}" for text'
+            ) from None
     return lambda _item: [value]
 
 

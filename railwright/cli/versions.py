@@ -84,7 +84,7 @@ async def _read(cluster: options.ClusterOptions) -> Versions:
 
 async def _read_image(client: clients.Client, server: str) -> str | None:
     """Return the image of a server's own container, not of a sidecar."""
-    deployment = await _get(client, f"{_DEPLOYMENTS}/railwright-{server}", _Deployment)
+    deployment = await _get(client, f"{_DEPLOYMENTS}/{installed_names.INSTALLATION}-{server}", _Deployment)
     containers = deployment.spec.template.spec.containers if deployment else []
     return next((container.image for container in containers if container.name == server), None)
 

@@ -9,8 +9,9 @@ import asyncio
 import os
 import pathlib
 import ssl
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib import parse
 
 from railwright.cluster import errors, kubernetes_library, tls
 
@@ -21,15 +22,35 @@ READ_SECONDS = 60.0  # for exec plugins: one that waits for input would block a 
 
 
 class Impersonation(NamedTuple):
-    """The user and groups to act as, with the right `impersonate`; "" and () for one's own account."""
+    """The user and groups to act as, with the right `impersonate`; empty for one's own account."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, str], ...] = ()  # (key, value); a key may occur several times
 
     def list_headers(self) -> Sequence[tuple[str, str]]:
-        """Return the headers by which the API server impersonates; that of groups may occur several times."""
-        users = [("Impersonate-User", self.user)] if self.user else []
-        return [*users, *(("Impersonate-Group", group) for group in self.groups)]
+        """Return the headers by which the API server impersonates. Those of groups and extras may repeat."""
+        single = (("Impersonate-User", self.user), ("Impersonate-Uid", self.uid))
+        return [
+            *((name, value) for name, value in single if value),
+            *(("Impersonate-Group", group) for group in self.groups),
+            *((f"Impersonate-Extra-{parse.quote(key, safe='')}", value) for key, value in self.extra),
+        ]
+
+    def complete(self, user: Mapping[str, Any]) -> "Impersonation":
+        """Return these values, and for the others those of a kubeconfig's user, as kubectl does."""
+        extra = tuple(
+            (str(key), str(value))
+            for key, values in (user.get("as-user-extra") or {}).items()
+            for value in values or ()
+        )
+        return Impersonation(
+            self.user or str(user.get("as") or ""),
+            self.groups or tuple(map(str, user.get("as-groups") or ())),
+            self.uid or str(user.get("as-uid") or ""),
+            self.extra or extra,
+        )
 
 
 NOBODY_ELSE = Impersonation()
@@ -96,7 +117,7 @@ async def read(
         else:
             async with asyncio.timeout(READ_SECONDS):
                 await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
-            kubeconfig_faults.check(kubeconfig, context)
+            impersonation = impersonation.complete(kubeconfig_faults.check(kubeconfig, context))
         return Account(kubeconfig, settings, context, impersonation)
     except errors.ConfigurationError:
         raise
@@ -117,7 +138,8 @@ def _build_error(kubeconfig: str | None, context: str | None, error: BaseExcepti
 
 def _build_tls_context(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
     if not str(settings.host or "").startswith("https"):
-        return True  # aiohttp's default; this connection has no TLS
+        # no TLS but to an https proxy, for which aiohttp's own context may lack the machine's CA: see http_library
+        return ssl.create_default_context() if str(settings.proxy or "").startswith("https") else True
     context = tls.build_client_context(settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)

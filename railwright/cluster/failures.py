@@ -11,9 +11,8 @@ import ssl
 from typing import NamedTuple
 from urllib import parse
 
-import aiohttp
-
 from railwright.cluster import errors
+from railwright.cluster.http_library import aiohttp
 
 _INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
 _LONGEST = 500  # characters quoted from another program's message

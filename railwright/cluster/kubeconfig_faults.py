@@ -60,14 +60,15 @@ def explain_unusable(
     return _build_error(kubeconfig, reason, fix)
 
 
-def check(kubeconfig: str, context: str | None) -> None:
-    """Raise ConfigurationError for a missing context, cluster, user or address, which loaders do not all report."""
+def check(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
+    """Return the user of the context, {} without one.
+
+    Raises ConfigurationError for a missing context, cluster, user or address, which loaders do not all report.
+    """
     try:
-        for key, entry in _find_entries(
-            _merge_files([path for path in _split_paths(kubeconfig) if path.exists()]), context
-        ).items():
-            if key == "cluster":
-                _check_address(entry)
+        entries = _find_entries(_merge_files([path for path in _split_paths(kubeconfig) if path.exists()]), context)
+        _check_address(entries["cluster"])
+        return entries["user"].tree if "user" in entries else {}
     except _Fault as fault:
         raise _build_error(kubeconfig, fault.reason, fault.fix) from None
 

@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import pytest
+import yaml
 from plane import nodes as fleet
 from plane import releases, stand_ins
 
@@ -31,6 +32,19 @@ fabrics:
 """
 
 
+LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/component": "webhook"}
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: any}}
+  template:
+    metadata: {labels: {app: any}}
+    spec: {containers: [{name: webhook, image: any}]}
+"""
+
+
 async def check(plane, *options, **environment):
     """Return the exit code and the rows of `railwright check`."""
     command = [sys.executable, "-m", "railwright.cli", "check", f"--kubeconfig={plane.kubeconfig}", "-o", "json"]
@@ -39,6 +53,32 @@ async def check(plane, *options, **environment):
     )
     out, _ = await process.communicate()
     return process.returncode, {row["check"]: row for row in json.loads(out)["checks"]}
+
+
+async def assert_one_of_several_is_chosen(plane):
+    """Beside a second installation, of which only a Deployment exists, the check asks for a namespace."""
+    second = {**yaml.safe_load(DEPLOYMENT), "metadata": {"name": "other-webhook", "labels": LABELS}}
+    await plane.make_namespace("others")
+    try:
+        await plane.api.create(second, namespace="others")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "railwright.cli", "check", f"--kubeconfig={plane.kubeconfig}"),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, message = await process.communicate()
+        assert (process.returncode, out) == (2, b"")
+        assert message.decode() == (
+            "railwright: the cluster has 2 installations of railwright: net in namespace fabrics, other in namespace "
+            "others; choose one by its namespace: railwright check -n fabrics\n"
+        )
+        assert (await check(plane, "-n", NAMESPACE))[0] == 0
+        code, rows = await check(plane, "-n", "others")
+        assert code == 1
+        assert (rows["namespace"]["detail"], rows["webhook-deployment"]["state"]) == ("others", "ok")
+    finally:
+        await plane.remove_namespace("others")
 
 
 async def test_an_installation_under_another_name_and_in_another_namespace_is_found_and_works(plane, tmp_path):
@@ -61,10 +101,12 @@ async def test_an_installation_under_another_name_and_in_another_namespace_is_fo
         for name in ("webhook-deployment", "ca-bundle", "certs-rotation", "extender-lease", "policy-in-force"):
             assert rows[name]["state"] == "ok", rows[name]
         assert rows["dry-run"]["state"] in ("ok", "skip"), rows["dry-run"]
-        code, rows = await check(plane)
-        assert code == 1
-        hints = [row["hint"] for row in rows.values() if row["state"] == "fail"]
-        assert any("export RAILWRIGHT_NAMESPACE=" in hint for hint in hints), hints
+        code, by_labels = await check(plane)
+        assert code == 0
+        assert {name: row["state"] for name, row in by_labels.items()} == {
+            name: row["state"] for name, row in rows.items()
+        }
+        await assert_one_of_several_is_chosen(plane)
         with pytest.raises(releases.FailedError, match=f"MutatingWebhookConfiguration {NAME} belongs to another"):
             await releases.Helm(tmp_path, plane.kubeconfig).install("--create-namespace")
     finally:

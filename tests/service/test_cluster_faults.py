@@ -50,7 +50,7 @@ FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to d
 def run(tmp_path, capsys, monkeypatch):
     """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
-    monkeypatch.setattr("railwright.cli.checking.command._CALL_SECONDS", 0.3)
+    monkeypatch.setattr("railwright.cli.checking.start._CALL_SECONDS", 0.3)
     monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")

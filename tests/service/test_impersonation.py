@@ -1,6 +1,7 @@
 """`--as`, `--as-group` and `--request-timeout`: what a real server gets, and when a command stops waiting."""
 
 import asyncio
+import pathlib
 
 import api_stub
 import pytest
@@ -66,3 +67,27 @@ async def test_no_command_waits_longer_than_it_was_told_to(server, capsys, comma
         assert await asyncio.to_thread(main, [*command, *given]) == 2
     shown = capsys.readouterr()
     assert "does not answer in time" in shown.out + shown.err
+
+
+IMPERSONATING = "as: ops, as-uid: u1, as-groups: [a, b], as-user-extra: {example.com/team: [x, y]}"
+
+
+def add_to_user(path, keys):
+    path.write_text(path.read_text().replace("token: s3cret", f"token: s3cret, {keys}"))
+
+
+async def test_a_kubeconfig_that_impersonates_does_so_and_options_take_precedence(server, capsys):
+    kubeconfig, requests, _ = server
+    add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
+    await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig])
+    assert requests
+    for request in requests:
+        assert request.headers["Impersonate-User"] == "ops"
+        assert request.headers["Impersonate-Uid"] == "u1"
+        assert request.headers.getall("Impersonate-Group") == ["a", "b"]
+        assert request.headers.getall("Impersonate-Extra-example.com%2Fteam") == ["x", "y"]
+    requests.clear()
+    await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml"])
+    for request in requests:
+        assert request.headers["Impersonate-User"] == "dev"
+        assert request.headers.getall("Impersonate-Group") == ["ml"]

@@ -1,4 +1,4 @@
-"""`railwright gangs -w`: rows as they change, from watches on a real socket, and what is said while nobody answers."""
+"""`railwright gangs -w` and `fabric -w`: rows as they change, and what is printed while the API server is away."""
 
 import asyncio
 import contextlib
@@ -36,10 +36,10 @@ def fill(world, vista):
 
 
 @contextlib.asynccontextmanager
-async def watching(kubeconfig, *options):
+async def watching(kubeconfig, *options, command="gangs"):
     pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "railwright.cli", "gangs", "-w", "--kubeconfig", kubeconfig, *options]
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    words = [sys.executable, "-m", "railwright.cli", command, "-w", "--kubeconfig", kubeconfig, *options]
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe)
     try:
         async with asyncio.timeout(SECONDS):
             yield process
@@ -111,3 +111,56 @@ async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
         await world._runner.cleanup()
         assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
         process.terminate()
+
+
+async def test_a_node_that_changes_is_printed_again_and_no_other(tmp_path):
+    vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista.add_gang(1, name="moe", namespace="prod", placed=0)
+    for number, node in enumerate(vista.nodes):
+        node["metadata"]["labels"]["team"] = "vision" if number < 3 else "speech"
+    names_ = [node["metadata"]["name"] for node in vista.nodes]
+    async with World() as world:
+        fill(world, vista)
+        options = ("-l", "team=vision")
+        async with watching(api_stub.kubeconfig(tmp_path, world.port), *options, command="fabric") as process:
+            first = [(await process.stdout.readline()).decode().split() for _ in range(4)]
+            assert first[0] == ["FABRIC", "LEAF", "DOMAIN", "RAILS", "FREE", "BUSY", "DEAD", "PODS"]
+            assert sorted(row[2] for row in first[1:]) == sorted(names_[:3])
+            await watched(world)
+            world.put(PODS, varied_clusters.pod("moe", "prod", 0, names_[3], 2))  # a node without the label
+            world.put(PODS, varied_clusters.pod("moe", "prod", 1, names_[1], 2))
+            row = (await process.stdout.readline()).decode().split()
+            assert row[2] == names_[1]
+            assert int(row[5]) > 0
+            assert row[7] == "prod/moe-worker-1"
+            process.send_signal(2)
+            await process.wait()
+            assert process.returncode == 130
+
+
+async def test_a_selector_of_nodes_leaves_out_the_others_and_their_rails(tmp_path):
+    vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
+    vista.nodes[0]["metadata"]["labels"]["team"] = "vision"
+    async with World() as world:
+        fill(world, vista)
+        kubeconfig = api_stub.kubeconfig(tmp_path, world.port)
+        code, out, _ = await run("fabric", "-l", "team=vision", "-o", "json", "--kubeconfig", kubeconfig)
+        document = json.loads(out)
+        [leaf] = document["leaves"].values()
+        assert [node["name"] for node in leaf["nodes"]] == [vista.nodes[0]["metadata"]["name"]]
+        assert {fabric["nodes"] for fabric in document["fabrics"] if fabric["leaves"]} == {1}
+        code, out, message = await run("fabric", "-l", "team=nobody", "--kubeconfig", kubeconfig)
+        assert (code, out) == (2, "")
+        assert message == (
+            "railwright: no node has these labels; kubectl get nodes --show-labels has those of each node\n"
+        )
+
+
+async def run(*words):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "railwright.cli", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, message = await asyncio.wait_for(process.communicate(), SECONDS)
+    return process.returncode, out.decode(), message.decode()

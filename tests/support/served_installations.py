@@ -11,7 +11,10 @@ import installations
 from aiohttp import web
 
 from railwright.cli.checking import snapshots
+from railwright.cluster import resources
 from railwright.fabric import names
+
+_EMPTY = {kind.path for kind in resources.GANG_SIZES.values() if not kind.optional}  # no cluster lacks their kinds
 
 
 class Installation:
@@ -30,6 +33,8 @@ class Installation:
         source = self._sources.get(request.path)
         if source is None and request.path.endswith("/pods"):
             return await self._answer_pods(request)
+        if source is None and request.path in _EMPTY:
+            return web.json_response({"metadata": {}, "items": []})
         if source is None:
             return _refuse(404, "NotFound")
         if source.name in self.held:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from railwright.cli import cluster_access, formats, options, output, styled_lines, waiting
+from railwright.cli import formats, output, styled_lines, waiting
 from railwright.cli.checking import (
     admission,
     certificates,
@@ -29,7 +29,6 @@ from railwright.cluster import client as clients
 from railwright.fabric import version
 
 _INTERVAL = 2.0  # seconds between two runs
-_CALL_SECONDS = 15.0  # per API call; a user is waiting
 _PICTURE_WIDTH = 140  # columns of the SVG
 
 # All checks, in the order in which they run and are printed.
@@ -56,25 +55,23 @@ GROUPS: tuple[check_rows.Group, ...] = (
 )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def explain_rows(arguments: argparse.Namespace) -> int:
+    """Print the explanation of a row, or the names of all rows. Return 0."""
+    rows = {row.anchor: row.name for group in GROUPS for row in group.rows}
+    if arguments.explain:
+        explanation.explain(arguments.explain, rows.get(arguments.explain, ""))
+    else:
+        explanation.list_names(rows.items())
+    return output.OK
+
+
+async def check(client: clients.Client, arguments: argparse.Namespace, problem: str = "") -> int:
     """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
 
-    Without --allow-unread, 2 also if the caller may not read what some checks need.
+    Without --allow-unread, 2 also if the caller may not read what some checks need. `problem` says why the API server
+    has not answered a moment ago; it is not asked again at once.
     """
-    if arguments.explain is not None:
-        rows = {row.anchor: row.name for group in GROUPS for row in group.rows}
-        if arguments.explain:
-            explanation.explain(arguments.explain, rows.get(arguments.explain, ""))
-        else:
-            explanation.list_names(rows.items())
-        return output.OK
-    return asyncio.run(_check(arguments))
-
-
-async def _check(arguments: argparse.Namespace) -> int:
-    cluster = options.get_cluster(arguments)
-    async with cluster_access.connect(cluster, call_seconds=_CALL_SECONDS) as client:
-        results = await _run_until_passed(client, arguments)
+    results = await _run_until_passed(client, arguments, problem)
     code = _get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
     if formats.is_document(arguments.output):
         document = build_document(
@@ -108,7 +105,9 @@ def _get_exit_code(results: Sequence[check_rows.Result], *, strict: bool, allow_
     return output.UNUSABLE if check_rows.has_unread(results) and not allow_unread else output.OK
 
 
-async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace) -> list[check_rows.Result]:
+async def _run_until_passed(
+    client: clients.Client, arguments: argparse.Namespace, problem: str
+) -> list[check_rows.Result]:
     """Run the checks, and print them as they arrive; repeat them until none fails or the time for --wait is up.
 
     Before that time, rows from the first failed one on are not printed, because they may still pass.
@@ -120,7 +119,7 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
-            async for result in _stream_results(client, arguments):
+            async for result in _stream_results(client, arguments, problem):
                 results.append(result)
                 is_failing = check_rows.has_failures((result,), strict=arguments.strict)
                 if held or (is_failing and time.monotonic() < end):
@@ -131,6 +130,7 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
                     styled_lines.print_lines(lines)
             if not held or time.monotonic() >= end:
                 break
+            problem = ""
             status.wait_for([result.check for result in held if result.state is check_rows.State.FAIL])
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
@@ -154,13 +154,16 @@ class _Status:
         self.text = text
 
 
-async def _stream_results(client: clients.Client, arguments: argparse.Namespace) -> AsyncIterator[check_rows.Result]:
+async def _stream_results(
+    client: clients.Client, arguments: argparse.Namespace, problem: str
+) -> AsyncIterator[check_rows.Result]:
     cluster = reader.ClusterReader(
         client,
         server=client.host,
         namespace=arguments.namespace,
         probing=arguments.namespace_for_probe,
         before=arguments.pre,
+        problem=problem,
     )
     try:
         async for result in check_rows.stream_checks(GROUPS, cluster.read, before=arguments.pre):

@@ -34,17 +34,25 @@ class _Reading(msgspec.Struct, frozen=True):
 class ClusterReader:
     """Reads the sources of a cluster concurrently, and gives each caller those that it names once they are read."""
 
-    def __init__(
-        self, client: clients.Client, *, server: str, namespace: str, probing: str = "", before: bool = False
+    def __init__(  # noqa: PLR0913 - what to read, by name
+        self,
+        client: clients.Client,
+        *,
+        server: str,
+        namespace: str,
+        probing: str = "",
+        before: bool = False,
+        problem: str = "",
     ) -> None:
         """Start to read. `probing` is the namespace for dry runs ("" for the first that may use the fabric).
 
-        With `before` (--pre), the caller's permissions to install are read in place of the dry runs.
+        With `before` (--pre), the caller's permissions to install are read in place of the dry runs. With `problem`,
+        the reason why the API server does not answer, nothing is read.
         """
         self._client, self._probing = client, probing
         self._empty = snapshots.ClusterSnapshot(namespace, dt.datetime.now(dt.UTC), server)
         self._semaphore = asyncio.Semaphore(_AT_ONCE)
-        self._version = asyncio.ensure_future(_read(client, snapshots.SOURCES[0], namespace))
+        self._version = asyncio.ensure_future(_read_version(client, namespace, problem))
         self._readings = {source.name: asyncio.ensure_future(self._read(source)) for source in snapshots.SOURCES}
         derived: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]] = (
             {snapshots.PERMISSIONS: lambda: _read_permissions(client)}
@@ -100,6 +108,10 @@ class ClusterReader:
         accelerator = snapshots.list_accelerators(snapshot)[0]
         plans = admission.list_plans(snapshot, self._probing)
         return tuple(await asyncio.gather(*(_make_dry_run(self._client, plan, accelerator) for plan in plans)))
+
+
+async def _read_version(client: clients.Client, namespace: str, problem: str) -> _Reading:
+    return _Reading(problem=problem) if problem else await _read(client, snapshots.SOURCES[0], namespace)
 
 
 async def _read(client: clients.Client, source: snapshots.Source, namespace: str) -> _Reading:

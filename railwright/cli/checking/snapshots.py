@@ -276,16 +276,35 @@ def find_lease_problem(lease: Any, now: dt.datetime) -> str:
 
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 _RELEASE = "meta.helm.sh/release-name"  # annotation that Helm writes on its objects
+# Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
+# tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
+_DEPLOYERS: Mapping[str, tuple[str, str]] = {
+    "argocd.argoproj.io/tracking-id": ("Argo CD", "Application"),
+    "argocd.argoproj.io/instance": ("Argo CD", "Application"),
+    "helm.toolkit.fluxcd.io/name": ("Flux", "HelmRelease"),
+    "kustomize.toolkit.fluxcd.io/name": ("Flux", "Kustomization"),
+}
 
 
 def format_apply_command(snapshot: ClusterSnapshot) -> str:
-    """Return the command that applies the installation again: Helm's if a release has the Deployments."""
+    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl."""
     for name in (WEBHOOK, EXTENDER, CERTS):
         metadata = get_path(snapshot.find("deployments", name), "metadata")
-        if (get_path(metadata, "labels") or {}).get(_MANAGED_BY) == "Helm":
-            release = (get_path(metadata, "annotations") or {}).get(_RELEASE, "railwright")
+        labels, annotations = get_path(metadata, "labels") or {}, get_path(metadata, "annotations") or {}
+        if deployer := _find_deployer({**labels, **annotations}):
+            return f"change it in the repository that {deployer} deploys"
+        if labels.get(_MANAGED_BY) == "Helm":
+            release = annotations.get(_RELEASE, "railwright")
             return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
+
+
+def _find_deployer(marks: Mapping[str, str]) -> str:
+    """Return the GitOps tool and its object, such as `Flux (HelmRelease railwright)`; "" without one."""
+    for key, (tool, kind) in _DEPLOYERS.items():
+        if value := marks.get(key):
+            return f"{tool} ({kind} {value.partition(':')[0]})"
+    return ""
 
 
 def _parse_time(timestamp: Any) -> dt.datetime:

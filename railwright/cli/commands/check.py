@@ -4,19 +4,18 @@ import argparse
 import pathlib
 
 from railwright.cli import options, parsers
-from railwright.cluster import installed_names
 
 HELP = "Verify an installation, and show a fix for each failed check."
 EXAMPLES = ("railwright check", "railwright check --pre")
 FINDING = "a check failed; with --strict, if one warned"
-RUN = "railwright.cli.checking.command:run"
+RUN = "railwright.cli.checking.start:run"
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _MAX_WAIT = 86400.0  # seconds: a day
 
 
 def configure(parser: parsers.Parser) -> None:
     """Define the options of this command."""
-    options.add_namespace(parser, "Namespace of the installation (default: %(default)s).", installed_names.NAMESPACE)
+    options.add_namespace(parser, "Namespace of the installation (default: found by the labels of its Deployments).")
     parser.add_argument(
         "--namespace-for-probe",
         metavar="NAME",

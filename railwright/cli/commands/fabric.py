@@ -18,8 +18,10 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--dead", action="store_true", help="Show only nodes that are not ready or have a dead or degraded rail."
     )
+    options.add_selector(parser, "of the nodes")
     options.add_output(parser, options.WIDE, options.NAME)
     options.add_no_headers(parser)
+    options.add_watch(parser)
     options.add_snapshot(parser)
     options.add_policy(parser)
     options.add_cluster(parser.add_group("options for the cluster"))

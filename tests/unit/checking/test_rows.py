@@ -132,6 +132,27 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
         assert all(command_line in hint for hint in hints), hints
 
 
+@pytest.mark.parametrize(
+    ("marks", "deployer"),
+    [
+        ({"argocd.argoproj.io/tracking-id": "fabric:apps/Deployment:ns/name"}, "Argo CD (Application fabric)"),
+        ({"argocd.argoproj.io/instance": "fabric"}, "Argo CD (Application fabric)"),
+        ({"helm.toolkit.fluxcd.io/name": "fabric"}, "Flux (HelmRelease fabric)"),
+        ({"kustomize.toolkit.fluxcd.io/name": "fabric"}, "Flux (Kustomization fabric)"),
+    ],
+)
+@pytest.mark.parametrize("place", ["labels", "annotations"])
+def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks, deployer, place):
+    trees = installations.healthy()
+    installations.install_by_helm(trees)  # Flux installs charts as Helm does
+    for deployment in trees["deployments"]:
+        deployment["metadata"].setdefault(place, {}).update(marks)
+    BREAKS["no budget"][0](trees)
+    [hint] = [each.hint for each in judged(trees) if each.hint]
+    assert f"change it in the repository that {deployer} deploys" in hint
+    assert "helm upgrade" not in hint
+
+
 @pytest.mark.parametrize("tag", [":latest", "", "@sha256:" + "0" * 64])
 def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
     trees = installations.healthy()

@@ -73,3 +73,32 @@ def test_a_template_that_cannot_be_read_is_wrong_usage(template, problem, capsys
 def test_the_value_itself_is_its_json():
     assert json.loads(jsonpath.compile_template("{@}")(GANGS)) == GANGS
     assert json.loads(jsonpath.compile_template("{$}")(GANGS)) == GANGS
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{end}", "{end} without {range}; remove it, or write {range PATH} before it"),
+        ("{range .a}x", "{range} without {end}; add {end} after what is to be repeated"),
+        (
+            "{.a",
+            """brace without its counterpart at '{.a'; close each { with }, and quote a brace that is text: {"{"}""",
+        ),
+        (
+            "{name}",
+            "'name' is not a path; a path begins with a dot or a bracket: write '.name', or quote it if it is text",
+        ),
+        (
+            "{.a[x]}",
+            """cannot read '[x]' in '.a[x]'; steps are .field, ['field'], [0], [0:2], [*] and [?(@.field=="text")]""",
+        ),
+        (
+            "{.a[?(@.b==c)]}",
+            """'c' is neither a path, a number nor quoted text; write @.c for a field, or "c" for text""",
+        ),
+    ],
+)
+def test_the_message_of_an_invalid_template_names_the_place_and_the_fix(template, message):
+    with pytest.raises(ValueError, match=r"jsonpath template") as error:
+        jsonpath.compile_template(template)
+    assert str(error.value) == f"jsonpath template: {message}"

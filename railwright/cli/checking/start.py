@@ -1,0 +1,48 @@
+"""Starts `railwright check`: connects, finds the installation, and only then imports the checks.
+
+The checks name the objects of the installation in constants.
+"""
+
+import argparse
+import asyncio
+import pkgutil
+from typing import Any
+
+from railwright.cli import cluster_access, installations, options, status_line
+from railwright.cluster import client as clients
+from railwright.cluster import errors
+
+_CALL_SECONDS = 15.0  # per API call; a user is waiting
+_CHECKS = "railwright.cli.checking.command"
+_DEFAULT_NAMESPACE = "railwright.cluster.installed_names:NAMESPACE"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Return the exit code of `checking.command.check`, or explain rows without a cluster."""
+    if arguments.explain is not None:
+        return int(_resolve("explain_rows")(arguments))
+    return asyncio.run(_check(arguments))
+
+
+async def _check(arguments: argparse.Namespace) -> int:
+    async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
+        with status_line.show_progress("finding the installation"):
+            problem = await _select_installation(client, arguments)
+            arguments.namespace = arguments.namespace or pkgutil.resolve_name(_DEFAULT_NAMESPACE)
+            check = _resolve("check")
+        return int(await check(client, arguments, problem))
+
+
+async def _select_installation(client: clients.Client, arguments: argparse.Namespace) -> str:
+    """Set the namespace of the installation in `arguments`. Return why the API server does not answer, else ""."""
+    if arguments.pre:  # before the installation there is none to find
+        return ""
+    try:
+        arguments.namespace = await installations.select_installation(client, arguments.namespace)
+    except errors.UnreachableError as error:
+        return error.sentence
+    return ""
+
+
+def _resolve(name: str) -> Any:
+    return pkgutil.resolve_name(f"{_CHECKS}:{name}")

@@ -1,0 +1,70 @@
+"""Ctrl-C ends a command without a traceback: while modules are imported, and while a credential plugin runs."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import sys
+
+import api_stub
+import pytest
+from admitting import ROOT
+
+SECONDS = 20.0
+PLUGIN = """#!/bin/sh
+touch "$0.runs"
+sleep 50
+"""
+
+
+@pytest.fixture
+def kubeconfig(tmp_path):
+    plugin = tmp_path / "plugin"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+    path = pathlib.Path(api_stub.kubeconfig(tmp_path, 1))
+    user = f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {plugin}, interactiveMode: Never}}}}"
+    path.write_text(path.read_text().replace("{token: s3cret}", user))
+    return path
+
+
+async def start(*words):
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, *words),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "gangs", "fabric", "version"])
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the command", "the terminal's processes"])
+async def test_ctrl_c_while_a_credential_plugin_runs_ends_in_silence(kubeconfig, command, send):
+    process = await start("-m", "railwright.cli", command, "--kubeconfig", str(kubeconfig))
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not kubeconfig.with_name("plugin.runs").exists():  # noqa: ASYNC110 - another process creates it
+                await asyncio.sleep(0.02)
+            send(process.pid, signal.SIGINT)
+            await process.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:  # the plugin has ended too
+        pass
+    out, message = await process.communicate()
+    assert (process.returncode, message) == (130, b"")
+    assert out in (b"", b"client    0.1.0\n")  # what `version` knows without a cluster
+
+
+@pytest.mark.parametrize("module", ["railwright.cli.output", "railwright.cli.parsers", "aiohttp", "yaml"])
+async def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(kubeconfig, module):
+    process = await start("-X", "importtime", "-m", "railwright.cli", "gangs", "--kubeconfig", str(kubeconfig))
+    async with asyncio.timeout(SECONDS):
+        while (await process.stderr.readline()).split()[-1:] != [module.encode()]:
+            pass
+        process.send_signal(signal.SIGINT)
+        out, message = await process.communicate()
+    assert process.returncode in (130, -signal.SIGINT)  # shells show 130 for both
+    assert out == b""
+    assert b"Traceback" not in message
+    assert b"KeyboardInterrupt" not in message
