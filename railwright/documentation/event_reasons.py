@@ -19,7 +19,8 @@ class EventReason(NamedTuple):
 REASONS = (
     EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
                 "Correct what the message names; its code is in [rejections](interface.md#36-rejections)."),
-    EventReason(pod_events.WARNED, "Warning", "owner of the pod", "A pod was admitted with warnings.",
+    EventReason(pod_events.WARNED, "Warning", "owner of the pod; the pod",
+                "A pod was admitted or bound with warnings.",
                 "Read the message; a finding of lint begins with its [code](lint.md)."),
     EventReason(claim_events.NOT_WRITTEN, "Warning", "pod",
                 "The ResourceClaimTemplate that the pod waits for cannot be written.",

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import uuid
 
 import devices
 import pytest
 import pytest_asyncio
 from plane import kube as kubes
-from plane import volcano, waiting
+from plane import registration, volcano, waiting
 
 PLACEMENT, CONF, CALL = "railwright.io/placement", "railwright.io/nccl.conf", "railwright.io/rails"
 CLASS = "dranet"
@@ -189,3 +190,31 @@ async def test_without_the_webhook_at_binding_the_file_names_no_device_that_exis
         "NCCL_NET=not-written-at-binding",
     ]
     assert PLACEMENT not in found["metadata"]["annotations"]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def opted_in(plane, installed):
+    """A namespace with the label, and the entry of the manifests for its pods."""
+    name = f"claims-{uuid.uuid4().hex[:6]}"
+    tree = registration.shipped(installed.webhook.port, plane.certificates.authority.certificate_pem)
+    hooks = [hook for hook in tree["webhooks"] if hook["name"] == "namespaced-pods.railwright.io"]
+    await plane.api.create(tree | {"metadata": {"name": name}, "webhooks": hooks})
+    await plane.make_namespace(name, {"railwright.io/fabric": "rails"})
+    yield name
+    await plane.api.delete("MutatingWebhookConfiguration", name)
+    await plane.remove_namespace(name)
+
+
+async def test_a_namespaces_label_opts_in_its_pods_with_claims_alone(plane, opted_in):
+    tree = pod("default-scheduler", template="two")
+    del tree["metadata"]["labels"]["railwright.io/fabric"]
+
+    async def find_injected():
+        created = await plane.api.create(tree, namespace=opted_in, dry_run=True)
+        return created if "railwright.io/injection" in created["metadata"].get("annotations", {}) else None
+
+    created = await waiting.wait(find_injected, describe="the webhook to be called for a pod with claims alone")
+    assert created["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
+    del tree["spec"]["containers"][0]["resources"]  # the pod has a claim that no container uses
+    unused = await plane.api.create(tree, namespace=opted_in, dry_run=True)
+    assert "annotations" not in unused["metadata"]
