@@ -6,6 +6,7 @@ and managedFields, a pod as Volcano's controller made it (tests/data/wire), so t
 
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
 import random
@@ -22,6 +23,7 @@ RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 GPU = "nvidia.com/gpu"
 LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
 GANG = 64
+EXTENDED, TEMPLATES = "extended", "templates"  # how pods request the devices of slices
 MACHINE = "h100-8x8"  # of nodes with slices
 PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
 
@@ -80,13 +82,14 @@ class Cluster:
 
     def pods(self) -> Iterator[bytes]:
         """Each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
-        make = functools.partial(pod, bulky=self.shape.bulky)
+        claiming = self.shape.claims == TEMPLATES
+        make = functools.partial(pod, bulky=self.shape.bulky, claiming=claiming)
         for count, number in enumerate(self.taken):
             yield make(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
         for count in range(self.shape.pods - len(self.taken)):
             yield make(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
         for gang in range(self.shape.kube_gangs):
-            yield from (kube_pod(gang, rank, bulky=self.shape.bulky) for rank in range(GANG))
+            yield from (kube_pod(gang, rank, bulky=self.shape.bulky, claiming=claiming) for rank in range(GANG))
         for gang, size in enumerate(self.shape.volcano_gangs):
             yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
 
@@ -97,9 +100,14 @@ class Cluster:
         return (text.replace("@name@", name).encode() for name in self.names for text in trees)
 
     def claims(self) -> Iterator[bytes]:
-        """The claim of each pod that holds a node."""
-        held = enumerate(self.taken) if self.shape.claims else ()
-        return (claim(f"held-{count // 16}-{count % 16}", self.names[number]) for count, number in held)
+        """The claim of each pod that holds a node, and of each that waits if pods name templates."""
+        if not self.shape.claims:
+            return
+        for count, number in enumerate(self.taken):
+            yield claim(f"held-{count // 16}-{count % 16}", self.names[number], self.shape.claims)
+        if self.shape.claims == TEMPLATES:  # those of extended resources are made when a pod is scheduled
+            for gang, rank in itertools.product(range(self.shape.kube_gangs), range(GANG)):
+                yield claim(f"kube-{gang}-{rank}", "", TEMPLATES)
 
     def classes(self) -> Iterator[bytes]:
         """The DeviceClasses, which map the devices to the names by which pods request them."""
@@ -113,7 +121,9 @@ class Cluster:
             )
             for rail, resource in enumerate(RAILS)
         )
-        return (compact(tree).encode() for tree in (gpus, *rails) if self.shape.claims)
+        nics = build_class("dranet", 'device.driver == "dra.net"')
+        by_kind = {EXTENDED: (gpus, *rails), TEMPLATES: (gpus, nics)}
+        return (compact(tree).encode() for tree in by_kind.get(self.shape.claims, ()))
 
     def volcano_groups(self) -> Iterator[bytes]:
         """Volcano's PodGroups."""
@@ -139,25 +149,33 @@ class Cluster:
         yield b"]}"
 
 
-def kube_pod(gang: int, rank: int, *, on: str = "", bulky: bool = True) -> bytes:
+def kube_pod(gang: int, rank: int, *, on: str = "", bulky: bool = True, claiming: bool = False) -> bytes:
     """A pod of one of kube-scheduler's gangs."""
-    return pod(f"kube-{gang}-{rank}", group=f"kube-{gang}", label=PLUGINS_GROUP, on=on, bulky=bulky)
+    name, group = f"kube-{gang}-{rank}", f"kube-{gang}"
+    return pod(name, group=group, label=PLUGINS_GROUP, on=on, bulky=bulky, claiming=claiming)
 
 
 def pod(
-    name: str, *, group: str = "", on: str = "", devices: bool = True, label: str = VOLCANO_GROUP, bulky: bool = True
+    name: str,
+    *,
+    group: str = "",
+    on: str = "",
+    devices: bool = True,
+    label: str = VOLCANO_GROUP,
+    bulky: bool = True,
+    claiming: bool = False,
 ) -> bytes:
-    """A pod of 8 GPUs and every rail; without `devices` a daemon."""
-    text = _pod_text(devices, label if group else "", bool(on), bulky)
+    """A pod of 8 GPUs and every rail, by a claim if it is `claiming`; without `devices` a daemon."""
+    text = _pod_text(devices, label if group else "", bool(on), bulky, claiming)
     rank = name.rpartition("-")[2]
     for mark, value in (("@name@", name), ("@group@", group), ("@node@", on), ("@rank@", rank)):
         text = text.replace(mark, value)
     return text.encode()
 
 
-def claim(name: str, on: str) -> bytes:
-    """The claim that kube-scheduler makes for the extended resources of a pod, allocated on a node."""
-    return _claim_text().replace("@name@", name).replace("@node@", on).encode()
+def claim(name: str, on: str, kind: str) -> bytes:
+    """The claim of a pod: for its extended resources, or of its template. Allocated on a node if one is given."""
+    return _claim_text(kind, bool(on)).replace("@name@", name).replace("@node@", on).encode()
 
 
 def node(name: str, leaf: int, *, bulky: bool = True, devices: bool = True) -> bytes:
@@ -178,7 +196,7 @@ def compact(tree: Any) -> str:
 
 
 @functools.cache
-def _pod_text(devices: bool, label: str, bound: bool, bulky: bool) -> str:  # noqa: FBT001 - each told by its name there
+def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: bool) -> str:  # noqa: FBT001 - named there
     tree = json.loads(json.dumps(captured("volcano-allocate.json")["task"]["Pod"]))
     metadata, spec = tree["metadata"], tree["spec"]
     metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
@@ -191,12 +209,18 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool) -> str:  # no
     wanted = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
     (container,) = spec["containers"]
     container["resources"] = {"requests": wanted, "limits": wanted}
+    if devices and claiming:
+        managed = {"railwright.io/rails": "0"}
+        container["resources"] = {"requests": managed, "limits": managed, "claims": [{"name": "railwright"}]}
+        spec["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": "railwright-roce-8x4"}]
     if not devices:
         metadata["ownerReferences"] = []
     spec.pop("nodeName", None)
     if bound:
         spec["nodeName"] = "@node@"
     tree["status"] = {"phase": "Running" if bound else "Pending"}
+    if devices and claiming:
+        tree["status"]["resourceClaimStatuses"] = [{"name": "railwright", "resourceClaimName": "@name@-claim"}]
     if bulky:
         _padded_environment(container)
     else:
@@ -215,49 +239,48 @@ def _padded_environment(container: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _claim_text() -> str:
+def _claim_text(kind: str, allocated: bool) -> str:  # noqa: FBT001 - named there
     shape = shapes.load(MACHINE)
-    requests = {
-        f"container-0-request-{number}": (name, count)
-        for number, (name, count) in enumerate(
-            [("gpu.nvidia.com", 8), *((f"rail{rail}", 1) for rail in range(len(RAILS)))]
-        )
-    }
-    held = [(name, gpu) for name in list(requests)[:1] for gpu in shape.gpus]
-    held += list(zip(list(requests)[1:], shape.nics, strict=False))
-    results = [
-        {
-            "request": request,
-            "driver": "gpu.nvidia.com" if device in shape.gpus else "dra.net",
-            "pool": "@node@",
-            "device": device.name,
-        }
-        for request, device in held
-    ]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "@name@", "uid": "uid-@name@", "controller": True}
-    tree = {
-        "metadata": {
-            "name": "@name@-extended-resources",
-            "namespace": "train",
-            "uid": "claim-@name@",
-            "resourceVersion": "541",
-            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "devices": {
-                "requests": [
-                    {"name": name, "exactly": {"deviceClassName": device_class, "count": count}}
-                    for name, (device_class, count) in requests.items()
-                ]
-            }
-        },
-        "status": {
-            "allocation": {"devices": {"results": results}},
-            "reservedFor": [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}],
-        },
+    metadata: dict[str, Any] = {
+        "name": "@name@-claim",
+        "namespace": "train",
+        "uid": "claim-@name@",
+        "resourceVersion": "541",
+        "ownerReferences": [owner],
     }
+    if kind == EXTENDED:
+        metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    requests = _build_requests(kind)
+    held = [("gpu.nvidia.com", gpu.name) for gpu in shape.gpus] + [("dra.net", nic.name) for nic in shape.nics]
+    names = [request["name"] for request in requests for _ in range(request["exactly"].get("count", 1))]
+    results = [
+        {"request": name, "driver": driver, "pool": "@node@", "device": device}
+        for name, (driver, device) in zip(names, held, strict=False)
+    ]
+    tree = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": {}}
+    if allocated:
+        reserved = [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}]
+        tree["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
     return compact(tree)
+
+
+def _build_requests(kind: str) -> list[dict[str, Any]]:
+    """Return the requests of a claim for 8 GPUs and every rail, GPUs first."""
+    if kind == EXTENDED:
+        counts = [("gpu.nvidia.com", 8), *((f"rail{rail}", 1) for rail in range(len(RAILS)))]
+        return [
+            {"name": f"container-0-request-{number}", "exactly": {"deviceClassName": name, "count": count}}
+            for number, (name, count) in enumerate(counts)
+        ]
+    attribute = 'device.attributes["dra.net"].rdmaDevice'
+    gpus = [{"name": f"gpu{number}", "exactly": {"deviceClassName": "gpu.nvidia.com"}} for number in range(8)]
+    selectors = [[{"cel": {"expression": f'has({attribute}) && {attribute} == "mlx5_{rail}"'}}] for rail in range(4)]
+    rails = [
+        {"name": f"rail{rail}", "exactly": {"deviceClassName": "dranet", "selectors": selector}}
+        for rail, selector in enumerate(selectors)
+    ]
+    return [*gpus, *rails]
 
 
 @functools.cache

@@ -36,13 +36,14 @@ import machine  # noqa: E402
 import msgspec  # noqa: E402
 from rich import console, table  # noqa: E402
 
-POLICY = HERE / "placement.yaml"
+POLICY, POLICY_OF_CLAIMS = HERE / "placement.yaml", HERE / "placement-claims.yaml"
 OUT = ROOT / "build" / "bench" / "extender.json"
 EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
 OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind (volcano.md 2.5)
 BODY_REPEATS = 12
 _MILLI = 1e3
-_BY_SLICES = ", by slices"  # suffix of figures with GPUs and rails in ResourceSlices
+_EXTENDED, _CLAIMS = ", extended", ", claims"  # suffixes of figures with GPUs and rails in ResourceSlices
+_COMPARED = ("filter + prioritize", "CPU of both")
 _SLOWER = 1.1  # how much longer a request may take with slices
 
 Figures = dict[str, list[float]]
@@ -67,7 +68,7 @@ TARGETS: Mapping[str, Target] = {
     "gang of 512, first ask, besides decoding": Target(0.99, 50),
     "gang of 512, later asks, besides decoding": Target(0.99, 2),
     "memory, settled": Target(0.5, 500, "MiB"),
-    "memory, settled, by slices": Target(0.5, 500, "MiB"),
+    "memory, settled, claims": Target(0.5, 500, "MiB"),
 }
 
 
@@ -148,24 +149,39 @@ def nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
     return _kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9), "9 in 10 full")
 
 
+def half_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
+    """As `half_full`, with GPUs and rails in ResourceSlices of 16 devices a node, requested as extended resources."""
+    return _kube(cores, folder, _by_slices(clusters.EXTENDED), f"half full{_EXTENDED}")
+
+
 def half_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `half_full`, with GPUs and rails in ResourceSlices of 16 devices a node, and claims that hold them."""
-    return _kube(cores, folder, clusters.Shape(volcano_gangs=(), claims=True), f"half full{_BY_SLICES}")
+    """As `half_full`, with the claims that railwright writes."""
+    return _kube(cores, folder, _by_slices(clusters.TEMPLATES), f"half full{_CLAIMS}")
+
+
+def nearly_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
+    """As `nearly_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
+    return _kube(cores, folder, _by_slices(clusters.EXTENDED, taken=0.9), f"9 in 10 full{_EXTENDED}")
 
 
 def nearly_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `nearly_full`, with GPUs and rails in ResourceSlices."""
-    return _kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9, claims=True), f"9 in 10 full{_BY_SLICES}")
+    """As `nearly_full`, with the claims that railwright writes."""
+    return _kube(cores, folder, _by_slices(clusters.TEMPLATES, taken=0.9), f"9 in 10 full{_CLAIMS}")
+
+
+def _by_slices(kind: str, taken: float = 0.5) -> clusters.Shape:
+    return clusters.Shape(volcano_gangs=(), claims=kind, taken=taken)
 
 
 def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
     """Gangs of 64, pod after pod: filter all names, prioritize those kept, bind to the best, which the watch tells."""
     names = clusters.Cluster(shape).names
+    claiming = shape.claims == clusters.TEMPLATES
     sums, filters, prioritizes, cpus = [], [], [], []
     with serving(cores, folder, shape) as extender, calling(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank)
+                pod = clusters.kube_pod(gang, rank, claiming=claiming)
                 cpu = extender.cpu
                 filtered = caller.ask(loads.request("/scheduler/filter", bodies.kube(pod, names)))
                 kept = msgspec.json.decode(filtered.body)["NodeNames"]
@@ -173,8 +189,8 @@ def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str)
                 cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda each: each["Score"])["Host"]
                 if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
-                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best))
-                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best))
+                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best, shape.claims))
+                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=claiming))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
@@ -292,7 +308,7 @@ def memory(cores: Cores, folder: pathlib.Path) -> Figures:
 
 def claims_memory(cores: Cores, folder: pathlib.Path) -> Figures:
     """The same with 16 devices a node in ResourceSlices, half of them held by claims."""
-    return _hold(cores, folder, clusters.Shape(pods=100_000, claims=True), _BY_SLICES)
+    return _hold(cores, folder, clusters.Shape(pods=100_000, volcano_gangs=(), claims=clusters.TEMPLATES), _CLAIMS)
 
 
 def _hold(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
@@ -328,8 +344,10 @@ def snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
 
 ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
     "kube": half_full,
+    "kube-extended": half_full_extended,
     "kube-claims": half_full_claims,
     "kube-full": nearly_full,
+    "kube-full-extended": nearly_full_extended,
     "kube-full-claims": nearly_full_claims,
     "bodies": big_bodies,
     "events": events,
@@ -351,14 +369,15 @@ def serving(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterat
     with machine.started([sys.executable, str(HERE / "api_server.py"), told], cores.load) as process:
         port = machine.port_told(process)
         config = api_stub.kubeconfig(folder, port)
-        with _extender(cores, [f"--kubeconfig={config}"], port) as extender:
+        policy = POLICY_OF_CLAIMS if shape.claims == clusters.TEMPLATES else POLICY
+        with _extender(cores, [f"--kubeconfig={config}"], port, policy) as extender:
             yield extender
 
 
 @contextlib.contextmanager
-def _extender(cores: Cores, source: Sequence[str], api_port: int) -> Iterator[Extender]:
+def _extender(cores: Cores, source: Sequence[str], api_port: int, policy: pathlib.Path = POLICY) -> Iterator[Extender]:
     command = [sys.executable, "-m", "railwright.cli", "extender", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
-    command += [f"--policy={POLICY}", "--plain-http", "--drain-seconds=0", *source]
+    command += [f"--policy={policy}", "--plain-http", "--drain-seconds=0", *source]
     with machine.started(command, cores.server) as process:
         port = machine.port_told(process)
         extender = Extender(port, machine.port_told(process, "ops listening on"), process.pid, api_port)
@@ -387,18 +406,19 @@ def show(found: Mapping[str, Any]) -> None:
     out = console.Console(width=140)
     out.print(shown)
     out.print("p50, p99 and most over all rounds, ms (memory: MiB); ±: half the spread between the rounds")
-    for name in (f"filter + prioritize, {fill}" for fill in ("half full", "9 in 10 full")):
-        if (ratio := _compare(found["rounds"], name)) is not None:
-            reached = "met" if ratio <= _SLOWER else "missed"
-            out.print(f"{name}: by slices / by device plugins {ratio:.2f} (target: at most {_SLOWER}: {reached})")
+    for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
+        for suffix in (_EXTENDED, _CLAIMS):
+            if (ratio := _compare(found["rounds"], name, suffix)) is not None:
+                reached = "met" if ratio <= _SLOWER else "missed"
+                out.print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_SLOWER}: {reached})")
     gauges = [each["gauge_us"] for each in found["rounds"]]
     out.print(f"fixed piece of work between rounds: {min(gauges):.0f} to {max(gauges):.0f} µs (a quiet machine: level)")
 
 
-def _compare(rounds: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> float | None:
     """Return the ratio of medians with slices to those without; None if only one of them was measured."""
     middles = []
-    for figure in (name + _BY_SLICES, name):
+    for figure in (name + suffix, name):
         values = [value for each in rounds for value in each["figures"].get(figure, ())]
         middles.append(statistics.median(values) if values else None)
     with_slices, without = middles

@@ -5,12 +5,12 @@ PCIe root: NVIDIA's driver gives a GPU's PCIe root, and dranet also the NUMA nod
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from railwright.fabric.claims import slices
 
 _NUMA_NODE = "numaNode"
-_DOMAINS = ("resource.kubernetes.io", "dra.net")  # the standard attribute, and that of dranet and dra-driver-sriov
+_STANDARD = "resource.kubernetes.io"
+_DOMAINS = (_STANDARD, "dra.net")  # the standard attribute, and that of dranet and dra-driver-sriov
 
 
 def find_numa_nodes(devices: Iterable[slices.OfferedDevice]) -> Mapping[slices.DeviceId, int]:
@@ -19,9 +19,8 @@ def find_numa_nodes(devices: Iterable[slices.OfferedDevice]) -> Mapping[slices.D
     by_root: dict[object, set[int]] = {}
     unknown: list[tuple[slices.DeviceId, object]] = []
     for device in devices:
-        attributes = device.description["attributes"]
-        root = attributes.get("resource.kubernetes.io", {}).get("pcieRoot")
-        number = _read_number(attributes, device.id.driver)
+        root = device.read_attribute(_STANDARD, "pcieRoot")
+        number = _read_number(device)
         if number is None:
             unknown.append((device.id, root))
         else:
@@ -34,6 +33,6 @@ def find_numa_nodes(devices: Iterable[slices.OfferedDevice]) -> Mapping[slices.D
     return numbers
 
 
-def _read_number(attributes: Mapping[str, Mapping[str, Any]], driver: str) -> int | None:
-    values = (attributes.get(domain, {}).get(_NUMA_NODE) for domain in (*_DOMAINS, driver))
+def _read_number(device: slices.OfferedDevice) -> int | None:
+    values = (device.read_attribute(domain, _NUMA_NODE) for domain in (*_DOMAINS, device.id.driver))
     return next((value for value in values if type(value) is int and value >= 0), None)  # -1: the kernel knows none

@@ -35,6 +35,14 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
         return objects.describe_device(self.device, self.id.driver)
 
+    def read_attribute(self, domain: str, name: str) -> object:
+        """Return the value of an attribute; None if the device lacks it."""
+        attributes = self.device.attributes or {}
+        attribute = attributes.get(f"{domain}/{name}")
+        if attribute is None and domain == self.id.driver:
+            attribute = attributes.get(name)
+        return attribute.value if attribute is not None else None
+
     @property
     def taints(self) -> Sequence[views.Taint]:
         """Taints of the slice; empty if absent."""

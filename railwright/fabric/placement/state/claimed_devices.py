@@ -64,12 +64,15 @@ class ClaimedDevices:
         names: Collection[str],
     ) -> resources.Amounts:
         """Return the part of a pod's requests for devices that no claim holds for it yet."""
+        requested = {name: requests[name] for name in names if name in requests}
+        if not requested:  # most pods: daemons and services
+            return requested
         allocated: Counter[str] = Counter()
         for claim in self.inventory.list_claims(pod):
             if claim.results:
                 is_extended = claim.is_for_extended_resources
                 allocated.update(container_requests if is_extended else self.inventory.count_requested(claim))
-        return {name: left for name in names if (left := requests.get(name, 0) - allocated[name]) > 0}
+        return {name: left for name, amount in requested.items() if (left := amount - allocated[name]) > 0}
 
     def count_held(self, pod: claim_index.PodKey, node: str, names: Collection[str]) -> resources.Amounts:
         """Return the devices of a node that the claims of a pod hold."""
