@@ -1,6 +1,6 @@
 #!/bin/sh
-# First process of the virtual machine: four soft RoCE devices, a pod's network namespace with an interface on each rail,
-# and what the tests look at. A step is a line `@@ NAME`, its output, and a line `@@ exit CODE`.
+# First process of the virtual machine: four soft RoCE devices, four soft iWARP devices, a pod's network namespace with an
+# interface on each rail, and what the tests look at. A step is a line `@@ NAME`, its output, and a line `@@ exit CODE`.
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmpfs /run
 for module in $(cat /modules/order); do insmod "/modules/$module"; done
@@ -46,15 +46,23 @@ step no-link-and-no-device preflight --wait 0
 rdma link add mlx5_2 type rxe netdev lan4
 ip link set far5 up
 step repaired preflight --mtu 9000 --wait 20
-write() {
-  ib_write_bw -F -d "$1" -s 4096 -n 20 > /run/server.log 2>&1 &
+write() {  # device, address, options
+  ib_write_bw -F -d "$1" -s 4096 -n 20 $3 > /run/server.log 2>&1 &
   sleep 2
-  ib_write_bw -F -d "$1" -s 4096 -n 20 127.0.0.1
+  ib_write_bw -F -d "$1" -s 4096 -n 20 $3 "$2"
   code=$?
   wait
   return $code
 }
-for device in $(cat /devices); do step "write-$device" write "$device"; done
+for device in $(cat /devices); do step "write-$device" write "$device" 127.0.0.1; done
+for rail in 0 1 2 3; do rdma link add "erdma_$rail" type siw netdev "lan$((rail + 2))"; done
+iwarp() {  # transport, keys of a rail
+  ip netns exec pod python3 -m railwright.preflight --transport "$1" --rail "rail0,device=erdma_0$2" --wait 0
+}
+step iwarp-device-link ls -d /sys/class/infiniband/erdma_0/device/infiniband_verbs
+step iwarp iwarp erdma
+step iwarp-as-roce iwarp roce ,interface=net1
+step write-erdma_0 write erdma_0 192.168.2.101 -R
 ip netns delete pod
 step exclusive rdma system set netns exclusive
 add_pod

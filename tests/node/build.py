@@ -44,7 +44,7 @@ def main() -> int:
 
 def _fetch_more() -> None:
     """Fetch and build what single tests need; a test whose part is not available says so and is skipped."""
-    for fetch in (mpi_image.build, torch_image.build, virtual_machine.fetch_packages):
+    for fetch in (mpi_image.build, torch_image.build, virtual_machine.prepare):
         try:
             fetch()
         except debian.UnavailableError as error:

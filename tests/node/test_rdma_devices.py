@@ -1,6 +1,7 @@
-"""Preflight against RDMA devices of a real kernel, in a virtual machine with soft RoCE: sysfs, uverbs and GID tables.
+"""Preflight against RDMA devices of a real kernel, in a virtual machine with soft RoCE and soft iWARP (siw).
 
-The devices have the names of 360 Smart Cloud's. A pod's network namespace has a macvlan interface on each rail.
+The kernel makes sysfs, uverbs and GID tables. Soft RoCE devices have the names of 360 Smart Cloud's, soft iWARP devices
+those of Alibaba Cloud's eRDMA, which is iWARP too. A pod's network namespace has a macvlan interface on each rail.
 """
 
 import json
@@ -88,3 +89,24 @@ def test_bytes_are_written_over_the_devices_that_nccl_ib_hca_names(steps, device
     sizes = re.findall(r"^ 4096\s+20\s+[\d.]+\s+([\d.]+)", output, re.MULTILINE)
     assert len(sizes) == 1
     assert float(sizes[0]) > 0
+
+
+def test_soft_iwarp_device_is_ready_for_erdma_although_it_has_no_pci_function(steps):
+    output, code = steps["iwarp"]
+    assert code == 0, output
+    assert re.fullmatch(r"railwright preflight 1 rail ready: rail0 erdma_0( .*)?", output.strip()), output
+    assert steps["iwarp-device-link"][1] != 0, "a virtual device has no folder of verbs below its device"
+
+
+def test_soft_iwarp_device_is_no_roce_device_and_the_missing_gid_is_named(steps):
+    output, code = steps["iwarp-as-roce"]
+    assert code == 1
+    assert "rail0 erdma_0: no RoCE v2 GID of net1 (192.168.2.9" in output
+
+
+def test_bytes_are_written_over_a_soft_iwarp_device(steps):
+    output, code = steps["write-erdma_0"]
+    assert code == 0, output
+    assert re.search(r"Device\s+: erdma_0\n", output)
+    assert "Transport type : IW" in output
+    assert len(re.findall(r"^ 4096\s+20\s+[\d.]+\s+[\d.]+", output, re.MULTILINE)) == 1

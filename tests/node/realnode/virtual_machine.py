@@ -1,4 +1,4 @@
-"""A virtual machine with Debian's kernel and its soft RoCE driver: real devices, GID tables, uverbs and sysfs.
+"""A virtual machine with Debian's kernel, its soft RoCE driver and soft iWARP: devices, GID tables, uverbs and sysfs.
 
 qemu emulates the processor, so that nested virtualisation is not needed. The whole root is an initramfs: the files of
 the base image, railwright's preflight, iproute2, perftest and the kernel modules. Nothing of the machine is mounted.
@@ -16,15 +16,16 @@ from collections.abc import Sequence
 import debian
 from plane import binaries
 
-from realnode import base_image, builds
+from realnode import base_image, builds, soft_iwarp
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tests" / "data" / "node-rdma-init.sh"
 PACKAGES = (
     "qemu-system-x86", "seabios", "linux-image-amd64", "ibverbs-utils", "ibverbs-providers", "perftest", "iproute2",
-    "kmod",
+    "kmod", *soft_iwarp.PACKAGES,
 )  # fmt: skip
-_MODULES = ("rdma_rxe", "ib_uverbs", "rdma_ucm", "veth", "macvlan", "crc32_generic")
+_MODULES = ("rdma_rxe", "ib_uverbs", "rdma_ucm", "veth", "macvlan", "crc32_generic", "crc32c_generic", "libcrc32c")
+_DRIVERS = ("rxe", "siw")  # of libibverbs
 _PROGRAMS = ("usr/bin/ib_write_bw", "usr/bin/ibv_devinfo", "bin/ip", "usr/bin/rdma")
 _TOOLS = ("mount", "insmod", "poweroff", "sleep", "cat", "ls")
 _BOOT = "console=ttyS0 panic=-1 mitigations=off edd=off quiet"
@@ -42,7 +43,7 @@ def run(devices: Sequence[str], *, folder: pathlib.Path, seconds: float) -> dict
 
     `devices` are those over which bytes are written. Raises debian.UnavailableError.
     """
-    packages = fetch_packages()
+    packages = prepare()
     initramfs = _make_initramfs(packages, devices, folder)
     (kernel,) = (packages / "boot").glob("vmlinuz-*")
     command = [
@@ -76,13 +77,17 @@ def run(devices: Sequence[str], *, folder: pathlib.Path, seconds: float) -> dict
     return {name: (output, int(code)) for name, output, code in steps}
 
 
-def fetch_packages() -> pathlib.Path:
-    """Return the folder of the unpacked packages, fetched once. Raises debian.UnavailableError."""
+def prepare() -> pathlib.Path:
+    """Return the folder of the unpacked packages, fetched once; the module of soft iWARP is beside it.
+
+    Raises debian.UnavailableError.
+    """
     release = pathlib.Path("/etc/os-release").read_bytes()
     key = hashlib.sha256(repr(PACKAGES).encode() + release).hexdigest()[:16]
     folder = binaries.cache() / f"node-vm-{key}"
     with binaries.alone(folder):
         debian.unpack(folder / "root", PACKAGES)
+        soft_iwarp.build(folder / "root", folder)
     return folder / "root"
 
 
@@ -95,7 +100,7 @@ def _make_initramfs(packages: pathlib.Path, devices: Sequence[str], folder: path
     (root / "bin/ip").unlink()  # Debian's knows macvlan
     for name in _PROGRAMS:
         base_image.copy_program(root, packages / name, f"/{name}", debian.library_paths(packages))
-    _copy_verbs_driver(root, packages)
+    _copy_verbs_drivers(root, packages)
     _copy_modules(root, packages)
     site_packages = next((root / "usr/local/lib").glob("python3.*/site-packages"))
     for name in ("__init__.py", "preflight"):
@@ -111,12 +116,13 @@ def _make_initramfs(packages: pathlib.Path, devices: Sequence[str], folder: path
     return archive
 
 
-def _copy_verbs_driver(root: pathlib.Path, packages: pathlib.Path) -> None:
-    """Copy the part of libibverbs that drives soft RoCE, and the file by which it is found."""
-    (driver,) = packages.glob("usr/lib/*-linux-gnu/libibverbs/librxe-*.so")
-    base_image.copy_program(root, driver, f"/{driver.relative_to(packages)}", debian.library_paths(packages))
+def _copy_verbs_drivers(root: pathlib.Path, packages: pathlib.Path) -> None:
+    """Copy the parts of libibverbs that drive the devices, and the files by which they are found."""
     (root / "etc/libibverbs.d").mkdir()
-    shutil.copy(packages / "etc/libibverbs.d/rxe.driver", root / "etc/libibverbs.d")
+    for name in _DRIVERS:
+        (driver,) = packages.glob(f"usr/lib/*-linux-gnu/libibverbs/lib{name}-*.so")
+        base_image.copy_program(root, driver, f"/{driver.relative_to(packages)}", debian.library_paths(packages))
+        shutil.copy(packages / f"etc/libibverbs.d/{name}.driver", root / "etc/libibverbs.d")
 
 
 def _copy_modules(root: pathlib.Path, packages: pathlib.Path) -> None:
@@ -134,4 +140,5 @@ def _copy_modules(root: pathlib.Path, packages: pathlib.Path) -> None:
     (root / "modules").mkdir()
     for path in order:
         shutil.copy(tree / path, root / "modules")
-    (root / "modules/order").write_text("\n".join(pathlib.Path(path).name for path in order))
+    shutil.copy(packages.parent / "siw.ko", root / "modules")
+    (root / "modules/order").write_text("\n".join([*(pathlib.Path(path).name for path in order), "siw.ko"]))
