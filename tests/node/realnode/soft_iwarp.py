@@ -5,6 +5,7 @@ Its source is that of Debian's kernel, in the same version as the headers.
 
 import os
 import pathlib
+import shutil
 import subprocess
 import tarfile
 
@@ -34,8 +35,10 @@ def build(packages: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     }
     command = ["make", "-C", str(headers), f"M={source}", "CONFIG_RDMA_SIW=m", "modules"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    strip = ["strip", "--strip-debug", "-o", str(module), str(source / "siw.ko")]
-    subprocess.run(strip, env=environment, check=True)
+    subprocess.run(["strip", "--strip-debug", str(source / "siw.ko")], env=environment, check=True)
+    (source / "siw.ko").rename(module)
+    shutil.rmtree(source)
+    archive.unlink()  # the whole kernel's source
     return module
 
 
