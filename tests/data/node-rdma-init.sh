@@ -48,7 +48,9 @@ ip link set far5 up
 step repaired preflight --mtu 9000 --wait 20
 write() {  # device, address, options
   ib_write_bw -F -d "$1" -s 4096 -n 20 $3 > /run/server.log 2>&1 &
-  sleep 2
+  server=$!
+  # until it listens on its port, 18515, or has ended
+  while kill -0 $server 2> /dev/null && ! grep -q ':4853 .* 0A ' /proc/net/tcp; do sleep 0.2; done
   ib_write_bw -F -d "$1" -s 4096 -n 20 $3 "$2"
   code=$?
   wait
