@@ -86,9 +86,9 @@ def test_bytes_are_written_over_the_devices_that_nccl_ib_hca_names(steps, device
     output, code = steps[f"write-{device}"]
     assert code == 0, output
     assert re.search(rf"Device\s+: {device}\n", output)
-    sizes = re.findall(r"^ 4096\s+20\s+[\d.]+\s+([\d.]+)", output, re.MULTILINE)
-    assert len(sizes) == 1
-    assert float(sizes[0]) > 0
+    peaks = re.findall(r"^ 4096\s+20\s+([\d.]+)\s+[\d.]+", output, re.MULTILINE)  # a stall rounds the average to 0
+    assert len(peaks) == 1
+    assert float(peaks[0]) > 0
 
 
 def test_soft_iwarp_device_is_ready_for_erdma_although_it_has_no_pci_function(steps):
