@@ -1,10 +1,10 @@
-"""`make bench-claims`: how old the extender's view of claims is while kube-scheduler places many gangs at once.
+"""`make bench-claim-view`: how old the extender's view of claims is while kube-scheduler places many gangs at once.
 
 Real etcd, API server, controllers and kube-scheduler (tests/controlplane), kwok's nodes with ResourceSlices. The
 extender's handlers and watches run in this process, so that each filter request can be compared with what was taken:
 kube-scheduler handles pod after pod, and therefore every pod whose last filter request came before this one has its
 devices already. A validating webhook for the status of claims notes when an allocation is written.
-Writes build/bench/claims.json.
+Writes build/bench/claim-view.json.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from railwright.fabric.claims import claim_index, objects  # noqa: E402
 from railwright.fabric.placement.state import placed_peers  # noqa: E402
 
 GANGS, SIZE, LEAF_NODES = 16, 8, 8
-OUT = ROOT / "build" / "bench" / "claims.json"
+OUT = ROOT / "build" / "bench" / "claim-view.json"
 NAMESPACE = "bench"
 _RAILS = {"low": (0, 1), "high": (2, 3)}  # two pods fill a node
 
