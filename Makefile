@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims bench-placement explore-placement demo demo-cluster quickstart lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -149,6 +149,10 @@ bench-volcano: setup ## measure pods per second of a real Volcano, compared with
 bench-claims: setup ## count what pods get by published ResourceClaimTemplates from a real kube-scheduler; --page updates the docs
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/python tests/bench/claim_templates.py $(BENCH_ARGS)
+
+bench-claim-view: setup ## measure how old the extender's view of claims is under a burst of gangs; options: BENCH_ARGS="--gangs 8"
+	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	$(BIN)/python tests/bench/claim_staleness.py $(BENCH_ARGS)
 
 bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week"
 	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)

@@ -218,31 +218,37 @@ class Inventory:
         return self._claims.is_allocated(device.id) and not self._taint_rules.is_tainted(device)
 
     def _count(self, devices: Collection[slices.DeviceId]) -> node_devices.NodeDevices:
-        capacity: Counter[str] = Counter()
-        allocatable: Counter[str] = Counter()
-        allocated: Counter[str] = Counter()
+        capacity: dict[str, int] = {}
+        allocatable: dict[str, int] = {}
+        allocated: dict[str, int] = {}
         for device in devices:
             offered = self._slices.devices[device]
-            names = dict.fromkeys(self._names.find_names(offered), resources.UNIT)
-            capacity.update(names)
+            names = self._names.find_names(offered)
+            _add(capacity, names, resources.UNIT)
             if not self._taint_rules.is_tainted(offered):
-                allocatable.update(names)
+                _add(allocatable, names, resources.UNIT)
                 if self._claims.is_allocated(device):
-                    allocated.update(names)
+                    _add(allocated, names, resources.UNIT)
         return node_devices.NodeDevices(
-            *(resources.FrozenAmounts(dict(count)) for count in (capacity, allocatable, allocated))
+            *(resources.FrozenAmounts(amounts) for amounts in (capacity, allocatable, allocated))
         )
 
     def _count_by_numa_node(
         self, devices: Collection[slices.DeviceId], released: AbstractSet[slices.DeviceId]
     ) -> node_devices.NumaDevices:
-        allocatable: dict[int, Counter[str]] = {}
-        free: dict[int, Counter[str]] = {}
+        allocatable: dict[int, dict[str, int]] = {}
+        free: dict[int, dict[str, int]] = {}
         for device, number in numa_nodes.find_numa_nodes(self._slices.devices[device] for device in devices).items():
             offered = self._slices.devices[device]
             is_offered = not self._taint_rules.is_tainted(offered)
             names = self._names.find_names(offered)
             is_free = is_offered and (device in released or not self._claims.is_allocated(device))
-            allocatable.setdefault(number, Counter()).update(dict.fromkeys(names, is_offered * resources.UNIT))
-            free.setdefault(number, Counter()).update(dict.fromkeys(names, is_free * resources.UNIT))
+            _add(allocatable.setdefault(number, {}), names, is_offered * resources.UNIT)
+            _add(free.setdefault(number, {}), names, is_free * resources.UNIT)
         return node_devices.NumaDevices(allocatable, free)
+
+
+def _add(amounts: dict[str, int], names: Iterable[str], amount: int) -> None:
+    """Add an amount to each of these resources."""
+    for name in names:
+        amounts[name] = amounts.get(name, 0) + amount

@@ -5,7 +5,7 @@ A device counts under each name by which a pod can request it as an extended res
 which the policy names it (`claim_resources`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.fabric import bounded_cache
 from railwright.fabric.claims import claim_resources, objects, selectors, slices
@@ -40,14 +40,13 @@ class ResourceNames:
 
     def _compute_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
         """Return the names of a device. Devices in which the expressions read the same have the same."""
-        description = device.description
         if self._references is None:
-            return self._match(description)
-        values = selectors.read_inputs(description, self._references)
-        names = self._names_by_values.get(values)
+            return self._match(device.description)
+        inputs = _read_inputs(device, self._references)
+        names = self._names_by_values.get(inputs)
         if names is None:
-            names = self._match(description)
-            self._names_by_values.add(values, names)
+            names = self._match(device.description)
+            self._names_by_values.add(inputs, names)
         return names
 
     def _match(self, description: selectors.Device) -> tuple[str, ...]:
@@ -105,6 +104,17 @@ class ResourceNames:
         self._claim_resources.forget_examples()
         expressions = [expression for known in self._classes.values() for expression in known.expressions]
         self._references = selectors.find_inputs([*expressions, *self._claim_resources.list_expressions()])
+
+
+def _read_inputs(device: slices.OfferedDevice, references: Iterable[selectors.Reference]) -> tuple[object, ...]:
+    """Return what expressions with these references read of a device, as a key, without describing the device."""
+    driver, attributes, capacity = device.id.driver, device.device.attributes or {}, device.device.capacity or {}
+    inputs: list[object] = [driver]
+    for field, domain, name in references:
+        values: Mapping[str, object] = attributes if field == "attributes" else capacity
+        value = values.get(f"{domain}/{name}")
+        inputs.append(values.get(name) if value is None and domain == driver else value)
+    return tuple(inputs)
 
 
 def _name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str, ...]]:

@@ -58,7 +58,7 @@ def matches(expression: str, device: Device) -> bool:
     selector = _compile(expression)
     if selector.references is None:
         return _evaluate(expression, selector, device)
-    key = (expression, *read_inputs(device, selector.references))
+    key = (expression, *_read_inputs(device, selector.references))
     result = _results.get(key)
     if result is None:
         try:
@@ -119,8 +119,7 @@ def find_inputs(expressions: Iterable[str]) -> tuple[Reference, ...] | None:
     return tuple(references)
 
 
-def read_inputs(device: Device, references: Iterable[Reference]) -> tuple[object, ...]:
-    """Return what expressions with these references read of a device, as a key."""
+def _read_inputs(device: Device, references: Iterable[Reference]) -> tuple[object, ...]:
     values = [_get_value(device, reference) for reference in references]
     return (device["driver"], *[(type(value), value) for value in values])
 

@@ -15,6 +15,8 @@ class TaintRules:
 
     def is_tainted(self, device: slices.OfferedDevice) -> bool:
         """True if a taint keeps pods from a device."""
+        if not device.taints and not self._rules:
+            return False
         by_rule = (rule.spec.taint for rule in self._rules.values() if _selects(rule, device.id))
         return any(taint.effect in _UNSCHEDULABLE for taint in (*device.taints, *by_rule))
 

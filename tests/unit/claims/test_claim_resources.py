@@ -1,11 +1,12 @@
 """Devices of claims count under the resources of the policy's rails."""
 
 import devices
+import msgspec
 import pytest
-from claimed import GPU, RAIL, build_claim, build_template, policy
+from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
-from railwright.fabric.claims import claim_index, inventory
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.claims import claim_index, claim_templates, inventory, objects, pairing
+from railwright.fabric.policy import claimed_rails, claimed_resources
 
 NAMED = claimed_resources.list_claim_resources(policy().document)
 PCI = 'device.attributes["dra.net"].pciAddress'
@@ -119,3 +120,24 @@ def test_a_device_whose_driver_gives_no_place_is_on_no_numa_node(known):
             device["attributes"]["dra.net/numaNode"] = {"int": -1}
     known.replace_slices(devices.read_slices(*slices))
     assert not known.count_by_numa_node("n1").allocatable
+
+
+def test_the_templates_that_railwright_writes_count_by_their_rails(known):
+    compiled = claimed_rails.compile_claims(FABRIC, policy().document)
+    rails = [
+        claim_templates.RailRequest(rail, position, compiled.rails[rail].expression)
+        for position, rail in enumerate(RAILS)
+    ]
+    hardware = claim_templates.Hardware(
+        device_class=compiled.claims.device_class,
+        driver=compiled.driver.name,
+        node=pairing.Node(accelerators=8, rails=4),
+        accelerator_class=compiled.accelerator_class,
+        pair_attribute=compiled.pair_attribute,
+    )
+    [spec] = claim_templates.build_specs(hardware, rails[1:3], 4)
+    tree = {"metadata": {"name": "t", "namespace": "train"}, "spec": {"spec": {"devices": spec}}}
+    known.upsert_template(msgspec.convert(tree, objects.ResourceClaimTemplate))
+    key = claim_index.PodKey("u", (), (claim_index.NamedTemplate("railwright", "train/t"),))
+    amounts = known.compute_requests(key)
+    assert [amounts.get(name, 0) // 1000 for name in (*RAIL, GPU)] == [0, 1, 1, 0, 4]

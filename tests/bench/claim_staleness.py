@@ -1,0 +1,300 @@
+"""`make bench-claim-view`: how old the extender's view of claims is while kube-scheduler places many gangs at once.
+
+Real etcd, API server, controllers and kube-scheduler (tests/controlplane), kwok's nodes with ResourceSlices. The
+extender's handlers and watches run in this process, so that each filter request can be compared with what was taken:
+kube-scheduler handles pod after pod, and therefore every pod whose last filter request came before this one has its
+devices already. A validating webhook for the status of claims notes when an allocation is written.
+Writes build/bench/claim-view.json.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(ROOT / "tests" / "support")]
+
+import claimed  # noqa: E402 - the path is set above: this file is run by itself
+import devices  # noqa: E402
+import machine  # noqa: E402
+import yaml  # noqa: E402
+from plane import kube as kubes  # noqa: E402
+from plane import nodes as fleet  # noqa: E402
+from plane import plane as planes  # noqa: E402
+from plane import site as sites  # noqa: E402
+from plane import waiting  # noqa: E402
+
+from extender import schedulers, watches  # noqa: E402
+from extender import state as states  # noqa: E402
+from railwright.cluster import sources  # noqa: E402
+from railwright.fabric.claims import claim_index, objects  # noqa: E402
+from railwright.fabric.placement.state import placed_peers  # noqa: E402
+
+GANGS, SIZE, LEAF_NODES = 16, 8, 8
+OUT = ROOT / "build" / "bench" / "claim-view.json"
+NAMESPACE = "bench"
+_RAILS = {"low": (0, 1), "high": (2, 3)}  # two pods fill a node
+
+
+class FilterCall(msgspec.Struct):
+    """A filter request, and what was known of earlier pods when it came."""
+
+    pod: str
+    offered: frozenset[str]
+    allocated: dict[str, str]  # pod -> node whose devices its claims hold, or to which it is bound
+    inferred: frozenset[str]  # other pods that count as placed, as kube-scheduler no longer offers their nodes
+
+
+class Extender:
+    """The extender's handlers over its own watches, with records of what they knew."""
+
+    def __init__(self) -> None:
+        self.state = states.State(assume_seconds=60)
+        self.calls: list[FilterCall] = []
+        self.written: dict[str, float] = {}  # claim -> when its allocation was written
+        self.seen: dict[str, float] = {}  # claim -> when the cluster state had it
+        self.origin: sources.Sources | None = None
+        self.handlers: schedulers.Schedulers | None = None
+
+    async def connect(self, kubeconfig: str) -> None:
+        """Start the watches."""
+        rows = [
+            msgspec.structs.replace(row, sink=_RecordingClaims(row.sink, self))
+            if row.snapshot_kind == "ResourceClaim"
+            else row
+            for row in watches.list_watches(self.state)
+        ]
+        self.origin = await sources.connect(
+            kubeconfig=kubeconfig, snapshot=None, policy=None, watches=rows, restarted=lambda *_: None
+        )
+        store = self.origin.store
+        store.subscribe(lambda _: self.state.apply_policy(store.current))
+        self.handlers = schedulers.Schedulers(
+            self.state, lambda: store.current, clock=time.monotonic, observe=lambda *_: None
+        )
+
+    def is_synced(self) -> bool:
+        """True if the watches have delivered all there is."""
+        return self.origin is not None and not self.origin.cache_problem() and self.state.cluster.has_slices
+
+    async def filter(self, request: web.Request) -> web.Response:
+        """POST /scheduler/filter."""
+        assert self.handlers is not None
+        body = await request.read()
+        tree = msgspec.json.decode(body)
+        cluster = self.state.cluster
+        answer = self.handlers.filter(body)
+        placed = {pod.key: node for pod in cluster.pods.values() if (node := placed_peers.find_node(pod, cluster))}
+        inferred = self.handlers._inferred_bindings.list_pods(cluster, time.monotonic())
+        self.calls.append(
+            FilterCall(
+                pod=f"{tree['Pod']['metadata']['namespace']}/{tree['Pod']['metadata']['name']}",
+                offered=frozenset(tree["NodeNames"]),
+                allocated=placed,
+                inferred=frozenset(pod.key for pod in inferred),
+            )
+        )
+        return web.Response(body=answer, content_type="application/json")
+
+    async def prioritize(self, request: web.Request) -> web.Response:
+        """POST /scheduler/prioritize."""
+        assert self.handlers is not None
+        return web.Response(body=self.handlers.prioritize(await request.read()), content_type="application/json")
+
+    async def review(self, request: web.Request) -> web.Response:
+        """Note when the allocation of a claim is written."""
+        review = msgspec.json.decode(await request.read())["request"]
+        if review["object"].get("status", {}).get("allocation"):
+            self.written.setdefault(f"{review['namespace']}/{review['name']}", time.monotonic())
+        answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        return web.json_response({**answer, "response": {"uid": review["uid"], "allowed": True}})
+
+
+class _RecordingClaims:
+    """The sink of claims, which also notes when an allocation is known."""
+
+    def __init__(self, sink: Any, extender: Extender) -> None:
+        self._sink, self._extender = sink, extender
+
+    def replace(self, listed: Sequence[objects.ResourceClaim]) -> None:
+        self._sink.replace(listed)
+
+    def upsert(self, claim: objects.ResourceClaim) -> None:
+        self._sink.upsert(claim)
+        if claim.results:
+            self._extender.seen.setdefault(claim_index.format_key(claim.metadata), time.monotonic())
+
+    def remove(self, claim: objects.ResourceClaim) -> None:
+        self._sink.remove(claim)
+
+
+async def main() -> int:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gangs", type=int, default=GANGS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
+        async with planes.run(pathlib.Path(folder)) as plane:
+            result = await _measure(plane, options.gangs)
+    result = {"machine": {"cpu": machine.cpu()}, "gangs": options.gangs, "size": SIZE, **result}
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(result, indent=1))
+    print(json.dumps(result, indent=1))
+    return 0
+
+
+async def _measure(plane: planes.Plane, gangs: int) -> dict[str, Any]:
+    nodes = gangs * SIZE // 2
+    await _prepare(plane, nodes)
+    site = sites.Site(plane)
+    await site.prepare()
+    await site.policy(yaml.safe_dump(claimed.build_document()))
+    extender = Extender()
+    await extender.connect(site.kubeconfig("extender").partition("=")[2])
+    assert extender.origin is not None
+    tasks = [asyncio.create_task(task()) for task in extender.origin.tasks]
+    try:
+        url = await _serve(plane, extender)
+        await waiting.wait(extender.is_synced, describe="the watches to be in sync")
+        await plane.schedulers.kube(kubes.entry(url, ignored=True))
+        return await _place(plane, extender, gangs)
+    finally:
+        for task in tasks:
+            task.cancel()
+        if extender.origin.client is not None:
+            await extender.origin.client.close()
+
+
+async def _prepare(plane: planes.Plane, count: int) -> None:
+    for tree in (devices.GPU_CLASS, devices.NIC_CLASS):
+        await plane.api.create(tree)
+    made = fleet.Nodes(plane.api)
+    for number in range(count):
+        name = f"n-{number:03}"
+        labels = {kubes.LEAF: f"leaf-{number // LEAF_NODES}", kubes.SPINE: "s0"}
+        await made.make(name, gpus=0, rails={}, labels=labels)
+        for tree in devices.build_slices(name):
+            await plane.api.create(tree)
+    await plane.make_namespace(NAMESPACE)
+    for name, rails in _RAILS.items():
+        await plane.api.create(claimed.build_template_tree(name, rails), namespace=NAMESPACE)
+
+
+async def _serve(plane: planes.Plane, extender: Extender) -> str:
+    """Serve the extender, and the webhook for claims over TLS. Returns the extender's URL."""
+    application = web.Application(client_max_size=1 << 26)
+    application.router.add_post("/scheduler/filter", extender.filter)
+    application.router.add_post("/scheduler/prioritize", extender.prioritize)
+    application.router.add_post("/claims", extender.review)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    plain = web.TCPSite(runner, "127.0.0.1", 0)
+    await plain.start()
+    plane.certificates.server("claims-serving")
+    secure = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=plane.certificates.serving("claims-serving"))
+    await secure.start()
+    ports = [address[1] for address in runner.addresses]
+    rule = {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["resourceclaims/status"],
+    }
+    webhook = {
+        "name": "claims.railwright.io",
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{ports[1]}/claims",
+            "caBundle": base64.b64encode(plane.certificates.authority.certificate_pem).decode(),
+        },
+        "rules": [rule],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    await plane.api.create({**kind, "metadata": {"name": "bench-claims"}, "webhooks": [webhook]})
+    return f"http://127.0.0.1:{ports[0]}"
+
+
+async def _place(plane: planes.Plane, extender: Extender, gangs: int) -> dict[str, Any]:
+    """Release all gangs at once, and compare each filter request with what was taken."""
+    pods = [
+        _build_pod(f"g{gang}-{rank}", sorted(_RAILS)[gang % 2], f"g{gang}")
+        for gang in range(gangs)
+        for rank in range(SIZE)
+    ]
+    gate = {"schedulingGates": [{"name": "bench/queue"}]}
+    for pod in pods:
+        await plane.api.create({**pod, "spec": {**pod["spec"], **gate}}, namespace=NAMESPACE)
+    began = time.monotonic()
+    removal = {"spec": {"schedulingGates": None}}
+    await asyncio.gather(*(plane.api.patch("Pod", pod["metadata"]["name"], removal, NAMESPACE) for pod in pods))
+    bound = await kubes.bound(plane.api, NAMESPACE, len(pods), seconds=300)
+    seconds = time.monotonic() - began
+    nodes = {f"{NAMESPACE}/{pod['metadata']['name']}": kubes.node_of(pod) for pod in bound}
+    await asyncio.sleep(1.0)
+    leaves: dict[str, set[int]] = {}
+    for pod, node in nodes.items():
+        leaves.setdefault(pod.rpartition("-")[0], set()).add(int(node[2:]) // LEAF_NODES)
+    lags = sorted(
+        extender.seen[claim] - written for claim, written in extender.written.items() if claim in extender.seen
+    )
+    return {
+        "seconds": round(seconds, 2),
+        "filter_requests": len(extender.calls),
+        "gangs_on_one_leaf": sum(1 for used in leaves.values() if len(used) == 1),
+        "write_to_view_ms": _describe([1000 * lag for lag in lags]),
+        **_count_stale(extender.calls, nodes),
+    }
+
+
+def _count_stale(calls: Sequence[FilterCall], nodes: Mapping[str, str]) -> dict[str, Any]:
+    """Count the pods that had devices when a filter request came, and of which nothing was known."""
+    last = {call.pod: number for number, call in enumerate(calls)}
+    unseen, unseen_and_offered, uncounted = [], 0, []
+    for number, call in enumerate(calls):
+        taken = {pod for pod, decided in last.items() if decided < number}
+        unknown = taken - call.allocated.keys()
+        unseen.append(len(unknown))
+        uncounted.append(len(unknown - call.inferred))
+        unseen_and_offered += any(nodes[pod] in call.offered for pod in unknown)
+    return {
+        "requests_with_unseen_pods": sum(1 for count in unseen if count),
+        "unseen_pods": _describe(unseen),
+        "requests_with_uncounted_pods": sum(1 for count in uncounted if count),  # neither seen nor inferred
+        "uncounted_pods": _describe(uncounted),
+        "requests_that_offered_an_unseen_pods_node": unseen_and_offered,
+    }
+
+
+def _describe(values: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {
+        "median": round(statistics.median(ordered), 1),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 1),
+        "max": round(ordered[-1], 1),
+    }
+
+
+def _build_pod(name: str, template: str, gang: str) -> dict[str, Any]:
+    labels = {"railwright.io/fabric": claimed.FABRIC, kubes.GROUP: gang}
+    tree = kubes.pod(name, gpus=0, rails={}, labels=labels)
+    tree["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": template}]
+    tree["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}], "limits": {kubes.RAILS[0]: "0"}}
+    return tree
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
