@@ -96,4 +96,7 @@ def test_devices_are_in_the_order_of_the_pods_claims():
     ]
     entries = [{"name": "first", "resourceClaimName": "b"}, {"name": "second", "resourceClaimName": "a"}]
     pod = msgspec.convert({"metadata": {"uid": "u"}, "spec": {"resourceClaims": entries}}, views.Pod)
-    assert [device.claim for device in allocation.list_devices(pod, held, index)] == ["b", "a"]
+    assert [device.claim for device in allocation.list_devices(pod, held, index, {})] == [
+        "b",
+        "a",
+    ]
