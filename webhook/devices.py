@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import sinks
@@ -21,11 +21,12 @@ class Devices:
         self.version = 0
         self._slices = slices.SliceIndex()
         self._claims = claim_index.ClaimIndex()
-        self._names = resource_names.ResourceNames()
+        self._classes: dict[str, objects.DeviceClass] = {}
+        self._names_by_class: Mapping[str, tuple[str, ...]] = {}
         self._changed = asyncio.Event()
         self.slices = self._build_sink(self._slices.replace, self._slices.upsert, self._slices.remove)
         self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
-        self.classes = self._build_sink(self._names.replace, self._names.upsert, self._names.remove)
+        self.classes = self._build_sink(self._replace_classes, self._upsert_class, self._remove_class)
 
     def list_unallocated(self, pod: views.Pod, node: views.Node | None) -> tuple[str, ...]:
         """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""
@@ -36,7 +37,7 @@ class Devices:
 
     def list_allocated(self, pod: views.Pod) -> tuple[allocation.AllocatedDevice, ...]:
         """Return the devices that the claims of a pod hold."""
-        return allocation.list_devices(pod, self._list_claims(pod), self._slices)
+        return allocation.list_devices(pod, self._list_claims(pod), self._slices, self._names_by_class)
 
     def is_complete(self, pod: views.Pod, node: views.Node | None) -> bool:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""
@@ -63,8 +64,17 @@ class Devices:
             for name, amount in container.requests.items()
         )
 
-    def _update_extended(self) -> None:
-        extended = self._names.list_names()
+    def _upsert_class(self, device_class: objects.DeviceClass) -> None:
+        self._replace_classes([*({**self._classes, device_class.metadata.name: device_class}).values()])
+
+    def _remove_class(self, device_class: objects.DeviceClass) -> None:
+        name = device_class.metadata.name
+        self._replace_classes([known for known in self._classes.values() if known.metadata.name != name])
+
+    def _replace_classes(self, classes: Sequence[objects.DeviceClass]) -> None:
+        self._classes = {device_class.metadata.name: device_class for device_class in classes}
+        self._names_by_class = resource_names.name_classes(classes)
+        extended = frozenset(name for names in self._names_by_class.values() for name in names)
         if extended != self.extended:
             self.extended = extended
             self.version += 1
@@ -78,7 +88,6 @@ class Devices:
 
         def change(changed: Any) -> None:
             apply(changed)
-            self._update_extended()
             self._changed.set()
             self._changed = asyncio.Event()
 

@@ -174,6 +174,8 @@ async def test_extended_resources_of_a_device_class_are_listed_by_their_claim(pl
     await plane.api.create(tree, namespace=namespace)
     found = await bind(plane, namespace)
     assert set(read_devices(found)) == await list_held(plane, namespace, found["spec"]["nodeName"])
+    (nic,) = json.loads(found["metadata"]["annotations"][PLACEMENT])["devices"]
+    assert nic["rail"] == "rail0"
 
 
 @BOTH

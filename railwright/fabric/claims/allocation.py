@@ -23,6 +23,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True):
     device: str
     description: Mapping[str, object] | None
     interface: str = ""  # that the claim's configuration gives the device in the pod
+    resources: tuple[str, ...] = ()  # extended resources of the request's DeviceClass, if the pod requested one
 
     def get_attribute(self, name: str) -> object:
         """Return the value of a qualified attribute, None if the device does not have it."""
@@ -59,9 +60,15 @@ def list_unallocated(
 
 
 def list_devices(
-    pod: views.Pod, claims: Sequence[objects.ResourceClaim], devices: slices.SliceIndex
+    pod: views.Pod,
+    claims: Sequence[objects.ResourceClaim],
+    devices: slices.SliceIndex,
+    names_by_class: Mapping[str, tuple[str, ...]],
 ) -> tuple[AllocatedDevice, ...]:
-    """Return the devices that a pod holds, in the order of its claims and their allocations."""
+    """Return the devices that a pod holds, in the order of its claims and their allocations.
+
+    `names_by_class` has the extended resources of each DeviceClass.
+    """
     entries = [entry.resource_claim_name or entry.name for entry in pod.spec.resource_claims or ()]
     positions = {name: position for position, name in reversed([*enumerate(entries)])}
     allocated = []
@@ -73,7 +80,7 @@ def list_devices(
         position = positions.get(own_name, positions.get(name, len(positions)))
         allocated.append((position, name, claim))
     return tuple(
-        _build_device(name, result, claim, devices)
+        _build_device(name, result, claim, devices, names_by_class)
         for _, name, claim in sorted(allocated, key=lambda row: row[:2])
         for result in claim.results
     )
@@ -90,7 +97,11 @@ def _may_use(pod: views.Pod, claim: objects.ResourceClaim) -> bool:
 
 
 def _build_device(
-    name: str, result: objects.DeviceResult, claim: objects.ResourceClaim, devices: slices.SliceIndex
+    name: str,
+    result: objects.DeviceResult,
+    claim: objects.ResourceClaim,
+    devices: slices.SliceIndex,
+    names_by_class: Mapping[str, tuple[str, ...]],
 ) -> AllocatedDevice:
     request = result.request.partition("/")[0]
     offered = devices.devices.get(slices.DeviceId(result.driver, result.pool, result.device))
@@ -101,7 +112,16 @@ def _build_device(
         device=result.device,
         description=offered.description if offered is not None else None,
         interface=_find_interface(claim, request),
+        resources=_find_resources(claim, request, names_by_class) if is_extended(claim) else (),
     )
+
+
+def _find_resources(
+    claim: objects.ResourceClaim, request: str, names_by_class: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Return the extended resources by which devices of the request's class can be requested."""
+    rows = [row.exactly for row in claim.requests if row.name == request and row.exactly]
+    return tuple(resource for row in rows for resource in names_by_class.get(row.device_class_name, ()))
 
 
 def _find_interface(claim: objects.ResourceClaim, request: str) -> str:

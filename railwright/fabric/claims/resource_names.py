@@ -63,10 +63,6 @@ class ResourceNames:
         rails = self._claim_resources.find_request_names(request) if names else ()
         return tuple(dict.fromkeys((*names, *rails))) if rails else names
 
-    def list_names(self) -> frozenset[str]:
-        """Return the extended resources by which devices can be requested."""
-        return frozenset(name for names in self._names_by_class.values() for name in names)
-
     def forget(self, devices: Iterable[slices.DeviceId]) -> None:
         """Forget the names of devices that changed or are gone."""
         for device in devices:
@@ -88,7 +84,7 @@ class ResourceNames:
     def replace(self, classes: Sequence[objects.DeviceClass]) -> None:
         """Replace all device classes."""
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
-        self._names_by_class = _name_classes(classes)
+        self._names_by_class = name_classes(classes)
         self._forget_all()
 
     def replace_claim_resources(self, resources: Sequence[claim_resources.ClaimResource]) -> bool:
@@ -117,7 +113,7 @@ def _read_inputs(device: slices.OfferedDevice, references: Iterable[selectors.Re
     return tuple(inputs)
 
 
-def _name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str, ...]]:
+def name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str, ...]]:
     """Return the extended resources by which devices of each class can be requested.
 
     Of classes with one extended resource, the newest has it, and of equally old ones the first by name (KEP-5004).

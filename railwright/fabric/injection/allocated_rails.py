@@ -67,13 +67,17 @@ def _find_rail(
 ) -> str:
     """Return the rail of a device, "" if it has none.
 
-    The first match counts: the rail's selector in the policy, its RDMA device on the node, and the request's name.
+    The first match counts: the rail's selector in the policy, its RDMA device on the node, its resource that the pod
+    requested, and the request's name.
     """
     for name, rail in fabric.rails.items():
         if rail.claim is not None and _selects(rail.claim.selector, device):
             return name
     by_device = next((name for name, known in names_on_node.items() if known and known == rdma_device), "")
-    return by_device or (device.request if device.request in fabric.rails else "")
+    by_resource = [name for name, rail in fabric.rails.items() if rail.resource in device.resources]
+    if by_device or len(by_resource) == 1:
+        return by_device or by_resource[0]
+    return device.request if device.request in fabric.rails else ""
 
 
 def _selects(selector: claimed_rails.RailSelector, device: allocation.AllocatedDevice) -> bool:

@@ -146,7 +146,10 @@ def test_extended_resources_of_device_classes_are_read_from_the_claim_that_the_s
     admitted = admitting.admitted(tree, by, known)
     assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
     held = claim("p-extended-resources-q9f", nics=("10",), extended=True)
-    assert written(caches(admitted, held, classes=devices.CLASSES), by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
+    held["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "rail0"
+    bound = caches(admitted, held, classes=devices.CLASSES)
+    assert written(bound, by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
+    assert [device["rail"] for device in placed(bound, by)["devices"]] == ["rail0"]
     missing = answer(caches(admitted, classes=devices.CLASSES), by)
     assert missing["warnings"][0].startswith("AllocationUnknown: the devices of extended resources are not known")
     plugin = {devices.RAIL_RESOURCES[0]: "1"}
