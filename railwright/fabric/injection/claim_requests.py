@@ -18,7 +18,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     """Name the templates of the pod's claims. Its containers use the claims in place of the GPUs they request."""
     plan = claim_plan.build(pod, ctx) if "devices" not in ctx.options.skip else None
     if plan is None:
-        return pod_changes.EMPTY
+        return _return_gpus(pod, ctx)
     if user_claim := _find_user_claim(pod, ctx):
         skipped = reasons.make(AdmissionCode.OWN_CLAIM, claim=user_claim, fabric=ctx.fabric_name)
         return pod_changes.Contribution(skipped={ENTRY: skipped})
@@ -74,6 +74,22 @@ def _use_claims(
             if name not in used:
                 reason = f"the container uses the devices of fabric {ctx.fabric_name}"
                 yield pod_changes.UseClaim(entry=ENTRY, reason=reason, container=index, claim=name)
+
+
+def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Request the GPUs again that were in claims of the pod's template, because nobody will write these claims."""
+    claims = tuple(claim.name for claim in own_claims.list_claims(pod))
+    if not claims:
+        return pod_changes.EMPTY
+    gpu = ctx.document.accelerators[0]
+    reason = f"fabric {ctx.fabric_name} gives the pod no claims"
+    requests = [
+        pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count)
+        for index, container in enumerate(pod.spec.containers)
+        if (count := own_claims.count_accelerators(pod, container)) and not accelerators.mentions(container, gpu)
+    ]
+    removal = pod_changes.RemoveClaims(entry=ENTRY, reason=reason, claims=claims)
+    return pod_changes.Contribution(changes=(*requests, removal))
 
 
 def _remove_gpus(

@@ -98,8 +98,8 @@ def build_pod(template: templates.Template) -> views.Pod:
 
 def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
     """True for devices, claims and mounts of the fabric, which quotas and schedulers count."""
-    if isinstance(change, pod_changes.AddResource):
-        return change.entry == "devices"
     if change.entry == claim_requests.ENTRY:
         return True
+    if isinstance(change, pod_changes.AddResource):
+        return change.entry == "devices"
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")

@@ -183,6 +183,14 @@ def test_the_word_devices_leaves_the_claims_out():
     assert limits(result) == {"nvidia.com/gpu": "4"}
 
 
+def test_pods_of_an_injected_template_get_their_gpus_back_when_the_policy_has_no_claims():
+    injected = admitted(pod(gpus(4)), by_gpus())
+    del injected["metadata"]["annotations"]
+    result = admitted(injected, fabric(rails=RAILS, transport="efa"))
+    assert result["spec"]["resourceClaims"] == result["spec"]["containers"][0]["resources"]["claims"] == []
+    assert limits(result)["nvidia.com/gpu"] == "4"
+
+
 def test_a_launcher_gets_no_claims():
     tree = labelled(pod(cpu()), **{"training.kubeflow.org/job-role": "launcher"})
     tree["metadata"]["labels"]["training.kubeflow.org/operator-name"] = "mpi-operator"

@@ -1,0 +1,234 @@
+"""The controller of claim templates, over HTTP: outages, missing rights, other replicas, gangs that start together."""
+
+import asyncio
+import contextlib
+import json
+
+import api_stub
+import msgspec
+import pytest
+import pytest_asyncio
+from admitting import admitted, fabric, gpus, pod
+from aiohttp import web
+
+from railwright.cluster import client as clients
+from railwright.fabric import views
+from railwright.fabric.claims import objects
+from railwright.serving import metrics
+from webhook import claim_templates
+from webhook import state as states
+
+CLAIMS = (
+    "    gpusPerNode: 8\n    railsPerPod: {}\n    claims: {{deviceClass: dranet, accelerators: {{deviceClass: gpu}}}}\n"
+)
+
+
+def build_policy(rails: int, per_pod: str = "proportional"):
+    names = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(rails)) + "\n"
+    return fabric(CLAIMS.format(per_pod), rails=names)
+
+
+class Server:
+    """An API server that stores claim templates. `answers` are statuses of the next writes, 0 for success."""
+
+    def __init__(self) -> None:
+        self.templates: dict[str, dict] = {}
+        self.deleted: list[dict] = []
+        self.answers: list[int] = []
+
+    async def create(self, request: web.Request) -> web.Response:
+        status = self.answers.pop(0) if self.answers else 0
+        tree = await request.json()
+        name = tree["metadata"]["name"]
+        if not status and name in self.templates:
+            status = 409
+        if status:
+            return web.json_response(api_stub.status(status, "told so"), status=status)
+        tree["metadata"]["uid"] = f"uid-{name}"
+        self.templates[name] = tree
+        return web.json_response(tree, status=201)
+
+    async def read(self, request: web.Request) -> web.Response:
+        return web.json_response(self.templates[request.match_info["name"]])
+
+    async def remove(self, request: web.Request) -> web.Response:
+        self.deleted.append(await request.json())
+        return web.json_response(self.templates.pop(request.match_info["name"]))
+
+
+class Posted:
+    """Collects Events in place of an API server."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def post(self, involved, *, warning: bool, reason: str, message: str) -> None:
+        assert (involved.kind, reason, warning) == ("Pod", "ClaimTemplateNotWritten", True)
+        self.messages.append(message)
+
+
+class Replica:
+    """A controller with caches of its own."""
+
+    def __init__(self, client, policy, *, unused_seconds: float = 60.0) -> None:
+        self.state, self.posted, self.policy = states.State(), Posted(), policy
+        self.counters = metrics.Metrics("webhook")
+        self.controller = claim_templates.ClaimTemplateController(
+            client,
+            self.state,
+            get_policy=lambda: self.policy,
+            get_problem=lambda: "",
+            poster=self.posted,
+            counters=self.counters,
+            unused_seconds=unused_seconds,
+        )
+
+    def observe(self, *trees: dict) -> None:
+        for tree in trees:
+            self.state.claiming_pods.upsert(msgspec.convert(tree, views.Pod))
+
+    def observe_templates(self, server: Server) -> None:
+        for tree in server.templates.values():
+            self.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server():
+    stored, app = Server(), web.Application()
+    path = "/apis/resource.k8s.io/v1/namespaces/prod/resourceclaimtemplates"
+    app.router.add_post(path, stored.create)
+    app.router.add_get(f"{path}/{{name}}", stored.read)
+    app.router.add_delete(f"{path}/{{name}}", stored.remove)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    stored.port = runner.addresses[0][1]
+    yield stored
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start(server, tmp_path):
+    """`await start(policy)`: a running replica."""
+    client = await clients.connect(api_stub.kubeconfig(tmp_path, server.port))
+    tasks = []
+
+    def run(policy, **more):
+        replica = Replica(client, policy, **more)
+        tasks.append(asyncio.create_task(replica.controller.run()))
+        return replica
+
+    yield run
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await client.close()
+
+
+def build_pod(policy, job: str, number: int, count: int = 4) -> dict:
+    tree = pod(gpus(count))
+    tree["metadata"] |= {"name": f"{job}-{number}", "uid": f"{job}-{number}"}
+    tree["metadata"]["labels"] |= {"batch.kubernetes.io/job-name": job}
+    return admitted(tree, policy)
+
+
+async def wait(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.01)
+
+
+def list_rails(server: Server) -> list[str]:
+    return sorted(tree["metadata"]["annotations"]["railwright.io/rails"] for tree in server.templates.values())
+
+
+async def test_gangs_that_start_together_get_different_rails_before_a_watch_shows_them(server, start):
+    policy = build_policy(4)
+    replica = start(policy)
+    replica.observe(*[build_pod(policy, job, number) for number in range(2) for job in ("a", "b")])
+    await wait(lambda: len(server.templates) == 2)
+    assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
+    tree = next(iter(server.templates.values()))
+    assert tree["metadata"]["labels"] == {"railwright.io/fabric": "f", "app.kubernetes.io/managed-by": "railwright"}
+    assert tree["spec"]["metadata"]["labels"] == tree["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("status", [403, 500, 429])
+async def test_a_failed_write_is_reported_on_the_pod_and_tried_again(server, start, status):
+    server.answers = [status, status]
+    policy = build_policy(4)
+    replica = start(policy)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    assert len(replica.posted.messages) == 2
+    (name,) = server.templates
+    assert name in replica.posted.messages[0]
+    assert "told so" in replica.posted.messages[0]
+
+
+async def test_a_template_that_another_replica_wrote_is_as_good(server, start):
+    policy = build_policy(4)
+    first, second = start(policy), start(policy)
+    for replica in (first, second):
+        replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    await asyncio.sleep(0.2)
+    assert len(server.templates) == 1
+    assert not first.posted.messages + second.posted.messages
+
+
+async def test_both_templates_of_a_pod_have_the_rails_that_the_first_replica_chose(server, start):
+    policy = build_policy(64)
+    tree = build_pod(policy, "a", 0)
+    replica, other = start(policy), start(policy)
+    replica.observe(tree)
+    await wait(lambda: len(server.templates) == 2)
+    first, second = server.templates
+    assert second == f"{first}-2"
+    chosen = server.templates[first]["metadata"]["annotations"]
+    del server.templates[second]
+    other.observe(*[build_pod(policy, "b", number) for number in range(2)])  # makes its own choice differ
+    await wait(lambda: len(server.templates) == 3)
+    other.observe(tree)
+    await wait(lambda: second in server.templates)
+    assert server.templates[second]["metadata"]["annotations"] == chosen
+
+
+async def test_an_unused_template_is_removed_by_its_uid_and_a_used_one_stays(server, start):
+    policy = build_policy(4)
+    replica = start(policy, unused_seconds=0.6)
+    gone, stays = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
+    replica.observe(gone, stays)
+    await wait(lambda: len(server.templates) == 2)
+    replica.observe_templates(server)
+    replica.observe(gone | {"status": {"phase": "Succeeded"}})
+    await wait(lambda: server.deleted)
+    assert list(server.templates) == [stays["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]]
+    name = gone["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    assert server.deleted[0]["preconditions"] == {"uid": f"uid-{name}"}
+
+
+async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, start):
+    policy = build_policy(4)
+    replica = start(policy)
+    for job in ("a", "b"):
+        replica.observe(build_pod(policy, job, 0))
+    await wait(lambda: len(server.templates) == 2)
+    replica.observe_templates(server)
+    name = build_pod(policy, "b", 0)["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    before = server.templates.pop(name)
+    replica.state.claiming_pods.remove(msgspec.convert(build_pod(policy, "a", 0), views.Pod))
+    replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
+    await wait(lambda: name in server.templates)
+    assert server.templates[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+async def test_a_pod_that_the_policy_gives_no_claims_any_more_is_told_so(server, start):
+    replica = start(build_policy(4))
+    replica.policy = fabric()
+    tree = build_pod(build_policy(4), "a", 0)
+    replica.observe(json.loads(json.dumps(tree)))
+    await wait(lambda: replica.posted.messages)
+    assert "recreate the pod" in replica.posted.messages[0]
+    assert not server.templates
