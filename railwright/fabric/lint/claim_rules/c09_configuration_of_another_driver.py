@@ -25,7 +25,7 @@ RULE = claim_types.ClaimRule(
     severity=rule_types.Severity.WARNING,
     title="Opaque configuration for another driver",
     explanation=(
-        "A driver reads only the configuration with its own name; all others are ignored without a word. The "
+        "A driver reads only the configuration with its own name; all others are ignored silently. The "
         "interface then keeps the name and MTU that it has on the host."
     ),
     source=("k8snetworkplumbingwg/dra-driver-sriov demo/single-vf-claim/single-vf.yaml has the form for its driver"),
