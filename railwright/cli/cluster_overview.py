@@ -69,6 +69,7 @@ def read(given: Sources) -> ClusterView:
     else:
         policy, problems = asyncio.run(_from_cluster(given, watch_specs))
         source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
+    state.apply_policy(policy)
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with status_line.show_progress("assessing gangs"):
         builder.refresh_fully()
@@ -110,6 +111,7 @@ async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
                 failure = now
                 print(f"railwright: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
             if not failure and not origin.list_unread():
+                state.apply_policy(origin.store.current)
                 builder.refresh_fully()
                 show(ClusterView(builder.build_overview(), known, state.cluster.nodes))
 

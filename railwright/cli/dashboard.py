@@ -98,6 +98,8 @@ class View:
             restarted=lambda _kind, _reason: None,
             client=client,
         )
+        self._state.apply_policy(self._origin.store.current)
+        self._origin.store.subscribe(lambda store: self._state.apply_policy(store.current))
 
     @property
     def tasks(self) -> Sequence[sources.Task]:

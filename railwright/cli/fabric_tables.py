@@ -98,9 +98,10 @@ def _print_fabric(
     fabric: overview_types.Fabric, leaves: list[overview_types.Leaf], arguments: argparse.Namespace
 ) -> None:
     counts = f"{fabric.rails_free} free, {fabric.rails_busy} busy, {fabric.rails_dead} dead"
-    output.print_styled(
-        (fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {len(fabric.rails)} rails: {counts}", "")
-    )
+    rails = f"{len(fabric.rails)} rails"
+    if fabric.device_class:
+        rails = f"{rails} by claims of DeviceClass {fabric.device_class}"
+    output.print_styled((fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {rails}: {counts}", ""))
     each_node = arguments.dead or arguments.nodes or (fabric.nodes <= _MANY_NODES and not arguments.leaves)
     rows, styles = [], []
     for row, style in _list_rows(leaves, each_node=each_node, dead_only=arguments.dead):

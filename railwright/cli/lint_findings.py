@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from railwright.cli import output
+from railwright.cli import claim_findings, lint_reports, output
 from railwright.cluster import documents, nodes
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, plan
@@ -27,28 +27,7 @@ class Context(msgspec.Struct, frozen=True):
     nccl: tuple[int, ...] | None = None
 
 
-class Located(msgspec.Struct, frozen=True):
-    """A finding with its file, line and the object it is about."""
-
-    file: str
-    line: int | None
-    title: str
-    finding: rule_types.Finding
-
-
-class Report(msgspec.Struct, frozen=True):
-    """Findings, the number of containers and files that were checked, and notes for the user.
-
-    `templates`: number of pods, pod templates and nccl.conf files that were read, with or without anything to check.
-    """
-
-    located: tuple[Located, ...] = ()
-    checked: int = 0
-    notes: tuple[str, ...] = ()
-    templates: int = 0
-
-
-def check_file(path: str, text: str, context: Context) -> Report:
+def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
     """Return all findings of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
     if path.endswith(_CONF):
         if not _has_settings(text):
@@ -71,11 +50,11 @@ def check_file(path: str, text: str, context: Context) -> Report:
     return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
 
 
-def join(reports: Sequence[Report]) -> Report:
+def join(reports: Sequence[lint_reports.Report]) -> lint_reports.Report:
     """Return several reports as one, without duplicates."""
     located = dict.fromkeys(item for report in reports for item in report.located)
     notes = dict.fromkeys(each for report in reports for each in report.notes)
-    return Report(
+    return lint_reports.Report(
         tuple(located),
         sum(report.checked for report in reports),
         tuple(notes),
@@ -83,7 +62,7 @@ def join(reports: Sequence[Report]) -> Report:
     )
 
 
-def add(report: Report, other: Report) -> Report:
+def add(report: lint_reports.Report, other: lint_reports.Report) -> lint_reports.Report:
     """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
     known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
     located = [
@@ -92,7 +71,7 @@ def add(report: Report, other: Report) -> Report:
     return join([report, msgspec.structs.replace(other, located=tuple(located))])
 
 
-def sort(report: Report) -> Report:
+def sort(report: lint_reports.Report) -> lint_reports.Report:
     """Return the report with its findings by file and line, in every output format."""
     located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
     return msgspec.structs.replace(report, located=tuple(located))
@@ -117,15 +96,15 @@ def _looks_like_conf(text: str) -> bool:
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _check_conf(path: str, text: str, context: Context) -> Report:
+def _check_conf(path: str, text: str, context: Context) -> lint_reports.Report:
     ranks = rule_types.RankContext(
         path, rank_contexts.read_file(text), fabric_context.build(_default_use(context)), nccl=context.nccl
     )
     located = []
     for finding in engine.check(ranks):
         number = finding.where.removeprefix("line ")
-        located.append(Located(path, int(number) if number.isdigit() else None, "", finding))
-    return Report(tuple(located), 1, templates=1)
+        located.append(lint_reports.Located(path, int(number) if number.isdigit() else None, "", finding))
+    return lint_reports.Report(tuple(located), 1, templates=1)
 
 
 def _default_use(context: Context) -> fabric_context.FabricUse:
@@ -141,7 +120,7 @@ def _default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, root: nodes.Node, context: Context) -> Report:
+def _check_document(path: str, root: nodes.Node, context: Context) -> lint_reports.Report:
     try:
         document = documents.build_document(root)
         read = list(workloads.read(documents.remove_nulls(document.tree)))
@@ -152,7 +131,8 @@ def _check_document(path: str, root: nodes.Node, context: Context) -> Report:
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    return join([_check_workload(path, document, workload, context) for workload in read])
+    claims = claim_findings.check_document(path, document)
+    return join([*(_check_workload(path, document, workload, context) for workload in read), claims])
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
@@ -165,10 +145,12 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     indexes: tuple[int, ...]
 
 
-def _check_workload(path: str, document: documents.Document, workload: workloads.Workload, context: Context) -> Report:
+def _check_workload(
+    path: str, document: documents.Document, workload: workloads.Workload, context: Context
+) -> lint_reports.Report:
     notes: list[str] = []
     prepared = [_inject_template(template, workload, context, notes) for template in workload.templates]
-    located: list[Located] = []
+    located: list[lint_reports.Located] = []
     checked = 0
     launchers = [template for template in prepared if rank_contexts.starts_ranks(template.pod)]
     for template in prepared:
@@ -180,7 +162,7 @@ def _check_workload(path: str, document: documents.Document, workload: workloads
             )
             starting = [container for other in others for container in _list_containers(other)]
             located += [
-                Located(
+                lint_reports.Located(
                     path,
                     _find_line(document, template, index, starting, finding),
                     ranks.title,
@@ -188,7 +170,7 @@ def _check_workload(path: str, document: documents.Document, workload: workloads
                 )
                 for finding in engine.check(ranks)
             ]
-    return Report(tuple(located), checked, tuple(f"{path}: {note}" for note in notes), len(prepared))
+    return lint_reports.Report(tuple(located), checked, tuple(f"{path}: {note}" for note in notes), len(prepared))
 
 
 def _build_job_context(

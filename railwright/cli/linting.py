@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, kubeconfigs, lint_findings, options, output, policies
+from railwright.cli import formats, kubeconfigs, lint_findings, lint_reports, options, output, policies
 from railwright.cli.commands import lint
 from railwright.fabric import version
-from railwright.fabric.lint import engine, rule_types
+from railwright.fabric.lint import claim_engine, claim_types, engine, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
     if not report.templates:
         raise output.UnreadableError(
-            f"lint: no pod, pod template or nccl.conf in {', '.join(paths)}; nothing was checked"
+            f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
     for note in report.notes:
         print(f"railwright: {output.visible(note)}", file=sys.stderr)
@@ -49,17 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _consult(
     arguments: argparse.Namespace, texts: Sequence[tuple[str, str]]
-) -> tuple[model.Policy | None, lint_findings.Report]:
+) -> tuple[model.Policy | None, lint_reports.Report]:
     """Return the policy, if it can be read, and what the cluster reports. Asks no cluster with --policy or --local."""
     cluster = options.get_cluster(arguments)
     if arguments.policy or arguments.local:
         if cluster.is_given:
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
-        return policies.read_file(arguments.policy) if arguments.policy else None, lint_findings.Report()
+        return policies.read_file(arguments.policy) if arguments.policy else None, lint_reports.Report()
     if not (cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST")):
         cause = f"{lint_findings.NOT_CHECKED}: there is no kubeconfig; {lint_findings.WITHOUT_CLUSTER}"
-        return None, lint_findings.Report(notes=(cause,))
+        return None, lint_reports.Report(notes=(cause,))
     consultation = pkgutil.resolve_name(_CONSULT)(cluster, texts, arguments.namespace)
     unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]
     if unread and cluster.is_given:
@@ -74,7 +74,7 @@ def _parse_release(text: str | None) -> tuple[int, ...] | None:
     return release
 
 
-def _print_text(report: lint_findings.Report) -> None:
+def _print_text(report: lint_reports.Report) -> None:
     for item in report.located:
         finding = item.finding
         location = item.file if item.line is None else f"{item.file}:{item.line}"
@@ -93,7 +93,7 @@ def _print_text(report: lint_findings.Report) -> None:
     output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
 
 
-def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
+def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
     return [
         {
             "file": item.file,
@@ -109,6 +109,11 @@ def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
     ]
 
 
+def _list_rules() -> list[rule_types.Rule | claim_types.ClaimRule]:
+    """Return the rules about settings, then those about claims."""
+    return [*engine.list_rules(), *claim_engine.list_rules()]
+
+
 def _print_rules(form: str) -> int:
     if form == lint.SARIF:
         formats.print_json(build_log((), version.VERSION))
@@ -122,7 +127,7 @@ def _print_rules(form: str) -> int:
             "explanation": rule.explanation,
             "source": rule.source,
         }
-        for rule in engine.list_rules()
+        for rule in _list_rules()
     ]
     if formats.is_document(form):
         formats.print_document(rows, form)
@@ -137,9 +142,9 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {rule_types.Severity.ERROR: "error", rule_types.Severity.WARNING: "warning", rule_types.Severity.INFO: "note"}
 
 
-def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
+def build_log(located: Sequence[lint_reports.Located], version: str) -> dict[str, Any]:
     """Return a log with one run."""
-    rules = engine.list_rules()
+    rules = _list_rules()
     positions = {rule.code: position for position, rule in enumerate(rules)}
     driver = {"name": "railwright", "version": version, "rules": [_build_rule(rule) for rule in rules]}
     run = {
@@ -150,7 +155,7 @@ def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[st
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _build_rule(rule: rule_types.Rule) -> dict[str, Any]:
+def _build_rule(rule: rule_types.Rule | claim_types.ClaimRule) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
@@ -161,7 +166,7 @@ def _build_rule(rule: rule_types.Rule) -> dict[str, Any]:
     }
 
 
-def _build_result(item: lint_findings.Located, positions: dict[str, int]) -> dict[str, Any]:
+def _build_result(item: lint_reports.Located, positions: dict[str, int]) -> dict[str, Any]:
     finding = item.finding
     place: dict[str, Any] = {"artifactLocation": {"uri": _format_uri(item.file)}}
     if item.line is not None:

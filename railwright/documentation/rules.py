@@ -3,25 +3,28 @@
 The examples are the rules' own test cases, and the messages shown are those that the rules give for them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+import yaml
 
-from railwright.fabric.lint import engine, rule_types
+from railwright.fabric.lint import claim_engine, claim_types, engine, rule_types
 
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
-    rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in engine.list_rules()]
+    rules: list[rule_types.Rule | claim_types.ClaimRule] = [*engine.list_rules(), *claim_engine.list_rules()]
+    rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
     return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
 
 def format_all() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
-    return "\n\n".join(map(_format_rule, engine.list_rules()))
+    sections = [*map(_format_rule, engine.list_rules()), *map(_format_claim_rule, claim_engine.list_rules())]
+    return "\n\n".join(sections)
 
 
 def _format_rule(rule: rule_types.Rule) -> str:
@@ -33,6 +36,23 @@ def _format_rule(rule: rule_types.Rule) -> str:
         *_format_examples("Not reported for", rule.good, rule),
     ]
     return "\n\n".join(parts)
+
+
+def _format_claim_rule(rule: claim_types.ClaimRule) -> str:
+    bad = claim_types.ClaimContext("", claim_types.read_devices(rule.bad))
+    messages = "".join(f"# {rule.code} {violation.message}\n" for violation in rule.check(bad))
+    parts = [
+        f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
+        f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
+        f"Source: {_escape(rule.source)}.",
+        f"Reported for a ResourceClaimTemplate with these `devices`:\n\n```yaml\n{_dump(rule.bad)}{messages}```",
+        f"Not reported for:\n\n```yaml\n{_dump(rule.good)}```",
+    ]
+    return "\n\n".join(parts)
+
+
+def _dump(devices: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(devices), sort_keys=False, width=1000)
 
 
 def _format_examples(word: str, examples: Iterable[rule_types.Example], rule: rule_types.Rule) -> Iterator[str]:

@@ -353,6 +353,10 @@ BREAKS = {
         claimed(repolicy("claim: {value: rdmap32s27}", 'claim: {expression: \'"x" in device.attributes["a.b"]'
                          ' && device.attributes["a.b"].x == 1\'}')), "claim-devices", "warn",
         "gpu-0: rail1 has no device, because no device has the attribute a.b/x"),
+    "a tainted device": (
+        claimed(lambda t: t.update({"device-slices": [
+            s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})
+        ]})), "rail-dead", "warn", "gpu-0: claims.railwright.io/claimed.rail0 0 of 1"),
     "too few devices of a rail": (claimed(repolicy("    gpusPerNode: 8", "    gpusPerNode: 8\n    devicesPerRail: 2")),
                                   "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
     "no pairs": (claimed(roots("pci0008:00")), "claim-pairs", "fail",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking import check_rows, offered_devices, snapshots
 from railwright.cli.checking.check_rows import Phase, Row, fail, ok, skip, warn
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
@@ -120,7 +120,7 @@ def _check_multus(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     resources = snapshots.list_accelerators(snapshot)
-    accelerated = snapshots.list_accelerated(snapshot)
+    accelerated = offered_devices.list_accelerated(snapshot)
     if not accelerated:
         return warn(f"none of {len(snapshot.all('nodes'))} nodes has any of {', '.join(resources)}")
     return ok(f"{len(accelerated)} of {len(snapshot.all('nodes'))} nodes have {', '.join(resources)}")
@@ -129,7 +129,7 @@ def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Asses
 def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     accelerators = set(snapshots.list_accelerators(snapshot))
     node_counts: dict[str, int] = {}
-    for node in snapshot.all("nodes"):
+    for node in offered_devices.list_nodes(snapshot):
         for name in node.status.allocatable:
             if "/" in name and name not in accelerators:
                 node_counts[name] = node_counts.get(name, 0) + (snapshots.count_allocatable(node, name) > 0)
@@ -195,7 +195,7 @@ def list_pre_rows() -> Iterator[Row]:
         assess=_check_pools,
         hint="install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
         reads=("nodes",),
-        uses=("policy",),
+        uses=("policy", *offered_devices.SOURCES),
         depends_on=("api-reachable",),
         when=Phase.BEFORE,
     )
@@ -228,7 +228,7 @@ def list_dependency_rows() -> Iterator[Row]:
         assess=_check_accelerators,
         hint="check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
         reads=("nodes",),
-        uses=("policy",),
+        uses=("policy", *offered_devices.SOURCES),
         depends_on=("api-reachable",),
         when=Phase.ALWAYS,
     )

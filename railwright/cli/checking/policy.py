@@ -194,7 +194,8 @@ def for_each_fabric(
         for name, fabric in (document.fabrics if document else {}).items():
             if fabric.transport is not documents.Transport.TCP and fabric.rails:
                 is_hidden = needs_pools and _has_unread_pools(snapshot, fabric)
-                assessment = skip(snapshot.unread["networks"], unread=True) if is_hidden else assess(snapshot, fabric)
+                named = intent.fill_resources(name, fabric, {}) if fabric.claims else fabric
+                assessment = skip(snapshot.unread["networks"], unread=True) if is_hidden else assess(snapshot, named)
                 yield msgspec.structs.replace(assessment, subject=name)
 
     return assess_fabrics

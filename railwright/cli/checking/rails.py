@@ -3,33 +3,29 @@
 Most rows run once per fabric; the subject of the assessment is the fabric.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from railwright.cli.checking import check_rows, policy, snapshots
+from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import hypernodes, topology, views
-from railwright.fabric.claims import inventory
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
 _EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
 _NO_NODES = "no node has accelerators and rails of this fabric"
+_CLAIMED = "the rails come as claims: see claim-devices"
 Fabric = documents.Fabric
 
 
 def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    if fabric.claims is not None:
+        return skip(_CLAIMED)
     pools = _list_resources(snapshot, fabric)
     if not pools:
         return skip("no rail has a device pool")
-    by_slices = _list_resources_by_slices(snapshot, pools)
-    counts = {
-        name: sum(
-            snapshots.count_allocatable(node, name) > 0 or name in by_slices.get(node.metadata.name, ())
-            for node in snapshot.all("nodes")
-        )
-        for name in pools
-    }
+    nodes = offered_devices.list_nodes(snapshot)
+    counts = {name: sum(snapshots.count_allocatable(node, name) > 0 for node in nodes) for name in pools}
     unavailable = [name for name, count in counts.items() if not count]
     if unavailable:
         return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
@@ -40,7 +36,7 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
 def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     dead = [
         f"{node.metadata.name}: {name} 0 of {snapshots.count_capacity(node, name)}"
-        for node in snapshot.all("nodes")
+        for node in offered_devices.list_nodes(snapshot)
         for name in _list_resources(snapshot, fabric)
         if snapshots.count_capacity(node, name) and not snapshots.count_allocatable(node, name)
     ]
@@ -48,20 +44,17 @@ def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
 
 
 def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    if fabric.claims is not None:
+        return skip(_CLAIMED)
     pools = _list_resources(snapshot, fabric)
-    accelerated = snapshots.list_accelerated(snapshot)
+    accelerated = offered_devices.list_accelerated(snapshot)
     if not pools or not accelerated:
         return skip("no rail has a device pool" if not pools else "no node has accelerators")
-    by_slices = _list_resources_by_slices(snapshot, pools)
-    missing_of_node = {
-        node.metadata.name: [
-            name
-            for name in pools
-            if not snapshots.count_capacity(node, name) and name not in by_slices.get(node.metadata.name, ())
-        ]
+    missing_pools = {
+        node.metadata.name: [name for name in pools if not snapshots.count_capacity(node, name)]
         for node in accelerated
+        if not all(snapshots.count_capacity(node, name) for name in pools)
     }
-    missing_pools = {name: missing for name, missing in missing_of_node.items() if missing}
     partial = [
         f"{name} lacks {snapshots.join_limited(missing, 2)}"
         for name, missing in missing_pools.items()
@@ -80,6 +73,8 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
 
 
 def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
+    if fabric.claims is not None:
+        return skip(_CLAIMED)
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
     with_rails = _list_nodes_with_rails(snapshot, fabric)
@@ -171,7 +166,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     document = snapshot.policy
     if document is None or not document.node_shapes:
         return skip("the policy has no nodeShapes")
-    accelerated = snapshots.list_accelerated(snapshot)
+    accelerated = offered_devices.list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
     used = {shape.name for node in accelerated if (shape := selectors.find_shape(document, node.metadata.labels))}
@@ -192,7 +187,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[views.Node, ...]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
-    accelerated = snapshots.list_accelerated(snapshot)
+    accelerated = offered_devices.list_accelerated(snapshot)
     return tuple(
         node for node in accelerated if not pools or any(snapshots.count_capacity(node, name) for name in pools)
     )
@@ -201,19 +196,6 @@ def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) 
 def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list[str]:
     resources = (policy.get_resource(snapshot, rail) for rail in fabric.rails)
     return list(dict.fromkeys(resource for resource in resources if resource))
-
-
-def _list_resources_by_slices(
-    snapshot: snapshots.ClusterSnapshot, pools: Sequence[str]
-) -> Mapping[str, Collection[str]]:
-    """Return the resources that slices offer on each node, if a DeviceClass maps one of the pools (KEP-5004)."""
-    classes = snapshot.all("device-classes")
-    if not any(item.spec.extended_resource_name in pools for item in classes):
-        return {}
-    devices = inventory.Inventory()
-    devices.replace_classes(classes)
-    devices.replace_slices(snapshot.all("device-slices"))
-    return {node.metadata.name: devices.count_devices(node.metadata.name).capacity for node in snapshot.all("nodes")}
 
 
 def list_rows() -> Iterator[Row]:
@@ -228,7 +210,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_offered),
         hint="check the device plugin's pods and configuration: kubectl describe node NODE",
         reads=("policy", "nodes"),
-        uses=("networks", "device-classes", "device-slices"),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid",),
     ),
     Row(
@@ -237,7 +219,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_dead),
         hint="check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
         reads=("policy", "nodes"),
-        uses=("networks",),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid", "rail-offered"),
     ),
     Row(
@@ -246,7 +228,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_missing),
         hint="install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         reads=("policy", "nodes"),
-        uses=("networks", "device-classes", "device-slices"),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid", "rail-offered"),
     ),
     Row(
@@ -255,6 +237,7 @@ _ROWS: tuple[Row, ...] = (
         assess=_check_shapes,
         hint=f"correct `nodeShapes[].match`: {_EDIT}; to list labels: kubectl get nodes --show-labels",
         reads=("policy", "nodes"),
+        uses=offered_devices.SOURCES,
         depends_on=("policy-valid",),
     ),
     Row(
@@ -263,7 +246,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_devices),
         hint=f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}",
         reads=("policy", "nodes"),
-        uses=("networks",),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid",),
     ),
     Row(
@@ -272,7 +255,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_domains),
         hint="label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
         reads=("policy", "nodes"),
-        uses=("networks",),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid",),
     ),
     Row(
@@ -281,7 +264,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_hypernodes),
         hint="Volcano's topology discovery creates them; to list: kubectl get hypernodes",
         reads=("policy", "hypernodes", "nodes"),
-        uses=("networks",),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid",),
     ),
     Row(
@@ -290,7 +273,7 @@ _ROWS: tuple[Row, ...] = (
         assess=policy.for_each_fabric(_check_numa),
         hint="deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT,
         reads=("policy", "topologies", "nodes"),
-        uses=("networks",),
+        uses=("networks", *offered_devices.SOURCES),
         depends_on=("policy-valid",),
     ),
 )

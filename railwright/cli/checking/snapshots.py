@@ -238,16 +238,6 @@ def count_capacity(node: views.Node, resource: str | None) -> int:
     return _count(node.status.capacity.get(resource or "", 0))
 
 
-def list_accelerated(snapshot: ClusterSnapshot) -> tuple[views.Node, ...]:
-    """Return the nodes with at least one accelerator, healthy or not."""
-    resources = list_accelerators(snapshot)
-    return tuple(
-        node
-        for node in snapshot.all("nodes")
-        if any(count_capacity(node, name) or count_allocatable(node, name) for name in resources)
-    )
-
-
 def _count(amount: views.RawQuantity) -> int:
     try:
         return quantity.parse_units(amount)

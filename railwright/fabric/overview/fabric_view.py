@@ -128,6 +128,7 @@ class FabricView:
             gpus=sum(row.gpus for row in self._rows.values()),
             gpus_used=sum(row.gpus_used for row in self._rows.values()),
             leaves_free=sum(bool(leaf.name) and all(map(_is_free, leaf.nodes)) for leaf in self.leaves.values()),
+            device_class=self.fabric.claims.device_class if self.fabric.claims is not None else "",
         )
 
     # --- one node -------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ class Fabric(msgspec.Struct, frozen=True):
     gpus_used: int = 0
     leaves_free: int = 0  # leaves without any pod, all of whose nodes are schedulable and have no dead rail
     largest: LargestGang | None = None  # None without nodes
+    device_class: str = ""  # of the rails, if they come as claims
 
 
 class Rank(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -528,3 +528,18 @@ def test_a_healthy_cluster_with_claims_passes_every_row():
     details = {(each.check, each.subject): (each.state, each.detail) for each in results}
     assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
     assert details["claim-pairs", "claimed"] == (check_rows.State.OK, "3 nodes, by resource.kubernetes.io/pcieRoot")
+
+
+def test_gpus_and_rails_that_only_slices_offer_are_counted():
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    for node in trees["nodes"]:
+        for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+            amounts.pop("nvidia.com/gpu")
+    results = judged(trees)
+    assert wrong(results) == set()
+    (accelerators,) = [each for each in results if each.check == "accelerators"]
+    assert accelerators.detail == "3 of 3 nodes have nvidia.com/gpu"
+    before = judged(trees, before=True)
+    (pools,) = [each for each in before if each.check == "device-pools"]
+    assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail

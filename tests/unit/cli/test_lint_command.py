@@ -7,9 +7,10 @@ import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.fabric.lint import engine
+from railwright.fabric.lint import claim_engine, engine
 
 ROOT = pathlib.Path(__file__).parents[3]
+RULES = (*engine.list_rules(), *claim_engine.list_rules())
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -211,11 +212,9 @@ def test_a_files_content_never_drives_the_terminal(lint):
 def test_the_rules_are_listed(lint):
     code, out, _ = lint("--rules")
     assert code == 0
-    assert len(out.splitlines()) == len(engine.list_rules())
+    assert len(out.splitlines()) == len(RULES)
     assert out.startswith("N01 warning The name is unknown to NCCL\n")
-    assert {each["code"] for each in json.loads(lint("--rules", "-o", "json")[1])} == {
-        rule.code for rule in engine.list_rules()
-    }
+    assert {each["code"] for each in json.loads(lint("--rules", "-o", "json")[1])} == {rule.code for rule in RULES}
 
 
 REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}
@@ -231,7 +230,7 @@ def test_sarif_has_what_the_standard_requires(lint):
     (run,) = log["runs"]
     driver = run["tool"]["driver"]
     assert driver["name"] == "railwright"
-    for described, rule in zip(driver["rules"], engine.list_rules(), strict=True):
+    for described, rule in zip(driver["rules"], RULES, strict=True):
         assert set(described) == REQUIRED
         assert described["id"] == rule.code
         assert described["fullDescription"]["text"] == rule.explanation
@@ -246,3 +245,39 @@ def test_sarif_has_what_the_standard_requires(lint):
         assert physical["artifactLocation"]["uri"]
         assert physical.get("region", {"startLine": 1})["startLine"] >= 1
         assert set(location) <= {"physicalLocation", "logicalLocations"}
+
+
+CLAIM = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: resource.k8s.io/v1
+  kind: ResourceClaimTemplate
+  metadata: {namespace: prod, name: rdma}
+  spec:
+    spec:
+      devices:
+        requests:
+        - name: nic
+          exactly:
+            deviceClassName: dranet
+            selectors:
+            - cel: {expression: 'device.attributes["dra.net"].rdmaDevice == "mlx5_0"'}
+- apiVersion: resource.k8s.io/v1
+  kind: DeviceClass
+  metadata: {name: dranet}
+"""
+
+
+def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
+    code, out, _ = lint(claims_dot_yaml=CLAIM)
+    assert code == 1
+    assert ":12: warning C02 request nic reads dra.net/rdmaDevice without has()" in out
+    assert "[ResourceClaimTemplate prod/rdma]" in out
+    assert out.endswith("1 warning in 1 container or file\n")
+
+
+def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
+    code, _, err = lint(claims_dot_yaml=CLAIM.replace("requests:", "requests: {}\n        other:"))
+    assert code == 2
+    assert "is not a valid ResourceClaimTemplate" in err

@@ -1,9 +1,11 @@
 """What a person sees of a fabric: nodes, rails, gangs and their scores, from the state that placement decides on."""
 
+import devices
 import msgspec
 import placing
 import pytest
 
+from railwright.cluster import policies
 from railwright.fabric import views
 from railwright.fabric.overview import (
     deltas,
@@ -14,8 +16,27 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.policy import claimed_resources, model
 
 POLICY = placing.policy(required=True, oversubscription=[8])
+
+
+CLAIMS = """\
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce:
+    transport: roce
+    claims: {deviceClass: dranet}
+    rails: [{name: rail0, device: rdmap16s27}, {name: rail1, device: rdmap32s27}]
+    placement: {preset: topograph}
+"""
+
+
+def read_claims_policy() -> model.Policy:
+    policy = policies.read(CLAIMS)
+    assert isinstance(policy, model.Policy), policy
+    return policy
 
 
 class Cluster:
@@ -61,6 +82,23 @@ def test_leaves_stand_below_their_spines_in_the_order_people_look_for_names():
     assert list(seen.leaves) == ["roce/s0/l3", "roce/s1/l2", "roce/s1/l10", "roce"]
     assert [node.name for node in seen.leaves["roce/s1/l2"].nodes] == ["n-1", "n-10"]
     assert seen.leaves["roce/s1/l2"].above == ("s1",)
+
+
+def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_named():
+    policy = read_claims_policy()
+    cluster = Cluster([placing.node("a-0", "a")], policy=policy)
+    (slices, _) = devices.build_slices("a-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
+    named = claimed_resources.list_claim_resources(policy.document)
+    cluster.state.change_devices(
+        lambda inventory: (
+            inventory.replace_classes(devices.read_classes(devices.build_class("dranet", "true")))
+            | inventory.replace_slices(devices.read_slices(slices))
+            | inventory.replace_claim_resources(named)
+        )
+    )
+    fabric = cluster.seen().fabrics[0]
+    assert (fabric.device_class, fabric.rails_free, fabric.rails_dead) == ("dranet", 1, 1)
+    assert cluster.node("a-0").rails == "fd"
 
 
 def test_a_rail_is_free_busy_weak_or_dead():

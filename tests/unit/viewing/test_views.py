@@ -3,6 +3,7 @@
 import json
 import re
 
+import devices
 import pytest
 import terminals
 import varied_clusters
@@ -198,3 +199,27 @@ def test_a_fabric_that_is_not_there_is_an_error_that_names_those_there_are(view,
         code, out, err = view(*command, *form)
         assert (code, out) == (2, "")
         assert "nope: not defined in the policy (defined: roce)" in err
+
+
+CLAIMS = """\
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  roce:
+    transport: roce
+    claims: {deviceClass: dranet}
+    rails: [{name: rail0, device: rdmap16s27}, {name: rail1, device: rdmap32s27}]
+"""
+
+
+def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}, "status": {}}
+    slices = devices.build_slices("gpu-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
+    items = [node, devices.build_class("dranet", 'device.driver == "dra.net"'), *slices]
+    (tmp_path / "snapshot.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "policy.yaml").write_text(CLAIMS)
+    where = ("--policy", str(tmp_path / "policy.yaml"), "--snapshot", str(tmp_path / "snapshot.json"))
+    assert command_line.main(["fabric", *where]) == 1, "a rail is tainted"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "roce roce, 1 nodes, 2 rails by claims of DeviceClass dranet: 1 free, 0 busy, 1 dead"
+    assert any("gpu-0" in line and line.split()[1] == "fd" for line in lines)
