@@ -55,6 +55,20 @@ async def check(plane, *options, **environment):
     return process.returncode, {row["check"]: row for row in json.loads(out)["checks"]}
 
 
+async def assert_version_shows_the_servers(plane, environment):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "railwright.cli", "version", f"--kubeconfig={plane.kubeconfig}", "-o", "json"),
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    versions = json.loads(out)
+    assert versions["webhook"]
+    assert versions["extender"]
+    assert versions["policy"].startswith("sha256:")
+
+
 async def assert_one_of_several_is_chosen(plane):
     """Beside a second installation, of which only a Deployment exists, the check asks for a namespace."""
     second = {**yaml.safe_load(DEPLOYMENT), "metadata": {"name": "other-webhook", "labels": LABELS}}
@@ -76,7 +90,9 @@ async def assert_one_of_several_is_chosen(plane):
         assert (await check(plane, "-n", NAMESPACE))[0] == 0
         code, rows = await check(plane, "-n", "others")
         assert code == 1
-        assert (rows["namespace"]["detail"], rows["webhook-deployment"]["state"]) == ("others", "ok")
+        assert rows["webhook-deployment"]["state"] == "ok"
+        variables = "RAILWRIGHT_NAMESPACE=others RAILWRIGHT_INSTALLATION=other"
+        assert rows["namespace"]["detail"] == f"others; other commands find it by: export {variables}"
     finally:
         await plane.remove_namespace("others")
 
@@ -106,6 +122,7 @@ async def test_an_installation_under_another_name_and_in_another_namespace_is_fo
         assert {name: row["state"] for name, row in by_labels.items()} == {
             name: row["state"] for name, row in rows.items()
         }
+        await assert_version_shows_the_servers(plane, running.environment)
         await assert_one_of_several_is_chosen(plane)
         with pytest.raises(releases.FailedError, match=f"MutatingWebhookConfiguration {NAME} belongs to another"):
             await releases.Helm(tmp_path, plane.kubeconfig).install("--create-namespace")

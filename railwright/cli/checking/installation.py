@@ -41,7 +41,10 @@ def _check_namespace(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessme
             f"namespace {snapshot.namespace} is being deleted",
             f"wait until it is gone (kubectl get namespace {snapshot.namespace}), then install again: {_INSTALL}",
         )
-    return ok(snapshot.namespace)
+    if (snapshot.namespace, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
+        return ok(snapshot.namespace)
+    variables = f"RAILWRIGHT_NAMESPACE={snapshot.namespace} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
+    return ok(f"{snapshot.namespace}; other commands find it by: export {variables}")
 
 
 def _check_deployment(server: str, *, optional: bool = False) -> check_rows.Assess:
