@@ -7,7 +7,7 @@ All data comes from caches. The caller waits briefly for a pod, or an allocation
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -77,7 +77,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placemen
     pending: state.Pending,
     policy: policies.Policy,
     cluster_facts: facts.ClusterFacts,
-    node: views.Node | None,
+    node: node_views.Node | None,
     claims: binding.Claims,
 ) -> answer.Answer:
     if node is None:

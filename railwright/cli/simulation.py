@@ -14,7 +14,7 @@ from rich import box, console, progress, table
 
 from railwright.cli import formats, object_files, output, policies
 from railwright.cli.commands import simulate
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
@@ -87,7 +87,7 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)
-    nodes: list[views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
+    nodes: list[node_views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
     try:
         spec = cluster_specs.build_from_nodes(nodes, policy.document, f"nodes of {output.visible(arguments.nodes)}")
         return cluster_specs.set_oversubscription(spec, ratios)

@@ -14,7 +14,7 @@ import varied_clusters
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
 from railwright.dashboard import feed, port
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import addresses
@@ -417,7 +417,7 @@ def build_feed(nodes: int) -> feed.Feed:
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
-    cluster.replace_nodes([msgspec.convert(each, views.Node) for each in vista.nodes])
+    cluster.replace_nodes([msgspec.convert(each, node_views.Node) for each in vista.nodes])
     admitted = [msgspec.convert(each, views.Pod) for each in vista.pods]
     cluster.replace_pods(admitted)
     pods.replace(admitted)

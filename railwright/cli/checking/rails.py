@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from railwright.cli.checking import check_rows, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, topology, views
+from railwright.fabric import hypernodes, node_views, topology
 from railwright.fabric.claims import inventory
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
@@ -117,7 +117,7 @@ def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     )
 
 
-def _has_labels(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
+def _has_labels(node: node_views.Node, key: str, rails: tuple[str, ...]) -> bool:
     return all(label in node.metadata.labels for label in topology.expand_rails(key, rails))
 
 
@@ -189,7 +189,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     return ok(f"{snapshots.format_count(len(accelerated), 'node')}, {snapshots.format_count(len(used), 'shape')}")
 
 
-def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[views.Node, ...]:
+def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[node_views.Node, ...]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
     accelerated = snapshots.list_accelerated(snapshot)

@@ -13,7 +13,7 @@ import msgspec
 
 from certs import installation, inventory
 from railwright.cluster import installed_names, policies
-from railwright.fabric import hypernodes, names, quantity, views
+from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 
@@ -65,7 +65,7 @@ _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwrig
 SOURCES: tuple[Source, ...] = (
     Source("version", "/version", "get /version", single=True),
     _all("namespaces", "v1", "namespaces"),
-    _all("nodes", "v1", "nodes", view=views.Node),
+    _all("nodes", "v1", "nodes", view=node_views.Node),
     _own("deployments", "apps/v1", "deployments"),
     _own("own-pods", "v1", "pods", query=_OURS),
     _own("budgets", "policy/v1", "poddisruptionbudgets"),
@@ -96,7 +96,7 @@ SOURCES: tuple[Source, ...] = (
     _one("policy", "{namespace}", "configmaps", installed_names.POLICY),
     _all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     _all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
-    _all("topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=views.NodeResourceTopology),
+    _all("topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=node_views.NodeResourceTopology),
     _all("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
     _all("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
     _all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
@@ -228,17 +228,17 @@ def list_accelerators(snapshot: ClusterSnapshot) -> tuple[str, ...]:
     return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
 
 
-def count_allocatable(node: views.Node, resource: str | None) -> int:
+def count_allocatable(node: node_views.Node, resource: str | None) -> int:
     """Return the node's allocatable count of a resource, 0 if the value is not a quantity."""
     return _count(node.status.allocatable.get(resource or "", 0))
 
 
-def count_capacity(node: views.Node, resource: str | None) -> int:
+def count_capacity(node: node_views.Node, resource: str | None) -> int:
     """Return the node's capacity of a resource, including unhealthy devices."""
     return _count(node.status.capacity.get(resource or "", 0))
 
 
-def list_accelerated(snapshot: ClusterSnapshot) -> tuple[views.Node, ...]:
+def list_accelerated(snapshot: ClusterSnapshot) -> tuple[node_views.Node, ...]:
     """Return the nodes with at least one accelerator, healthy or not."""
     resources = list_accelerators(snapshot)
     return tuple(

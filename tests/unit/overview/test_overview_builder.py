@@ -4,7 +4,7 @@ import msgspec
 import placing
 import pytest
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.overview import (
     deltas,
     node_notes,
@@ -99,7 +99,7 @@ def test_assumed_pods_are_shown_as_assumed():
 
 def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_device_plugin_is_dead():
     cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
-    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, views.Node)]).seen()
+    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wording import text
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 
 GPU, RAILS = "nvidia.com/gpu", tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
@@ -33,7 +33,9 @@ def report(*nodes, policy="", scope="", deprecated=""):
             for number, each in enumerate(nodes)
         ],
     }
-    return msgspec.convert({key: value for key, value in tree.items() if value is not None}, views.NodeResourceTopology)
+    return msgspec.convert(
+        {key: value for key, value in tree.items() if value is not None}, node_views.NodeResourceTopology
+    )
 
 
 def want(gpus=0, *rails):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, RAILS, RESOURCES
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.placement.nodes import numa
 from railwright.fabric.policy import model
 
@@ -65,7 +65,7 @@ def topology(*free, **more):
         }
         for number, each in enumerate(free)
     ]
-    return msgspec.convert({"metadata": {"name": "n"}, "zones": found, **more}, views.NodeResourceTopology)
+    return msgspec.convert({"metadata": {"name": "n"}, "zones": found, **more}, node_views.NodeResourceTopology)
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
     other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
     tree = msgspec.to_builtins(found)
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
-    with_socket = msgspec.convert({**tree, "zones": zones_}, views.NodeResourceTopology)
+    with_socket = msgspec.convert({**tree, "zones": zones_}, node_views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
     assert numa.read_available_zones(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
     assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(found, names)

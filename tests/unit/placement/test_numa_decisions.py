@@ -17,7 +17,7 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.policy import model
 
@@ -93,7 +93,7 @@ def report(*free: int, manager: str, scope: str = "container", written: str = ""
             for number, left in enumerate(free)
         ],
     }
-    return msgspec.convert(tree, views.NodeResourceTopology)
+    return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 
 def decide(asking, topology_report, *, numa: str, bound=(), entries=()):

@@ -179,9 +179,9 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
         },
         default_fabric="roce",
     )
-    from railwright.fabric import views
+    from railwright.fabric import node_views
 
-    given = cluster_specs.build_from_nodes(msgspec.convert(trees, list[views.Node]), policy, "a test")
+    given = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
     on = cluster.Cluster(given)
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
     assert on.hosts[0].hardware.devices == (100,) * 4

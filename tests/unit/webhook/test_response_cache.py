@@ -10,7 +10,7 @@ from admitting import cpu, fabric, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import views
+from railwright.fabric import network_views, node_views, views
 from railwright.fabric.injection import facts
 from webhook import pods, response_cache, state
 
@@ -130,9 +130,11 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     if change == "policy":
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
-        caches.networks.upsert(seen(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"}))
+        caches.networks.upsert(
+            seen(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
+        )
     elif change == "offer":
-        caches.nodes.upsert(seen(views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+        caches.nodes.upsert(seen(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
         caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
     second = pods.handle(body, by, caches.facts, kept)

@@ -2,19 +2,19 @@
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import network_views, node_views, views
 from webhook import state
 
 
-def node(name: str, **allocatable: str) -> views.Node:
+def node(name: str, **allocatable: str) -> node_views.Node:
     offers = {f"x.y/{key}": amount for key, amount in allocatable.items()}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, views.Node)
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, node_views.Node)
 
 
-def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDefinition:
+def network(name: str, resource: str | None = None) -> network_views.NetworkAttachmentDefinition:
     annotations = {"k8s.v1.cni.cncf.io/resourceName": resource} if resource else None
     metadata = {"name": name, "namespace": "prod", "annotations": annotations}
-    return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
+    return msgspec.convert({"metadata": metadata}, network_views.NetworkAttachmentDefinition)
 
 
 def test_nothing_is_known_before_a_source_has_listed_all():
