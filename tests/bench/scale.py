@@ -167,9 +167,9 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
     began, over, cpu, kept_off = spans[0]
     found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
     for name, kept in (
-        ("before", [each.waited for each in samples if each.due < began]),
-        ("during", [each.waited for each in samples if began <= each.due < over]),
-        ("after", [each.waited for each in samples if each.due >= over]),
+        ("before", [sample.waited for sample in samples if sample.due < began]),
+        ("during", [sample.waited for sample in samples if began <= sample.due < over]),
+        ("after", [sample.waited for sample in samples if sample.due >= over]),
     ):
         found[name] = {"n": len(kept), **{f"p{q * 100:g}": _quantile(kept, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
     return found

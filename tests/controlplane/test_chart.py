@@ -48,13 +48,13 @@ MATRIX = {  # the kustomization: the chart's values for the same
 def objects(text: str) -> dict[tuple, dict]:
     """Objects by what tells them apart; without those of the chart's test."""
     found: dict[tuple, dict] = {}
-    for each in filter(None, yaml.safe_load_all(text)):
-        metadata = each["metadata"]
+    for document in filter(None, yaml.safe_load_all(text)):
+        metadata = document["metadata"]
         if metadata.get("annotations", {}).get("helm.sh/hook") == "test":
             continue
-        key = (each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"])
+        key = (document["apiVersion"], document["kind"], metadata.get("namespace"), metadata["name"])
         assert key not in found, f"{key} is there twice"
-        found[key] = each
+        found[key] = document
     return found
 
 
@@ -144,9 +144,9 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert extender["containers"][0]["args"][1:3] == ["--plain-http", "--allow-plain-http"]
     assert "railwright-extender-tls" not in json.dumps(extender)
     hooks = by_name["MutatingWebhookConfiguration", "railwright"]["webhooks"]
-    assert {each["clientConfig"]["caBundle"] for each in hooks} == {"UEVN"}
-    assert {each["failurePolicy"] for each in hooks} == {"Ignore"}
-    assert sorted(each["timeoutSeconds"] for each in hooks) == [2, 2, 2, 9, 9, 9]
+    assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"UEVN"}
+    assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
+    assert sorted(hook["timeoutSeconds"] for hook in hooks) == [2, 2, 2, 9, 9, 9]
     guards = [each["spec"]["matchConstraints"] for (kind, _), each in by_name.items() if kind == GUARD]
     assert len(guards) == 3
     for each in (*hooks, *guards):
@@ -355,7 +355,7 @@ class Cluster:
         return (await self.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
 
     async def bundles(self):
-        return {each["clientConfig"].get("caBundle") for each in await self.hooks()}
+        return {hook["clientConfig"].get("caBundle") for hook in await self.hooks()}
 
     async def secrets(self):
         return {
@@ -423,7 +423,7 @@ async def installed(cluster, plane):
     await waiting.wait(cluster.published, describe="the leader behind its Service")
     servers = [extender, *rotator.replicas]
     yield Installed(notes, servers)
-    await asyncio.gather(*(each.stop() for each in servers))
+    await asyncio.gather(*(server.stop() for server in servers))
 
 
 def stamp():
@@ -469,9 +469,9 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     """What `helm test` would run, by hand: the check, with the token of the test's account."""
     text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
-    [pod] = [each for each in documents if each["kind"] == "Pod"]
+    [pod] = [document for document in documents if document["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["args"][0] == "check"
-    rights = yaml.safe_dump_all(each for each in documents if each["kind"] != "Pod")
+    rights = yaml.safe_dump_all(document for document in documents if document["kind"] != "Pod")
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     try:
         await plane.kubectl("apply", "-f", "-", stdin=rights)
@@ -487,7 +487,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
         out, _ = await process.communicate()
     finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
-    rows = {each["check"]: each for each in json.loads(out)["checks"]}
+    rows = {check["check"]: check for check in json.loads(out)["checks"]}
     assert process.returncode == 1, "no webhook runs here"
     for row in ("webhook-deployment", "policy-valid"):
         assert rows[row]["state"] == "ok", rows[row]
@@ -614,7 +614,7 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
 
             await waiting.wait(shows_no_drift, describe=f"{way}: no drift to be shown")
     finally:
-        await asyncio.gather(*(each.stop() for each in reversed(servers)))
+        await asyncio.gather(*(server.stop() for server in reversed(servers)))
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
         await releases.clear(plane.api)
 

@@ -133,8 +133,8 @@ class Gang:
         async def posted():
             every = await self.plane.api.list("Event", self.namespace)
             ours = [each for each in every if each["source"].get("component") == "railwright-extender"]
-            found = [each for each in ours if each["reason"] == reason]
-            assert found, f"Events of ours: {[(each['reason'], each['message']) for each in ours]}"
+            found = [our for our in ours if our["reason"] == reason]
+            assert found, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
             return found[0]
 
         return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)

@@ -84,10 +84,10 @@ async def test_a_gang_that_does_not_fit_whole_gets_nothing(plane, namespace, nod
     async def refused():
         groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
         return [
-            each
+            condition
             for group in groups
-            for each in group["status"].get("conditions", ())
-            if each["type"] == "Unschedulable"
+            for condition in group["status"].get("conditions", ())
+            if condition["type"] == "Unschedulable"
         ]
 
     assert await waiting.wait(refused, describe="the gang to be found unschedulable")

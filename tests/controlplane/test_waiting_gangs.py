@@ -27,7 +27,7 @@ async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
     told = {}
     for pod in await training.pods(plane.api, namespace, "waits"):
         assert "nodeName" not in pod["spec"]
-        said = [each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+        said = [condition for condition in pod["status"].get("conditions", ()) if condition["type"] == "PodScheduled"]
         told.update((pod["metadata"]["name"], each["message"]) for each in said if each["status"] == "False")
     return told if len(told) == count else {}
 
@@ -118,8 +118,8 @@ async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_
 
     async def told():
         found = await training.pods(plane.api, namespace, "waits")
-        conditions = [each for pod in found for each in pod["status"].get("conditions", ())]
-        return any(sentence in each.get("message", "") for each in conditions)
+        conditions = [condition for pod in found for condition in pod["status"].get("conditions", ())]
+        return any(sentence in condition.get("message", "") for condition in conditions)
 
     await waiting.wait(told, describe="a pod's condition with our sentence", seconds=60)
     assert sentence in await training.unschedulable(plane.api, namespace, "waits")

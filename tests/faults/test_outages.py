@@ -229,7 +229,7 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
 
     async def told() -> str:
         events = await plane.api.list("Event", namespace)
-        found = [each for each in events if each["reason"] == "FabricRefused"]
+        found = [event for event in events if event["reason"] == "FabricRefused"]
         return found[0]["involvedObject"]["kind"] + ": " + found[0]["message"] if found else ""
 
     event = await waiting.wait(told, describe="an Event on the owner")

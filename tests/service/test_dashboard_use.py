@@ -126,7 +126,7 @@ async def test_a_gang_that_ends_while_it_is_shown_is_said_to_have_ended(chrome, 
     async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
         await page.open(f"{url}#gang={key}")
         await page.until("document.querySelector('#details .gang')")
-        vista.pods = [each for each in vista.pods if not each["metadata"]["name"].startswith("short")]
+        vista.pods = [pod for pod in vista.pods if not pod["metadata"]["name"].startswith("short")]
         vista.write(tmp_path)
         await page.until(f"{DETAILS}.includes('Gang prod/short does not exist now')")
 
@@ -417,8 +417,8 @@ def build_feed(nodes: int) -> feed.Feed:
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
-    cluster.replace_nodes([msgspec.convert(each, node_views.Node) for each in vista.nodes])
-    admitted = [msgspec.convert(each, views.Pod) for each in vista.pods]
+    cluster.replace_nodes([msgspec.convert(node, node_views.Node) for node in vista.nodes])
+    admitted = [msgspec.convert(pod, views.Pod) for pod in vista.pods]
     cluster.replace_pods(admitted)
     pods.replace(admitted)
     policy = policies.read(varied_clusters.POLICY)

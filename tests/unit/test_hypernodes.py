@@ -178,7 +178,7 @@ def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(o
             other.upsert_hyper_node(objects[at])
     assert places(state) == places(other)
     assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
-    tier = {each.metadata.name: each.spec.tier for each in objects}
+    tier = {item.metadata.name: item.spec.tier for item in objects}
     for place in places(state).values():
         filled = [each for each in place if each]
         assert len(set(filled)) == len(filled)

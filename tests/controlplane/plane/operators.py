@@ -153,7 +153,7 @@ def _edited(name: str, source: pathlib.Path, scratch: pathlib.Path) -> list[str]
 
 
 def _unneeded(_: str, names: list[str]) -> set[str]:
-    return {each for each in names if each in ("docs", "examples", "sdk", "site", "test") or each.endswith("_test.go")}
+    return {name for name in names if name in ("docs", "examples", "sdk", "site", "test") or name.endswith("_test.go")}
 
 
 def _put(path: pathlib.Path, content: bytes) -> None:

@@ -65,7 +65,9 @@ class Schedulers:
         self._changed.add("kube")
         process = self._running["kube-scheduler"]
         await process.stop()
-        self._write(self._parts.kube_scheduler_conf, self._kube_conf([dict(each) for each in extenders], plugins))
+        self._write(
+            self._parts.kube_scheduler_conf, self._kube_conf([dict(extender) for extender in extenders], plugins)
+        )
         process.start()
         await healthy(self._session, self._parts.health("kube-scheduler"), process)
 

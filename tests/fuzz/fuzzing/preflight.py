@@ -120,7 +120,7 @@ def check(data: bytes) -> None:
     line = sentence.format_line(report, warn=False)
     assert line.isprintable()
     assert len(line) <= sentence.MAX
-    json.dumps([each._asdict() for each in (*report.problems, *report.rails)])
+    json.dumps([problem._asdict() for problem in (*report.problems, *report.rails)])
 
 
 def _fits(path: str) -> bool:

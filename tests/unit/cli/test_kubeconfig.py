@@ -45,8 +45,8 @@ def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as
     home.touch()
     assert cluster_access.choose_kubeconfig("") == str(home)
     files = [tmp_path / "a", tmp_path / "b"]
-    for each in files:
-        each.touch()
+    for file in files:
+        file.touch()
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, [files[0], tmp_path / "gone", files[1]])))
     assert cluster_access.choose_kubeconfig("") == os.pathsep.join(map(str, files))
     assert cluster_access.choose_kubeconfig("given") == "given"

@@ -126,9 +126,9 @@ def test_a_comparison_shows_both_placements_beside_each_other():
     assert left.attrib["transform"] == "translate(0)"
     assert shift == width / 2
     for half, title in ((left, "T"), (right, "U")):
-        texts = [each.text for each in half.iter("{http://www.w3.org/2000/svg}text")]
+        texts = [text.text for text in half.iter("{http://www.w3.org/2000/svg}text")]
         assert texts.count(title) == texts.count("7") == 1
-        boxes = [each.attrib for each in half.iter("{http://www.w3.org/2000/svg}rect")]
+        boxes = [rect.attrib for rect in half.iter("{http://www.w3.org/2000/svg}rect")]
         assert all(float(box["x"]) + float(box["width"]) <= shift for box in boxes)
 
 

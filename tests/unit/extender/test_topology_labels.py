@@ -64,7 +64,7 @@ def test_a_node_lacks_a_rails_label_only_for_a_rail_it_has():
 
 
 def hyper(name: str, *members: str) -> hypernodes.HyperNode:
-    listed = [{"type": "Node", "selector": {"exactMatch": {"name": each}}} for each in members]
+    listed = [{"type": "Node", "selector": {"exactMatch": {"name": member}}} for member in members]
     return msgspec.convert({"metadata": {"name": name}, "spec": {"tier": 1, "members": listed}}, hypernodes.HyperNode)
 
 

@@ -46,7 +46,7 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     tree = admitting.pod(
         admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=variables(NCCL_IB_SL="9"))
     )
-    assert [(each.name, each.value) for each in rank_contexts.list_passed(admitting.view(tree), 0)] == [
+    assert [(context.name, context.value) for context in rank_contexts.list_passed(admitting.view(tree), 0)] == [
         ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
     ]  # fmt: skip
 

@@ -216,4 +216,4 @@ def test_a_job_that_leaves_it_to_the_webhook_gets_no_warning_about_what_it_leave
         (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
         for template in workload.templates:
             ranks = build(template)
-            assert not [each for each in engine.check(ranks) if each.severity is not rule_types.Severity.INFO]
+            assert not [finding for finding in engine.check(ranks) if finding.severity is not rule_types.Severity.INFO]

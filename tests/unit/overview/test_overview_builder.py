@@ -31,9 +31,9 @@ class Cluster:
         )
 
     def add(self, *pods):
-        for each in pods:
-            self.state.upsert_pod(each)
-            self.known.upsert(each)
+        for pod in pods:
+            self.state.upsert_pod(pod)
+            self.known.upsert(pod)
         return self
 
     def seen(self) -> overview_types.Overview:

@@ -146,7 +146,9 @@ def hints(has, free, amount):
 def admits(policy, given_hints):
     """Whether the merged hint is preferred, as policy.go and policy_single_numa_node.go merge them."""
     if policy == "single-numa-node":
-        given_hints = [{mask: good for mask, good in each.items() if len(mask) == 1 and good} for each in given_hints]
+        given_hints = [
+            {mask: good for mask, good in given_hint.items() if len(mask) == 1 and good} for given_hint in given_hints
+        ]
     return any(
         all(mask == masks[0] for mask in masks)
         and all(each[mask] for mask, each in zip(masks, given_hints, strict=True))

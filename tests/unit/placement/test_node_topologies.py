@@ -34,7 +34,7 @@ def report(*gpus, written="", rails=(), name="n1"):
             "type": "Node",
             "resources": [
                 {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(available)},
-                *({"name": each, "capacity": "1", "allocatable": "1", "available": "1"} for each in rails),
+                *({"name": rail, "capacity": "1", "allocatable": "1", "available": "1"} for rail in rails),
             ],
         }
         for number, available in enumerate(gpus)

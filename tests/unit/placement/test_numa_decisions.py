@@ -100,8 +100,8 @@ def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
     state = build_cluster([node("n", "leaf")], bound)
     state.upsert_topology(topology_report)
     assumed = create_assumed_pods()
-    for each in entries:
-        assumed.assume(build_assumed_pod(each, "n"))
+    for entry in entries:
+        assumed.assume(build_assumed_pod(entry, "n"))
     request = build_request(asking, ["n"], policy(numa=numa))
     filtered = engine.PlacementEngine(state, assumed).filter(request)
     (explanation,) = score_once(request, state, assumed).explanations.values()

@@ -180,7 +180,7 @@ def test_a_fabric_by_name_and_one_that_is_not_there(view):
 
 def test_json_has_the_leaves_by_id(view):
     found = json.loads(view("fabric", "-o", "json")[1])
-    assert [each["name"] for each in found["fabrics"]] == ["roce"]
+    assert [fabric["name"] for fabric in found["fabrics"]] == ["roce"]
     assert len(found["leaves"]) == 4
 
 

@@ -74,7 +74,8 @@ def written(known: state.State, by=BY) -> dict:
     response = answer(known, by)
     assert response["allowed"]
     return {
-        each["path"].rpartition("/")[2].replace("~1", "/"): each["value"] for each in admitting.operations(response)
+        operation["path"].rpartition("/")[2].replace("~1", "/"): operation["value"]
+        for operation in admitting.operations(response)
     }
 
 
