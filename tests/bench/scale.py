@@ -73,8 +73,8 @@ class Running:
     def told(self) -> Mapping[str, int]:
         """The API server's state."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
-            told: Mapping[str, int] = json.load(answer)
-        return told
+            document: Mapping[str, int] = json.load(answer)
+        return document
 
     def tell(self, what: str) -> None:
         """Have the API server do something."""

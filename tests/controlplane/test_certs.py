@@ -78,10 +78,10 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     assert [hook["clientConfig"]["caBundle"] for hook in hooks[2:]] == ["Zm9yZWlnbg=="]
 
     assert await run(*arguments, "-o", "json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {certificate["state"] for certificate in told["certificates"]} == {"kept"}
-    assert [each["filled"] for each in told["configurations"]] == [[], []]
-    assert [each["foreign"] for each in told["configurations"]] == [[], ["foreign.railwright.io"]]
+    document = json.loads(capsys.readouterr().out)
+    assert {certificate["state"] for certificate in document["certificates"]} == {"kept"}
+    assert [each["filled"] for each in document["configurations"]] == [[], []]
+    assert [each["foreign"] for each in document["configurations"]] == [[], ["foreign.railwright.io"]]
     assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
 
 
@@ -128,9 +128,9 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
 ):
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common, "--clients", action="rotate") == 0
-    said = capsys.readouterr().out
-    assert "renew: missing" in said
-    assert "next: " in said.splitlines()[-1]
+    stdout = capsys.readouterr().out
+    assert "renew: missing" in stdout
+    assert "next: " in stdout.splitlines()[-1]
     made = await secrets(plane, namespace)
     assert len(made) == 5
     for kind in configurations:

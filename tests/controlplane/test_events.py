@@ -147,8 +147,8 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
 
     def said(entry: dict) -> dict:
         prefix = "pods.railwright.io/"
-        found = entry["annotations"]
-        return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+        annotations = entry["annotations"]
+        return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
 
     def of(code: int) -> dict:
         return next(said(entry) for entry in entries() if entry["responseStatus"]["code"] == code and said(entry))

@@ -206,8 +206,8 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
-        told = json.loads(out)
-        assert (told["gang_size"], told["leaves_used"], told["min_leaves"]) == (2, 1, 1), told
+        document = json.loads(out)
+        assert (document["gang_size"], document["leaves_used"], document["min_leaves"]) == (2, 1, 1), document
         return True
 
     await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)

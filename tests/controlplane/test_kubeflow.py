@@ -98,12 +98,12 @@ def on_the_object(manifest: dict) -> dict:
 def templates(value: object) -> list[dict]:
     """Every pod template in a workload's spec, wherever it is."""
     if isinstance(value, list):
-        return [found for each in value for found in templates(each)]
+        return [template for each in value for template in templates(each)]
     if not isinstance(value, dict):
         return []
     if "containers" in value.get("spec", {}):
         return [value]
-    return [found for each in value.values() for found in templates(each)]
+    return [template for each in value.values() for template in templates(each)]
 
 
 def amounts(spec: dict) -> set[str]:

@@ -111,8 +111,10 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
             try:
                 return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
             except api.ApiError as error:
-                told = error.message
-                assert "try again" in told or "serviceaccount" in told.lower() or "service account" in told, told
+                message = error.message
+                assert "try again" in message or "serviceaccount" in message.lower() or "service account" in message, (
+                    message
+                )
                 return None
 
         return await waiting.wait(created, describe=f"a pod in {namespace}")

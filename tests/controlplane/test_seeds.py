@@ -40,8 +40,8 @@ ROWS = {
 def written(site: str, source: str) -> dict:
     """The example's job, as it is shipped."""
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
-    found: dict = json.loads(json.dumps(job))  # unties YAML's aliases
-    return found
+    document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
+    return document
 
 
 def kind_of(job: dict) -> str:

@@ -12,8 +12,8 @@ async def hold(plane, namespace: str, names: list[str], **holders: dict) -> None
     await asyncio.gather(*(plane.api.create(each, namespace=namespace) for each in made))
 
     async def held():
-        found = await plane.api.list("Pod", namespace, fields="status.phase=Running")
-        return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in found}
+        pods = await plane.api.list("Pod", namespace, fields="status.phase=Running")
+        return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in pods}
 
     await waiting.wait(held, describe=f"pods on {names} to run")
 
@@ -69,8 +69,8 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
             freed.set()
 
     extender_proxy.hook = between_sessions
-    found = await training.running(plane.api, namespace, "waits", 4)
-    assert training.leaves_of(found) == ["a"]
+    pods = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(pods) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -100,8 +100,8 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
             gone.set()
 
     extender_proxy.hook = between_sessions
-    found = await training.running(plane.api, namespace, "waits", 4)
-    assert training.leaves_of(found) == ["c"], [pod["spec"]["nodeName"] for pod in found]
+    pods = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(pods) == ["c"], [pod["spec"]["nodeName"] for pod in pods]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 

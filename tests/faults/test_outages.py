@@ -203,9 +203,9 @@ async def made(plane, namespace: str, count: int) -> list[dict]:
     """The pods of a namespace, once there are so many."""
 
     async def enough() -> list[dict]:
-        found = await plane.api.list("Pod", namespace)
-        assert len(found) >= count, f"{len(found)} pods"
-        return found
+        pods = await plane.api.list("Pod", namespace)
+        assert len(pods) >= count, f"{len(pods)} pods"
+        return pods
 
     return await waiting.wait(enough, describe=f"{count} pods", seconds=60)
 

@@ -51,10 +51,10 @@ class Replica:
     async def begin(self) -> None:
         for _ in range(2):
             while not (
-                found := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
+                match := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
             ):
                 pass
-            setattr(self, "ops" if found[1] else "url", f"http://{found[2]}")
+            setattr(self, "ops" if match[1] else "url", f"http://{match[2]}")
         self.reading = asyncio.create_task(self.process.stderr.read())
 
     async def ask(self) -> tuple[int, str, dict]:

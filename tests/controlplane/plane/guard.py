@@ -52,8 +52,8 @@ async def put(client: api.Api, namespace: str) -> None:
 
 async def take_away(client: api.Api, namespace: str) -> None:
     """Have them no longer hold there."""
-    found = await client.get_or_none("Namespace", namespace)
-    if found is not None and LABEL in found["metadata"].get("labels", {}):
+    current = await client.get_or_none("Namespace", namespace)
+    if current is not None and LABEL in current["metadata"].get("labels", {}):
         await client.patch("Namespace", namespace, {"metadata": {"labels": {LABEL: None}}})
 
 

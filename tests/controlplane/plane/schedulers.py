@@ -92,8 +92,8 @@ class Schedulers:
     async def _sessions(self) -> int:
         url = f"http://{components.LOOPBACK}:{self._parts.port['vc-scheduler']}/metrics"
         async with self._session.get(url) as answer:
-            found = _SESSIONS.search(await answer.text())
-        return int(found.group(1)) if found else 0
+            match = _SESSIONS.search(await answer.text())
+        return int(match.group(1)) if match else 0
 
     @staticmethod
     def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:

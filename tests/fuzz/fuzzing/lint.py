@@ -90,6 +90,6 @@ def _check_findings(ranks: rule_types.RankContext) -> None:
         assert finding.message
         assert len(finding.message) < 2000, finding
         assert finding.message.isprintable(), finding
-    told = engine.limit_warnings(engine.list_warnings(findings))
-    assert len(told) <= engine.MOST_WARNINGS
-    assert all(len(each.line) <= engine.LONGEST_WARNING for each in told)
+    limited = engine.limit_warnings(engine.list_warnings(findings))
+    assert len(limited) <= engine.MOST_WARNINGS
+    assert all(len(each.line) <= engine.LONGEST_WARNING for each in limited)

@@ -94,8 +94,8 @@ def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own
         labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
         spec = {"template": {"metadata": own, "spec": {}}}
         tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **labels}, "spec": spec}
-        (found,) = templates.expand(tree, "default")
-        return found.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
+        (pod,) = templates.expand(tree, "default")
+        return pod.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
 
     assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
 

@@ -81,10 +81,10 @@ def test_every_common_refusal_is_refused_or_warned_of(case):
 
 def test_the_pages_of_sites_show_changes_with_a_reason_each():
     for site in ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma"):
-        told = examples.show_admission(site)
-        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", told, re.MULTILINE)
+        report = examples.show_admission(site)
+        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", report, re.MULTILINE)
         assert rows
-        assert "+    railwright.io/injection" in told
+        assert "+    railwright.io/injection" in report
 
 
 def test_the_placements_of_the_picture_are_what_the_page_says_of_them():

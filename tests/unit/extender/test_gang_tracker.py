@@ -33,12 +33,14 @@ class Site:
         self.state.cluster.upsert_pod_group(msgspec.convert(group, pod_group_views.PodGroup))
         for each in self.pods:
             self.state.cluster.upsert_pod(each)
-        given = policy(domains=[LEAF, SPINE], **placement)
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
+        fabric_policy = policy(domains=[LEAF, SPINE], **placement)
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
+        )
 
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
-        given = json.loads(msgspec.json.encode(self.pods[rank]))
-        body = {"Pod": given, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
+        document = json.loads(msgspec.json.encode(self.pods[rank]))
+        body = {"Pod": document, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
         return json.loads(getattr(self.verbs, verb)(json.dumps(body).encode()))
 
     def bind(self, rank: int, to: str) -> None:

@@ -197,7 +197,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_exactly_these_rules_speak_of_what_is_published(name):
     ranks, expected = PUBLISHED[name]
-    assert {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23} == expected
+    assert {finding.code for finding in engine.check(ranks) if int(finding.code[1:]) >= 23} == expected
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
@@ -206,7 +206,7 @@ def test_a_job_written_by_hand_learns_what_it_lacks(site):
     (workload,) = workloads.read(tree)
     for template in workload.templates:
         ranks = build(template)
-        codes = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
+        codes = {finding.code for finding in engine.check(ranks) if int(finding.code[1:]) >= 23}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
         assert codes == {"N43", "N45", "N46"}
 

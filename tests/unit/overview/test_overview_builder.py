@@ -208,10 +208,10 @@ def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
 def test_a_node_says_why_a_gang_is_not_on_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
-    told = cluster.builder.explain("train/g", "a-00")
-    assert told is not None
-    assert "is busy" in told["rejection"].message
-    assert "held by train/o-0" in told["rails"][0].message
+    explanation = cluster.builder.explain("train/g", "a-00")
+    assert explanation is not None
+    assert "is busy" in explanation["rejection"].message
+    assert "held by train/o-0" in explanation["rails"][0].message
     free = cluster.builder.explain("train/g", "b-00")
     assert free is not None
     assert "locality" in free["terms"]
@@ -222,10 +222,10 @@ def test_a_node_says_why_a_gang_is_not_on_it():
 def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
-    told = cluster.builder.explain("train/g", "a-01")
-    assert told is not None
-    assert (told["pod"], told["here"]) == ("train/g-1", True)
-    assert "rejection" not in told
+    explanation = cluster.builder.explain("train/g", "a-01")
+    assert explanation is not None
+    assert (explanation["pod"], explanation["here"]) == ("train/g-1", True)
+    assert "rejection" not in explanation
 
 
 def test_only_changed_sections_are_sent():

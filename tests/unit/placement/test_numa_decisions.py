@@ -45,10 +45,10 @@ def explain_both(numa, *, shape=SHAPE):
         with_requests("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
         with_requests("b", {GPU: "3"}, on="far"),
     ]
-    given = policy(numa=numa)
-    document = msgspec.structs.replace(given.document, node_shapes=(shape,) if shape else ())
+    fabric_policy = policy(numa=numa)
+    document = msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    request = build_request(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
+    request = build_request(asking, ["far", "near"], msgspec.structs.replace(fabric_policy, document=document))
     return score_once(request, build_cluster(nodes, taken, {"train/g": 2})).explanations
 
 
