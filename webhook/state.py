@@ -186,7 +186,7 @@ class Pods:
         pending = self._pending.get((namespace, name))
         return pending if pending is not None and uid in {"", pending.pod.metadata.uid} else None
 
-    def has(self, namespace: str, name: str, uid: str) -> bool:
+    def has_pod(self, namespace: str, name: str, uid: str) -> bool:
         """True if the cache has this pod. A non-empty uid excludes an earlier pod of the same name."""
         other_uid = self._other_uids.get((namespace, name))
         return (other_uid is not None and uid in {"", other_uid}) or self.find(namespace, name, uid) is not None
@@ -195,9 +195,9 @@ class Pods:
         """Wait until the cache has the pod. Return False if it does not have it within that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.has(namespace, name, uid):
+                while not self.has_pod(namespace, name, uid):
                     await self._changed.wait()
-        return self.has(namespace, name, uid)
+        return self.has_pod(namespace, name, uid)
 
     def _store(self, pod: views.Pod, before: "Pending | None") -> None:
         key = _get_key(pod.metadata)
@@ -236,19 +236,19 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.claiming_pods = claim_cache.ClaimingPods()
 
-    def node(self, name: str) -> node_views.Node | None:
+    def get_node(self, name: str) -> node_views.Node | None:
         """Return a node, with the domains of its HyperNodes added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
             self.hyper_nodes.tree.forget(name)
             return None
-        domains = self.hyper_nodes.tree.values(name, node.metadata.labels)
+        domains = self.hyper_nodes.tree.read_values(name, node.metadata.labels)
         if not domains:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
         return msgspec.structs.replace(node, metadata=metadata)
 
-    def facts(self, namespace: str) -> facts.ClusterFacts:
+    def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
         return facts.ClusterFacts(
             namespace=namespace,

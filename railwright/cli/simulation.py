@@ -89,7 +89,9 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     policy = policies.read_file(arguments.policy)
     nodes: list[node_views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
     try:
-        spec = cluster_specs.build_from_nodes(nodes, policy.document, f"nodes of {output.visible(arguments.nodes)}")
+        spec = cluster_specs.build_from_nodes(
+            nodes, policy.document, f"nodes of {output.escape_controls(arguments.nodes)}"
+        )
         return cluster_specs.set_oversubscription(spec, ratios)
     except cluster_specs.ClusterSpecError as error:
         raise output.UnreadableError(f"{arguments.nodes}: {error}") from None
@@ -279,7 +281,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         view.add_column(column, no_wrap=column == columns[0], overflow="fold")
     for row in rows:
-        view.add_row(*map(output.visible, row))
+        view.add_row(*map(output.escape_controls, row))
     screen.print(view, markup=False)
 
 

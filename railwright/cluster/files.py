@@ -46,7 +46,7 @@ class _File:
     def read_if_changed(self) -> str | Lost | None:
         """Return the text if it has changed since the last call, otherwise None."""
         try:
-            content = self._content()
+            content = self._read_content()
             return None if content is None else content.decode()
         except OSError as error:
             self._stamp, self._digest = None, b""  # reappearing content counts as changed, even if it is the same
@@ -55,7 +55,7 @@ class _File:
         except UnicodeDecodeError:
             return Lost("is not UTF-8 text")
 
-    def _content(self) -> bytes | None:
+    def _read_content(self) -> bytes | None:
         status = self.path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
@@ -169,10 +169,10 @@ class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
                 sink.replace(result[kind])
             return None
 
-        super().__init__(path, parse=_snapshot, take=take, interval=interval)
+        super().__init__(path, parse=_decode_snapshot, take=take, interval=interval)
 
 
-def _snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
+def _decode_snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
     try:
         return snapshots.read(text)
     except snapshots.SnapshotError as error:

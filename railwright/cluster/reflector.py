@@ -91,7 +91,7 @@ class Reflector:
         """The number of objects in the sink."""
         return len(self._known)
 
-    def age_seconds(self) -> float:
+    def get_age_seconds(self) -> float:
         """Return the seconds since the last contact with the API server for this kind."""
         return self._clock() - self._last_contact
 
@@ -197,7 +197,7 @@ class Reflector:
         following = ""
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         while True:
-            query = self._query(**limit, **({"continue": following} if following else {}))
+            query = self._build_query(**limit, **({"continue": following} if following else {}))
             page = await watch_wire.decode(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
@@ -227,7 +227,7 @@ class Reflector:
     async def _watch(self, version: str) -> str:
         """Apply events until the stream ends; return the version to resume from."""
         seconds = self._watch_seconds * (1 + self._chance.random() / 2)
-        query = self._query(
+        query = self._build_query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
         began, event_count = self._clock(), 0
@@ -301,7 +301,7 @@ class Reflector:
         self._reset_backoff()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
 
-    def _query(self, **parameters: str) -> dict[str, str]:
+    def _build_query(self, **parameters: str) -> dict[str, str]:
         return {**parameters, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
     def _reset_backoff(self) -> None:

@@ -118,7 +118,7 @@ def _suggest_device(inputs: _Inputs) -> str:
     """Return the fix for a missing device. Without any device, device files show that the kernel hides them: in mode
     exclusive, a network namespace sees only the RDMA devices that were moved into it.
     """
-    nodes = [name for name in inputs.host.names(devices.VERBS) if name.startswith("uverbs")]
+    nodes = [name for name in inputs.host.list_names(devices.VERBS) if name.startswith("uverbs")]
     return _EXCLUSIVE if nodes and not inputs.present else _PLUGIN
 
 

@@ -109,7 +109,7 @@ class Cluster:
         for index, place in enumerate(places):
             chain = []
             for level in range(len(self.levels)):
-                key = topology.domain(place, level) or (f"node {index}",)
+                key = topology.get_domain(place, level) or (f"node {index}",)
                 number = numbers.setdefault((level, key), len(numbers))
                 if number == len(sizes):
                     sizes.append(0)

@@ -152,7 +152,7 @@ def measure_nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
 
 
 def half_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure as `measure_half_full`, with GPUs and rails in ResourceSlices of 16 devices a node, requested as extended resources."""
+    """Measure as `measure_half_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
     return _measure_kube(cores, folder, _by_slices(clusters.EXTENDED), f"half full{_EXTENDED}")
 
 

@@ -430,7 +430,7 @@ def build_feed(nodes: int) -> feed.Feed:
 async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
     views_of_cluster = {"with railwright": build_feed(4), "without": build_feed(6)}
     running = [asyncio.create_task(each.run()) for each in views_of_cluster.values()]
-    async with port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._everybody) as where:
+    async with port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where:
         async with chrome.tab() as page:
             await page.open(f"http://{where}/#gang=train/llm")
             await page.until("document.querySelector('#details .gang') && !document.getElementById('views').hidden")

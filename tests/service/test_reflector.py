@@ -76,7 +76,7 @@ async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
                 await asyncio.sleep(0.01)  # between two looks
     assert stub.watched_from()[1:4] == ["7", "7", "7"]
     assert (restarts, caplog.records) == ([], [])
-    assert source.age_seconds() < 1
+    assert source.get_age_seconds() < 1
 
 
 async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):

@@ -400,7 +400,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     await caller.ask(b"bad", path="/picky")
     await caller.ask(b"1", path="/nowhere-with-a-name-of-the-callers-choice")
     await caller.close()
-    text = counters.exposition().decode()
+    text = counters.format_exposition().decode()
     assert 'railwright_webhook_requests_total{outcome="allowed",path="/picky"} 1.0' in text
     assert 'railwright_webhook_requests_total{outcome="malformed",path="/picky"} 1.0' in text
     assert 'railwright_http_rejected_total{code="404"} 1.0' in text

@@ -57,7 +57,7 @@ def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
     }
     assert state.find_hyper_node_problems() == ()
     near, far = (state.locate(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
-    assert topology.distance(near, far) == 1
+    assert topology.compute_distance(near, far) == 1
 
 
 def test_nodes_are_found_by_their_labels_and_move_when_those_change():

@@ -26,7 +26,7 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     counts = {
         name: sum(
             snapshots.count_allocatable(node, name) > 0 or name in by_slices.get(node.metadata.name, ())
-            for node in snapshot.all("nodes")
+            for node in snapshot.get_all("nodes")
         )
         for name in pools
     }
@@ -34,13 +34,13 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     if unavailable:
         return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
     fewest, most = min(counts.values()), max(counts.values())
-    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.all('nodes'))} nodes")
+    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.get_all('nodes'))} nodes")
 
 
 def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
     dead = [
         f"{node.metadata.name}: {name} 0 of {snapshots.count_capacity(node, name)}"
-        for node in snapshot.all("nodes")
+        for node in snapshot.get_all("nodes")
         for name in _list_resources(snapshot, fabric)
         if snapshots.count_capacity(node, name) and not snapshots.count_allocatable(node, name)
     ]
@@ -126,22 +126,22 @@ def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> ch
         return skip("the fabric's topology domains are labels, not HyperNodes")
     if "hypernodes" in snapshot.unknown:
         return fail("the API server has no kind HyperNode (topology.volcano.sh)")
-    if not snapshot.all("hypernodes"):
+    if not snapshot.get_all("hypernodes"):
         return fail("there is no HyperNode")
     tree = hypernodes.Tree()
-    tree.replace(snapshot.all("hypernodes"))
-    problems = tree.problems({node.metadata.name: node.metadata.labels for node in snapshot.all("nodes")})
+    tree.replace(snapshot.get_all("hypernodes"))
+    problems = tree.find_problems({node.metadata.name: node.metadata.labels for node in snapshot.get_all("nodes")})
     outside = [
         node.metadata.name
         for node in _list_nodes_with_rails(snapshot, fabric)
-        if not tree.values(node.metadata.name, node.metadata.labels)
+        if not tree.read_values(node.metadata.name, node.metadata.labels)
     ]
     if outside:
         problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {snapshots.join_limited(outside, 3)}")
     return (
         warn(snapshots.join_limited(problems, 3))
         if problems
-        else ok(snapshots.format_count(len(snapshot.all("hypernodes")), "HyperNode"))
+        else ok(snapshots.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"))
     )
 
 
@@ -150,7 +150,7 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
         return skip(f"placement.numa is {fabric.placement.numa}")
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
-    reported = {report.metadata.name for report in snapshot.all("topologies")}
+    reported = {report.metadata.name for report in snapshot.get_all("topologies")}
     with_rails = _list_nodes_with_rails(snapshot, fabric)
     if not with_rails:
         return skip(_NO_NODES)
@@ -207,13 +207,15 @@ def _list_resources_by_slices(
     snapshot: snapshots.ClusterSnapshot, pools: Sequence[str]
 ) -> Mapping[str, Collection[str]]:
     """Return the resources that slices offer on each node, if a DeviceClass maps one of the pools (KEP-5004)."""
-    classes = snapshot.all("device-classes")
+    classes = snapshot.get_all("device-classes")
     if not any(item.spec.extended_resource_name in pools for item in classes):
         return {}
     devices = inventory.Inventory()
     devices.replace_classes(classes)
-    devices.replace_slices(snapshot.all("device-slices"))
-    return {node.metadata.name: devices.count_devices(node.metadata.name).capacity for node in snapshot.all("nodes")}
+    devices.replace_slices(snapshot.get_all("device-slices"))
+    return {
+        node.metadata.name: devices.count_devices(node.metadata.name).capacity for node in snapshot.get_all("nodes")
+    }
 
 
 def list_rows() -> Iterator[Row]:

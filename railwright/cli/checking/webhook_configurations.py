@@ -193,7 +193,7 @@ def _check_order(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 def _list_other_webhooks(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the foreign mutating webhooks that are called for new pods, as CONFIGURATION/NAME and entry."""
-    for configuration in snapshot.all("mutating"):
+    for configuration in snapshot.get_all("mutating"):
         name = str(snapshots.get_path(configuration, "metadata", "name"))
         if name != snapshots.CONFIGURATION:
             for hook in snapshots.get_path(configuration, "webhooks") or ():

@@ -166,7 +166,7 @@ def _report(event: Any) -> Report:
 
 
 def _format(text: str, style: str = "") -> Text:
-    return Text(output.visible(text), style=style)
+    return Text(output.escape_controls(text), style=style)
 
 
 def explain(
@@ -187,5 +187,5 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    print(f"railwright: without scores of nodes: {output.visible(no_extender.cause)}; {_FULL}", file=sys.stderr)
+    print(f"railwright: without scores of nodes: {output.escape_controls(no_extender.cause)}; {_FULL}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK

@@ -76,14 +76,14 @@ def list_kinds() -> list[str]:
 
 def _read(kind: kinds.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
     if not kind.passes_label:
-        tree = {**tree, "metadata": _without_label(tree.get("metadata"))}
+        tree = {**tree, "metadata": _remove_label(tree.get("metadata"))}
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
         raise output.UnreadableError(f"{object_files.format_title(tree, namespace)}: {error}") from None
 
 
-def _without_label(metadata: Any) -> Any:
+def _remove_label(metadata: Any) -> Any:
     labels = {key: value for key, value in object_files.get_mapping(metadata, "labels").items() if key != names.FABRIC}
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 

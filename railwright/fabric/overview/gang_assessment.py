@@ -61,9 +61,9 @@ def _assess_placed(
     cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
     index = placement_engine.get_index(request)
-    workers = _workers(gang, request, cluster)
-    places = _places(workers, index, cluster)
-    plan = planner.solve(len(workers), _capacity_without_gang(places, index, request))
+    workers = _select_workers(gang, request, cluster)
+    places = _find_places(workers, index, cluster)
+    plan = planner.solve(len(workers), _compute_capacity_without_gang(places, index, request))
     planned = placement_result.PlannedPlacement(
         leaves=plan.leaves,
         bandwidth=plan.bandwidth,
@@ -90,12 +90,12 @@ def _assess_placed(
         best=round(best, 3),
         leaves=used,
         min_leaves=min(used, fewest),
-        why=tuple(_improvements(placement, plan, best))[:_MAX_REASONS],
+        why=tuple(_list_improvements(placement, plan, best))[:_MAX_REASONS],
         outcome=outcome,
     )
 
 
-def _improvements(
+def _list_improvements(
     placement: placement_result.PlacementResult, plan: planner.Plan, best: float
 ) -> Sequence[reason.Reason]:
     """Return the degradations of a placement, and the better plan if there is one."""
@@ -109,7 +109,7 @@ def _improvements(
     return why
 
 
-def _workers(
+def _select_workers(
     gang: gang_members.GangMembers, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
 ) -> Sequence[pod_info.PodInfo]:
     """Return the placed members that request devices, by rank; all placed members if none does."""
@@ -122,7 +122,7 @@ def _workers(
     return [pod for pod in pods if not devices.isdisjoint(pod.requests)] or pods
 
 
-def _places(
+def _find_places(
     workers: Sequence[pod_info.PodInfo], index: node_index.NodeIndex, cluster: cluster_state.ClusterState
 ) -> list[placement_result.PlacedPod]:
     by_node: dict[str, list[pod_info.PodInfo]] = defaultdict(list)
@@ -138,7 +138,7 @@ def _places(
             pod=pod.key.partition("/")[2],
             node=pod.node,
             leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
-            evaluation=_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
+            evaluation=_evaluate_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
             if pod.node in evaluations
             else None,
         )
@@ -164,7 +164,7 @@ def _evaluate_without_gang(
     return index.get_class(index.facts.replace_free(facts, free, if_preempted=emptied)).evaluation
 
 
-def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
+def _evaluate_after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
     """Return the evaluation after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
     if not members:
         return evaluation
@@ -178,7 +178,7 @@ def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> 
     return msgspec.structs.replace(evaluation, capacity=node_capacity)
 
 
-def _capacity_without_gang(
+def _compute_capacity_without_gang(
     places: Sequence[placement_result.PlacedPod],
     index: node_index.NodeIndex,
     request: scheduling_request.SchedulingRequest,

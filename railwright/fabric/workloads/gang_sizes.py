@@ -30,7 +30,7 @@ def _find_gang(
 ) -> kinds.GangKey:
     """Return the gang of the pods that a controller creates from a template."""
     template = template or objects.Template()
-    labels, annotations = template.tags()
+    labels, annotations = template.list_tags()
     spec = template.spec or objects.TemplateSpec()
     controller = views.OwnerReference(kind=kind, name=owner.name, uid=owner.uid, controller=True)
     metadata = views.ObjectMeta(

@@ -105,13 +105,13 @@ def check(data: bytes) -> None:
     files, environment = _texts(tree, "files"), _texts(tree, "environment")
     host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
-    chosen = variables.value(variables.HCA, environment, host)
+    chosen = variables.get_value(variables.HCA, environment, host)
     wanted = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=tuple(_rails(tree)),
         hca=chosen,
         mtu=4200,
-        gid_index=variables.gid_index(environment, host),
+        gid_index=variables.get_gid_index(environment, host),
     )
     for device in (*hca.parse_exact_list(chosen or ""), "mlx5_0"):
         hca.selects(chosen or "", device, 1)

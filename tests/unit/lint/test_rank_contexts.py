@@ -22,15 +22,15 @@ def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
     contexts = ranks(tree)
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
-    assert [contexts.value(name) for name in names] == ["1", "2", "3", "4"]
-    assert [contexts.setting(name).origin for name in names] == [
+    assert [contexts.get_value(name) for name in names] == ["1", "2", "3", "4"]
+    assert [contexts.get_setting(name).origin for name in names] == [
         rule_types.Origin.MPIRUN, rule_types.Origin.ENV, rule_types.Origin.ENV, rule_types.Origin.FILE,
     ]  # fmt: skip
 
 
 def test_the_last_export_of_a_script_counts():
     script = "export NCCL_IB_TIMEOUT=99\nexport NCCL_IB_TIMEOUT=22"
-    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).value("NCCL_IB_TIMEOUT") == "22"
+    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).get_value("NCCL_IB_TIMEOUT") == "22"
 
 
 def test_the_annotation_counts_only_where_the_file_is_mounted():

@@ -28,7 +28,7 @@ def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
     for finding in findings:
         assert len(f"container worker: {rule.code} {finding.message}") <= WARNING
         assert finding.name in finding.message
-        setting = example.context.setting(finding.name) if finding.where else None
+        setting = example.context.get_setting(finding.name) if finding.where else None
         if setting is not None and setting.value is not None:
             assert setting.value in finding.message
             assert finding.where == setting.where

@@ -125,8 +125,8 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     kept, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, by, caches.facts, kept)
-    assert pods.handle(body, by, caches.facts, kept) == first
+    first = pods.handle(body, by, caches.build_facts, kept)
+    assert pods.handle(body, by, caches.build_facts, kept) == first
     if change == "policy":
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
@@ -137,8 +137,8 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
         caches.nodes.upsert(seen(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
         caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, by, caches.facts, kept)
-    assert second == pods.handle(body, by, caches.facts)
+    second = pods.handle(body, by, caches.build_facts, kept)
+    assert second == pods.handle(body, by, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 

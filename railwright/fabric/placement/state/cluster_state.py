@@ -109,12 +109,12 @@ class ClusterState:
         """
         labels = node.labels
         if hypernodes.are_among(domains):
-            labels = {**labels, **self._tree.values(node.name, labels)}
+            labels = {**labels, **self._tree.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
 
     def find_hyper_node_problems(self) -> Sequence[str]:
         """Return one message for each problem of the HyperNodes that was ignored."""
-        return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
+        return self._tree.find_problems({node.name: node.labels for node in self._nodes.values()})
 
     def get_topology_report(self, node: str) -> node_views.NodeResourceTopology | None:
         """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
