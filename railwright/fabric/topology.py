@@ -37,7 +37,7 @@ def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> st
 
 
 def get_domain(place: Place, level: int = 0) -> Domain:
-    """Return the domain at a level (0 is the leaf), or NOWHERE if the node has no label there."""
+    """Return the domain at a level (0 is the leaf), or NO_DOMAIN if the node has no label there."""
     return place[level:] if level < len(place) and place[level] else NO_DOMAIN
 
 

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-_NUMBER = re.compile(r"(\d+)", re.ASCII)  # a name may hold other digits: an interface can be called net\u00b2
+_NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
 _MOST_DIGITS = 20  # maximum digits of a 64-bit number
 
 
@@ -48,7 +48,7 @@ class Host:
         """True if the path exists."""
         return self.resolve(path).exists()
 
-    def open_error(self, path: str) -> str:
+    def find_open_error(self, path: str) -> str:
         """Return the error of opening a device file for reading and writing, or "" if it opens."""
         try:
             os.close(os.open(self.resolve(path), os.O_RDWR | os.O_CLOEXEC))

@@ -110,12 +110,12 @@ class FabricView:
         return "/".join((self.name, *reversed(leaf)))
 
     def get_leaf(self, node: str) -> topology.Domain:
-        """Return the leaf of a node; NOWHERE if it has none."""
+        """Return the leaf of a node; NO_DOMAIN if it has none."""
         return self._leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def _summarize(self) -> overview_types.Fabric:
-        letters = "".join([row.rails for row in self._rows.values()])
-        dead = letters.count(overview_types.DEAD)
+        rail_states = "".join([row.rails for row in self._rows.values()])
+        dead = rail_states.count(overview_types.DEAD)
         busy = sum(_count_busy_rails(row) for row in self._rows.values())
         return overview_types.Fabric(
             name=self.name,
@@ -124,7 +124,7 @@ class FabricView:
             levels=self._levels,
             leaves=tuple(sorted(self.leaves, key=lambda key: _build_leaf_sort_key(self.leaves[key]))),
             nodes=len(self._rows),
-            rails_free=max(0, len(letters) - busy - dead - letters.count(overview_types.UNCOUNTED)),
+            rails_free=max(0, len(rail_states) - busy - dead - rail_states.count(overview_types.UNCOUNTED)),
             rails_busy=busy,
             rails_dead=dead,
             gpus=sum(row.gpus for row in self._rows.values()),
@@ -149,18 +149,18 @@ class FabricView:
     ) -> overview_types.Node:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._list_pods(node, ranks))
-        letters = "".join(self._list_rail_states(node, {rail for pod in pods for rail in pod.rails}))
+        rail_states = "".join(self._list_rail_states(node, {rail for pod in pods for rail in pod.rails}))
         note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
-            rails=letters,
+            rails=rail_states,
             note=note.text,
             note_at=note.at,
             taints=note.taints,
             pods=pods,
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
-            faulty_since=_update_faulty_since(letters, old_since, now),
+            faulty_since=_update_faulty_since(rail_states, old_since, now),
         )
 
     def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
@@ -239,16 +239,16 @@ def _list_faulty_since(row: overview_types.Node | None) -> Mapping[str, str] | N
     return {str(rail): row.faulty_since.get(str(rail), "") for rail in _list_faulty_rails(row.rails)}
 
 
-def _list_faulty_rails(letters: str) -> Sequence[int]:
+def _list_faulty_rails(rail_states: str) -> Sequence[int]:
     faulty = (overview_types.DEAD, overview_types.DEGRADED)
-    return [rail for rail, letter in enumerate(letters) if letter in faulty]
+    return [rail for rail, state in enumerate(rail_states) if state in faulty]
 
 
-def _update_faulty_since(letters: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
+def _update_faulty_since(rail_states: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
     """Return rail number -> when it was first seen faulty, of the rails that were not so when first seen."""
     if old_since is None:
         return {}
-    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(letters)}
+    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(rail_states)}
     return {rail: at for rail, at in since.items() if at}
 
 

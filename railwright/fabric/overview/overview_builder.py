@@ -221,7 +221,7 @@ class OverviewBuilder:
         for name, view in self._views.items():
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
-                self._largest[name] = largest_gang.compute(
+                self._largest[name] = largest_gang.compute_largest_gang(
                     name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
                 )
                 yield

@@ -66,18 +66,18 @@ class _Files(hosts.Host):
         super().__init__()
         self._files = files
 
-    def text(self, path: str) -> str | None:
-        found = self._files.get(path)
-        return None if found is None else found.encode("utf-8", "replace").decode("utf-8", "replace").strip()
+    def read_text(self, path: str) -> str | None:
+        text = self._files.get(path)
+        return None if text is None else text.encode("utf-8", "replace").decode("utf-8", "replace").strip()
 
-    def names(self, path: str) -> list[str]:
+    def list_names(self, path: str) -> list[str]:
         below = [file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")]
-        return sorted({each.partition("/")[0] for each in below}, key=hosts.build_sort_key)
+        return sorted({name.partition("/")[0] for name in below}, key=hosts.build_sort_key)
 
     def exists(self, path: str) -> bool:
         return any(file == path or file.startswith(f"{path}/") for file in self._files)
 
-    def open_error(self, path: str) -> str:
+    def find_open_error(self, path: str) -> str:
         return "" if self.exists(path) else "No such file or directory"
 
 
