@@ -103,14 +103,14 @@ def _build_template(
     template: stored.Template, origin: kinds.TemplateOrigin, namespace: str, pods: kinds.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
-    own = object_files.get_mapping(origin.ancestors[-1], "metadata")
-    labels = {**object_files.get_mapping(own, "labels"), **template.added.labels, **pods.labels}
+    template_metadata = object_files.get_mapping(origin.ancestors[-1], "metadata")
+    labels = {**object_files.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
     name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
-    annotations = {**object_files.get_mapping(own, "annotations"), **pods.annotations}
+    annotations = {**object_files.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
     spec = copy.deepcopy(object_files.get_mapping(origin.ancestors[-1], "spec"))
     for container in _iterate_containers(spec):

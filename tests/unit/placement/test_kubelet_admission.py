@@ -1,4 +1,4 @@
-"""What kubelet's topology manager would refuse, by the rules of the Kubernetes documentation and source (1.34)."""
+"""Pods that kubelet's topology manager would reject, by the documentation and source of Kubernetes (1.34)."""
 
 import itertools
 
@@ -26,11 +26,11 @@ def report(*nodes, policy="", scope="", deprecated=""):
                 "name": f"node-{number}",
                 "type": "Node",
                 "resources": [
-                    {"name": name, "capacity": str(has), "allocatable": str(has), "available": str(free)}
-                    for name, (has, free) in each.items()
+                    {"name": name, "capacity": str(total), "allocatable": str(total), "available": str(free)}
+                    for name, (total, free) in zones.items()
                 ],
             }
-            for number, each in enumerate(nodes)
+            for number, zones in enumerate(nodes)
         ],
     }
     return msgspec.convert(
