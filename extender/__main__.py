@@ -75,7 +75,7 @@ async def serve(options: settings.Settings) -> int:
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
         tracing=traces,
     )
-    checks.add("policy", origin.policy_problem)
+    checks.add("policy", origin.find_policy_problem)
     # a stale cluster state would place gangs on resources that no longer exist
     checks.add("caches", lambda: origin.cache_problem(options.stale_seconds))
 
@@ -96,7 +96,7 @@ async def serve(options: settings.Settings) -> int:
 
     def refresh() -> None:
         label_monitor.update()
-        counters.show_sources(**origin.readings())
+        counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))

@@ -64,7 +64,7 @@ _decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read(body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
+def read_arguments(body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
     """Return (pod, node names) of a filter or prioritize request. Raises decoding.MalformedError."""
     arguments = decoding.decode_body(_decode, body)
     if arguments.pod is None:

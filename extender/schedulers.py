@@ -194,7 +194,7 @@ class Schedulers:
         self._sessions.end(scope)
         self._state.assumed.end_session(scope, self._clock())
         self.gangs.end_session()
-        return volcano_wire.NOTHING
+        return volcano_wire.EMPTY_OBJECT
 
     def _find_conflict(
         self, assumed_pod: assumed_pods.AssumedPod, pod: views.Pod | None, scope: str
@@ -247,7 +247,7 @@ class Schedulers:
 
     def _read_kube(self, body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
         with self._tracing.span("decode"):
-            pod, nodes = kube_wire.read(body)
+            pod, nodes = kube_wire.read_arguments(body)
         self._tracing.note(lambda: trace_attributes.list_kube(pod, nodes))
         return pod, nodes
 

@@ -28,7 +28,7 @@ def build_kube_request(
     return scheduling_request.build_request(pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests)
 
 
-def build_volcano_request(  # noqa: PLR0913 - one argument a fact
+def build_volcano_request(  # noqa: PLR0913 - one argument for each input
     task: volcano_wire.Task,
     nodes: list[volcano_wire.Node],
     policy: model.Policy | None,
@@ -49,10 +49,10 @@ def build_volcano_request(  # noqa: PLR0913 - one argument a fact
         return None
     requested_amounts = get_requests(task, state.cluster)
     fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None else None
-    strict = fabric is not None and (fabric.placement.rails == "required" or fabric.claims is not None)
+    rails_required = fabric is not None and (fabric.placement.rails == "required" or fabric.claims is not None)
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
     offers = _build_offers(
-        nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, strict=strict
+        nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, rails_required=rails_required
     )
     return scheduling_request.build_request(
         task.pod,
@@ -66,7 +66,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument a fact
     )
 
 
-def find_conflict(  # noqa: PLR0913 - one argument a fact
+def find_conflict(  # noqa: PLR0913 - one argument for each input
     assumed_pod: assumed_pods.AssumedPod,
     pod: views.Pod,
     policy: model.Policy | None,
@@ -83,13 +83,15 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
     name, fabric = intent.find_fabric(pod, policy.document) if policy is not None else ("", None)
     if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
         return None
-    bound = state.cluster.get_free(assumed_pod.node)
-    others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).firm
+    observed_free = state.cluster.get_free(assumed_pod.node)
+    others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).allocated
     own = _sum(
         [
             _count_unobserved(other, state)
             for other in state.assumed.list_on_node(assumed_pod.node)
-            if other.uid != assumed_pod.uid and state.assumed.get_scope(other.uid) == scope and _is_firm(other, state)
+            if other.uid != assumed_pod.uid
+            and state.assumed.get_scope(other.uid) == scope
+            and _holds_free_resources(other, state)
         ]
     )
     needs = intent.find_needs(pod, assumed_pod.requests, intent.fill_resources(name, fabric, state.pools))
@@ -104,18 +106,18 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
         required = assumed_pod.requests.keys() & {need.resource for need in needs}
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)
-        left = bound.get(resource, 0) - assumed
-        if assumed and resource in assumed_pod.requests and left - own.get(resource, 0) < amount:
+        free = observed_free.get(resource, 0) - assumed
+        if assumed and resource in assumed_pod.requests and free - own.get(resource, 0) < amount:
             return node_evaluation.describe_assumed_elsewhere(
-                label, resource, left - own.get(resource, 0), amount, assumed_pod.node
+                label, resource, free - own.get(resource, 0), amount, assumed_pod.node
             )
-        if resource in required and left < amount:
+        if resource in required and free < amount:
             return reason.make(
                 Code.DEVICE_ALLOCATED_ELSEWHERE,
                 device=label,
                 node=assumed_pod.node,
                 resource=intent.format_resource(resource),
-                free=max(0, left) // resources.UNIT,
+                free=max(0, free) // resources.UNIT,
                 needed=amount // resources.UNIT,
             )
     return None
@@ -124,35 +126,35 @@ def find_conflict(  # noqa: PLR0913 - one argument a fact
 class _OtherSchedulers(msgspec.Struct, frozen=True):
     """Requests of other schedulers' assumed pods on a node."""
 
-    firm: resources.Amounts  # of pods that use resources which are free now
-    all: resources.Amounts  # also of pipelined pods, which use resources of pods that terminate
+    allocated: resources.Amounts  # of pods that use resources which are free now
+    with_pipelined: resources.Amounts  # also of pipelined pods, which use resources of pods that terminate
 
 
-_NO_OTHERS = _OtherSchedulers(firm={}, all={})
+_NO_OTHERS = _OtherSchedulers(allocated={}, with_pipelined={})
 
 
 def _sum_other_schedulers(
     state: states.State, scope: str, uid: str, inferred: Mapping[str, resources.Amounts]
 ) -> Mapping[str, _OtherSchedulers]:
-    """Return by node what other schedulers have announced or are very likely placing."""
-    firm = {node: [amounts] for node, amounts in inferred.items()}
-    later: dict[str, list[resources.Amounts]] = {}
+    """Return the requests of pods that other schedulers have announced or are very likely placing, by node."""
+    allocated = {node: [amounts] for node, amounts in inferred.items()}
+    pipelined: dict[str, list[resources.Amounts]] = {}
     for assumed_pod in state.assumed.list_of_other_scopes(scope):
         if assumed_pod.uid != uid:
-            if _is_firm(assumed_pod, state):
-                firm.setdefault(assumed_pod.node, []).append(_count_unobserved(assumed_pod, state))
+            if _holds_free_resources(assumed_pod, state):
+                allocated.setdefault(assumed_pod.node, []).append(_count_unobserved(assumed_pod, state))
             elif assumed_pod.state is assumed_pods.State.PIPELINED:
-                later.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
+                pipelined.setdefault(assumed_pod.node, []).append(assumed_pod.requests)
     return {
         node: _OtherSchedulers(
-            firm=_sum(firm.get(node, ())),
-            all=_sum([*firm.get(node, ()), *later.get(node, ())]),
+            allocated=_sum(allocated.get(node, ())),
+            with_pipelined=_sum([*allocated.get(node, ()), *pipelined.get(node, ())]),
         )
-        for node in {**firm, **later}
+        for node in {**allocated, **pipelined}
     }
 
 
-def _is_firm(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> bool:
+def _holds_free_resources(assumed_pod: assumed_pods.AssumedPod, state: states.State) -> bool:
     """True if an assumed pod uses resources that are free now, and was not observed bound yet."""
     pod = state.cluster.pods.get(assumed_pod.uid)
     return assumed_pod.state is not assumed_pods.State.PIPELINED and not (pod is not None and pod.node)
@@ -177,7 +179,7 @@ class _CorrectedOffer(NamedTuple):
     fits: bool  # the pod fits
 
 
-def _build_offers(  # noqa: PLR0913 - one argument a fact
+def _build_offers(  # noqa: PLR0913 - one argument for each input
     nodes: Sequence[volcano_wire.Node],
     requested_amounts: resources.Amounts,
     state: states.State,
@@ -185,11 +187,11 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
     *,
     scope: str,
     evicting: bool,
-    strict: bool,
+    rails_required: bool,
 ) -> Mapping[str, scheduling_request.NodeOffer]:
     """Return the offer of each node. Nodes with equal session state and equal free resources share one offer.
 
-    With `strict`, a node that is feasible by Volcano's session but not by later bindings of other schedulers is not
+    With `rails_required`, a node that is feasible by Volcano's session, but not by later bindings of others, is not
     considered for eviction, because the predicate rejects it.
     """
     cluster, has_slices = state.cluster, state.cluster.has_slices
@@ -199,14 +201,16 @@ def _build_offers(  # noqa: PLR0913 - one argument a fact
         session_offer = volcano_wire.decode_offer(node)
         if session_offer is None:
             continue
-        bound = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
+        observed_free = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
         if has_slices:
             session_offer = _add_claimable(session_offer, node.name, state, scope)
-        corrected = corrected_offers.get((session_offer, bound))
+        corrected = corrected_offers.get((session_offer, observed_free))
         if corrected is None:
-            corrected_offer = _subtract_newly_bound(session_offer, bound)
-            fits = _fits(corrected_offer, requested_amounts) or (strict and _fits(session_offer, requested_amounts))
-            corrected = corrected_offers[session_offer, bound] = _CorrectedOffer(corrected_offer, fits)
+            corrected_offer = _subtract_newly_bound(session_offer, observed_free)
+            fits = _fits(corrected_offer, requested_amounts) or (
+                rails_required and _fits(session_offer, requested_amounts)
+            )
+            corrected = corrected_offers[session_offer, observed_free] = _CorrectedOffer(corrected_offer, fits)
         corrected_offer, fits = corrected
         offer = (
             corrected_offer if fits or not evicting else volcano_wire.decode_offer_without_pods(node) or corrected_offer
@@ -230,7 +234,7 @@ def _add_claimable(
     own = [
         _count_unobserved(assumed_pod, state)
         for assumed_pod in state.assumed.list_on_node(node)
-        if state.assumed.get_scope(assumed_pod.uid) == scope and _is_firm(assumed_pod, state)
+        if state.assumed.get_scope(assumed_pod.uid) == scope and _holds_free_resources(assumed_pod, state)
     ]
     claimable = {name: free.get(name, 0) - sum(requests.get(name, 0) for requests in own) for name in names}
     future_idle = offer.future_idle
@@ -248,26 +252,28 @@ def _subtract_others(offer: scheduling_request.NodeOffer, others: _OtherSchedule
     A device that a terminating pod leaves to another scheduler's pipelined pod is not free now either, unless more
     devices become free than pipelined pods request.
     """
-    future_idle = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.all)
-    idle_now = _subtract(offer.idle, others.firm)
+    future_idle = _subtract(offer.idle if offer.future_idle is None else offer.future_idle, others.with_pipelined)
+    idle_now = _subtract(offer.idle, others.allocated)
     idle = {name: min(amount, future_idle.get(name, amount)) for name, amount in idle_now.items()}
     return scheduling_request.NodeOffer(
         idle=resources.FrozenAmounts(idle),
         future_idle=None if offer.future_idle is None else future_idle,
         if_preempted=offer.if_preempted,
-        used_elsewhere=resources.freeze(others.all),
+        used_elsewhere=resources.freeze(others.with_pipelined),
     )
 
 
 def _subtract_newly_bound(
-    offer: scheduling_request.NodeOffer, bound: resources.Amounts
+    offer: scheduling_request.NodeOffer, observed_free: resources.Amounts
 ) -> scheduling_request.NodeOffer:
     """Subtract the devices of pods that other schedulers have bound since Volcano's session began.
 
     Volcano uses its session's snapshot, which lacks later bindings, and would allocate these devices twice.
     """
     newly_bound = {
-        name: free - bound[name] for name, free in offer.idle.items() if "/" in name and free > bound.get(name, free)
+        name: free - observed_free[name]
+        for name, free in offer.idle.items()
+        if "/" in name and free > observed_free.get(name, free)
     }
     if not newly_bound:
         return offer

@@ -6,7 +6,7 @@ A pod that is observed bound or deleted confirms its assumption: from then on th
 from collections.abc import Callable, Sequence
 
 from extender import waiting_claims
-from railwright.fabric import names, views
+from railwright.fabric import names, network_views, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
@@ -116,18 +116,18 @@ class Networks:
     def __init__(self, state: State) -> None:
         self._pools = state.pools
 
-    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
+    def replace(self, objects: Sequence[network_views.NetworkAttachmentDefinition]) -> None:
         """Replace all objects."""
         self._pools.clear()
         for network in objects:
             self.upsert(network)
 
-    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
+    def upsert(self, obj: network_views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
         self.remove(obj)
         if resource := obj.metadata.annotations.get(names.NAD_RESOURCE_NAME):
             self._pools[obj.metadata.namespace, obj.metadata.name] = resource
 
-    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
+    def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         self._pools.pop((obj.metadata.namespace, obj.metadata.name), None)

@@ -15,8 +15,8 @@ from railwright.fabric import resources, scheduling_views
 from railwright.fabric.placement import scheduling_request
 
 PIPELINED = 4  # api.Pipelined
-CODE_BUSY = 2  # fwk.Unschedulable: the pod may fit once another pod leaves
-CODE_NEVER = 3  # fwk.UnschedulableAndUnresolvable: the pod never fits
+CODE_UNSCHEDULABLE = 2  # fwk.Unschedulable: the pod may fit once another pod leaves
+CODE_UNRESOLVABLE = 3  # fwk.UnschedulableAndUnresolvable: the pod never fits
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ _decode_amounts = msgspec.json.Decoder(Amounts | None).decode
 _decode_close = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _encode = msgspec.json.Encoder().encode
 
-NOTHING = b"{}"
+EMPTY_OBJECT = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
 
 
@@ -126,7 +126,7 @@ def encode_predicate_result(message: str, *, unresolvable: bool) -> bytes:
     """Encode the answer of predicate. An empty message means that the pod fits."""
     if not message:
         return _encode({"status": "", "code": 0})
-    return _encode({"status": message, "code": CODE_NEVER if unresolvable else CODE_BUSY})
+    return _encode({"status": message, "code": CODE_UNRESOLVABLE if unresolvable else CODE_UNSCHEDULABLE})
 
 
 def convert_amounts(volcano_amounts: Amounts | None) -> dict[str, int]:

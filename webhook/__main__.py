@@ -50,12 +50,12 @@ async def serve(options: settings.Settings) -> int:
     state.watched = origin.client is not None
 
     def refresh() -> None:
-        counters.show_sources(**origin.readings())
+        counters.show_sources(**origin.read_metrics())
         excluded = missed.ALWAYS_EXCLUDED | {installed_names.NAMESPACE} | options.excluded_namespaces
         uninjected_counts = state.pods.uninjected.count(origin.store.current, state.namespaces.labels.get, excluded)
         counters.show_uninjected(uninjected_counts)
 
-    checks.add("policy", origin.policy_problem)
+    checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
     webhook_server = server.Server(
         options,
@@ -103,7 +103,7 @@ def _build_controller(
         origin.client,
         state,
         get_policy=lambda: origin.store.current,
-        get_problem=lambda: origin.cache_problem() or origin.away(),
+        get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         poster=poster,
         counters=counters,
         unused_seconds=options.unused_template_seconds,

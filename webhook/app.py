@@ -27,7 +27,7 @@ def build_routes(
     cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
-        reply = pods.handle(call.body, get_policy(), state.facts, cache, tracing)
+        reply = pods.handle(call.body, get_policy(), state.build_facts, cache, tracing)
         tracing.note(lambda: trace_attributes.list_answer(reply))
         if not reply.fabric and not reply.dry_run:
             counters.webhook_skipped.inc()
@@ -37,7 +37,7 @@ def build_routes(
         return _count(reply, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
-        reply = workloads.handle(call.body, get_policy(), state.facts)
+        reply = workloads.handle(call.body, get_policy(), state.build_facts)
         tracing.note(lambda: trace_attributes.list_answer(reply))
         return _count(reply, counters)
 

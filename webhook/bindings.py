@@ -7,7 +7,7 @@ All data comes from caches. The caller waits briefly for a pod, or an allocation
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -43,12 +43,12 @@ async def wait(request: wire.Request[wire.Binding], caches: state.State) -> None
     if bound is None or not is_binding_to_node(request):
         return
     key = get_pod(request)
-    if not caches.pods.has(*key):
+    if not caches.pods.has_pod(*key):
         await caches.pods.wait(*key, seconds=WAIT_SECONDS)
     pending = caches.pods.find(*key)
     if pending is None:
         return
-    pod, node = pending.pod, caches.node(bound.target.name)
+    pod, node = pending.pod, caches.get_node(bound.target.name)
     if not caches.devices.is_complete(pod, node):
         await caches.devices.wait(pod, node, ALLOCATION_SECONDS)
 
@@ -61,14 +61,14 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
     namespace, name, uid = get_pod(request)
     pending = caches.pods.find(namespace, name, uid)
     if pending is None:
-        if caches.pods.has(namespace, name, uid):
+        if caches.pods.has_pod(namespace, name, uid):
             return _allow(request, ())
         return _allow(request, (reason.make(AdmissionCode.BOUND_POD_UNKNOWN, pod=f"{namespace}/{name}"),))
-    node = caches.node(bound.target.name)
+    node = caches.get_node(bound.target.name)
     claims = binding.Claims(
         caches.devices.list_allocated(pending.pod), caches.devices.list_unallocated(pending.pod, node)
     )
-    return _write_placement(request, bound, pending, policy, caches.facts(namespace), node, claims)
+    return _write_placement(request, bound, pending, policy, caches.build_facts(namespace), node, claims)
 
 
 def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placement
@@ -77,7 +77,7 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placemen
     pending: state.Pending,
     policy: policies.Policy,
     cluster_facts: facts.ClusterFacts,
-    node: views.Node | None,
+    node: node_views.Node | None,
     claims: binding.Claims,
 ) -> answer.Answer:
     if node is None:

@@ -125,7 +125,7 @@ class ClaimTemplateController:
         if policy is None:
             return
         namespace = first[0]
-        writing = claim_writes.prepare(pod, policy, self._state.facts(namespace))
+        writing = claim_writes.prepare(pod, policy, self._state.build_facts(namespace))
         rails = self._choose_rails(first, writing) if writing.needs_choice else ()
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import sinks
-from railwright.fabric import quantity, views
+from railwright.fabric import node_views, quantity, views
 from railwright.fabric.claims import allocation, claim_index, objects, resource_names, slices
 
 
@@ -28,7 +28,7 @@ class Devices:
         self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
         self.classes = self._build_sink(self._replace_classes, self._upsert_class, self._remove_class)
 
-    def list_unallocated(self, pod: views.Pod, node: views.Node | None) -> tuple[str, ...]:
+    def list_unallocated(self, pod: views.Pod, node: node_views.Node | None) -> tuple[str, ...]:
         """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""
         has_extended = bool(self.extended) and self._requests_extended(pod, node)
         if not pod.spec.resource_claims and not has_extended:
@@ -39,13 +39,13 @@ class Devices:
         """Return the devices that the claims of a pod hold."""
         return allocation.list_devices(pod, self._list_claims(pod), self._slices, self._names_by_class)
 
-    def is_complete(self, pod: views.Pod, node: views.Node | None) -> bool:
+    def is_complete(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""
         return not self.list_unallocated(pod, node) and all(
             device.description is not None for device in self.list_allocated(pod)
         )
 
-    async def wait(self, pod: views.Pod, node: views.Node | None, seconds: float) -> None:
+    async def wait(self, pod: views.Pod, node: node_views.Node | None, seconds: float) -> None:
         """Wait until the devices of a pod are known, at most for this time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -55,7 +55,7 @@ class Devices:
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
         return self._claims.list_claims(claim_index.identify_claims(pod))
 
-    def _requests_extended(self, pod: views.Pod, node: views.Node | None) -> bool:
+    def _requests_extended(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the pod requests an extended resource of a DeviceClass. A device plugin on the node precedes it."""
         reported = node.status.allocatable if node is not None else {}
         return any(

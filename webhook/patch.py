@@ -75,29 +75,31 @@ class _Builder:
 
     def add_mount(self, change: pod_changes.AddMount) -> None:
         existing = self._find_container(change.container).volume_mounts_or_none
-        self._append(f"{_container_path(change.container)}/volumeMounts", existing, change.mount)
+        self._append(f"{_format_container_path(change.container)}/volumeMounts", existing, change.mount)
 
     def add_capability(self, change: pod_changes.AddCapability) -> None:
         context = self._find_context(change.container)
         existing = context.capabilities if context else None
-        parent = self._ensure_parent(f"{_container_path(change.container)}/securityContext/capabilities", existing, {})
+        parent = self._ensure_parent(
+            f"{_format_container_path(change.container)}/securityContext/capabilities", existing, {}
+        )
         self._append(f"{parent}/add", existing.add if existing else None, change.capability)
 
     def set_privileged(self, change: pod_changes.SetPrivileged) -> None:
         self._find_context(change.container)
-        self._add(f"{_container_path(change.container)}/securityContext/privileged", True)
+        self._add(f"{_format_container_path(change.container)}/securityContext/privileged", True)
 
     def set_env(self, change: pod_changes.SetEnv) -> None:
         source = change.source
         entry = {"name": change.name} | ({"valueFrom": source} if source else {"value": change.value})
-        path = f"{_container_path(change.container)}/env"
+        path = f"{_format_container_path(change.container)}/env"
         if change.index is None:
             self._append(path, self._find_container(change.container).env_or_none, entry)
         else:  # `add` with an index would insert an entry instead of replacing one
             self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
     def unset_env(self, change: pod_changes.UnsetEnv) -> None:
-        self._remove(f"{_container_path(change.container)}/env/{change.index}")
+        self._remove(f"{_format_container_path(change.container)}/env/{change.index}")
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
         resources = self._find_container(change.container).resources
@@ -116,7 +118,7 @@ class _Builder:
         maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
         for field, amounts in maps.items():
             if change.resource in amounts:
-                self._remove(f"{_container_path(change.container)}/resources/{field}/{escape(change.resource)}")
+                self._remove(f"{_format_container_path(change.container)}/resources/{field}/{escape(change.resource)}")
 
     def set_claim(self, change: pod_changes.SetClaim) -> None:
         entry = {"name": change.name, "resourceClaimTemplateName": change.template}
@@ -128,14 +130,14 @@ class _Builder:
 
     def use_claim(self, change: pod_changes.UseClaim) -> None:
         resources = self._find_container(change.container).resources
-        base = self._ensure_parent(f"{_container_path(change.container)}/resources", resources, {})
+        base = self._ensure_parent(f"{_format_container_path(change.container)}/resources", resources, {})
         self._append(f"{base}/claims", resources.claims_or_none if resources else None, {"name": change.claim})
 
     def remove_claims(self, change: pod_changes.RemoveClaims) -> None:
         self._remove_named("/spec/resourceClaims", self._pod.spec.resource_claims or (), change.claims)
         for index, container in enumerate(self._pod.spec.containers):
             claims = container.resources.claims if container.resources else ()
-            self._remove_named(f"{_container_path(index)}/resources/claims", claims, change.claims)
+            self._remove_named(f"{_format_container_path(index)}/resources/claims", claims, change.claims)
 
     def _remove_named(self, path: str, entries: Sequence[_Named], names: Collection[str]) -> None:
         """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
@@ -147,7 +149,7 @@ class _Builder:
 
     def _find_context(self, index: int) -> views.SecurityContext | None:
         context = self._find_container(index).security_context
-        self._ensure_parent(f"{_container_path(index)}/securityContext", context, {})
+        self._ensure_parent(f"{_format_container_path(index)}/securityContext", context, {})
         return context
 
     def _append(self, path: str, existing: object, value: object) -> None:
@@ -186,7 +188,7 @@ _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
 }
 
 
-def _container_path(index: int) -> str:
+def _format_container_path(index: int) -> str:
     return f"/spec/containers/{index}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, names, quantity, views
+from railwright.fabric import hypernodes, interning, names, network_views, node_views, quantity, views
 from railwright.fabric.injection import accelerators, facts
 from webhook import claim_cache, devices, uninjected
 
@@ -47,18 +47,18 @@ class Networks:
         self.resources: dict[Key, str | None] | None = None
         self.version = 0
 
-    def replace(self, objects: Sequence[views.NetworkAttachmentDefinition]) -> None:
+    def replace(self, objects: Sequence[network_views.NetworkAttachmentDefinition]) -> None:
         """Replace all networks."""
         self.resources = {_get_key(network.metadata): _get_resource(network) for network in objects}
         self.version += 1
 
-    def upsert(self, obj: views.NetworkAttachmentDefinition) -> None:
+    def upsert(self, obj: network_views.NetworkAttachmentDefinition) -> None:
         """Add or update a network."""
         if self.resources is not None:
             self.resources[_get_key(obj.metadata)] = _get_resource(obj)
             self.version += 1
 
-    def remove(self, obj: views.NetworkAttachmentDefinition) -> None:
+    def remove(self, obj: network_views.NetworkAttachmentDefinition) -> None:
         """Remove a network."""
         if self.resources is not None:
             self.resources.pop(_get_key(obj.metadata), None)
@@ -72,14 +72,14 @@ class Nodes:
     """
 
     def __init__(self) -> None:
-        self.by_name: dict[str, views.Node] = {}
+        self.by_name: dict[str, node_views.Node] = {}
         self.offered: frozenset[str] | None = None
         self.version = 0
         self._node_counts: Counter[str] = Counter()  # number of nodes by resource
         self._resources: dict[str, frozenset[str]] = {}  # by node
         self._interner = interning.StringInterner()
 
-    def excerpt(self, node: views.Node) -> views.Node:
+    def excerpt(self, node: node_views.Node) -> node_views.Node:
         """Return the node with labels and quantities interned, because most nodes share them."""
         intern = self._interner.intern_mapping
         metadata = msgspec.structs.replace(node.metadata, labels_or_none=intern(node.metadata.labels))
@@ -90,19 +90,19 @@ class Nodes:
         )
         return msgspec.structs.replace(node, metadata=metadata, status=status)
 
-    def replace(self, objects: Sequence[views.Node]) -> None:
+    def replace(self, objects: Sequence[node_views.Node]) -> None:
         """Replace all nodes."""
         self.by_name = {node.metadata.name: node for node in objects}
         self._resources = {node.metadata.name: _list_resources(node) for node in objects}
         self._node_counts = Counter(resource for resources in self._resources.values() for resource in resources)
         self._update_offered()
 
-    def upsert(self, obj: views.Node) -> None:
+    def upsert(self, obj: node_views.Node) -> None:
         """Add or update a node. Most updates are heartbeats with unchanged resources."""
         self.by_name[obj.metadata.name] = obj
         self._set_resources(obj.metadata.name, _list_resources(obj))
 
-    def remove(self, obj: views.Node) -> None:
+    def remove(self, obj: node_views.Node) -> None:
         """Remove a node."""
         self.by_name.pop(obj.metadata.name, None)
         self._set_resources(obj.metadata.name, frozenset())
@@ -186,7 +186,7 @@ class Pods:
         pending = self._pending.get((namespace, name))
         return pending if pending is not None and uid in {"", pending.pod.metadata.uid} else None
 
-    def has(self, namespace: str, name: str, uid: str) -> bool:
+    def has_pod(self, namespace: str, name: str, uid: str) -> bool:
         """True if the cache has this pod. A non-empty uid excludes an earlier pod of the same name."""
         other_uid = self._other_uids.get((namespace, name))
         return (other_uid is not None and uid in {"", other_uid}) or self.find(namespace, name, uid) is not None
@@ -195,9 +195,9 @@ class Pods:
         """Wait until the cache has the pod. Return False if it does not have it within that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.has(namespace, name, uid):
+                while not self.has_pod(namespace, name, uid):
                     await self._changed.wait()
-        return self.has(namespace, name, uid)
+        return self.has_pod(namespace, name, uid)
 
     def _store(self, pod: views.Pod, before: "Pending | None") -> None:
         key = _get_key(pod.metadata)
@@ -236,19 +236,19 @@ class State:
         self.claim_templates = claim_cache.ClaimTemplates()
         self.claiming_pods = claim_cache.ClaimingPods()
 
-    def node(self, name: str) -> views.Node | None:
+    def get_node(self, name: str) -> node_views.Node | None:
         """Return a node, with the domains of its HyperNodes added to its labels."""
         node = self.nodes.by_name.get(name)
         if node is None:
             self.hyper_nodes.tree.forget(name)
             return None
-        domains = self.hyper_nodes.tree.values(name, node.metadata.labels)
+        domains = self.hyper_nodes.tree.read_values(name, node.metadata.labels)
         if not domains:
             return node
         metadata = msgspec.structs.replace(node.metadata, labels_or_none={**node.metadata.labels, **domains})
         return msgspec.structs.replace(node, metadata=metadata)
 
-    def facts(self, namespace: str) -> facts.ClusterFacts:
+    def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
         return facts.ClusterFacts(
             namespace=namespace,
@@ -267,11 +267,11 @@ def _get_key(metadata: views.ObjectMeta) -> Key:
     return (sys.intern(metadata.namespace), metadata.name)  # one string for all pods of a namespace
 
 
-def _get_resource(network: views.NetworkAttachmentDefinition) -> str | None:
+def _get_resource(network: network_views.NetworkAttachmentDefinition) -> str | None:
     return network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None
 
 
-def _list_resources(node: views.Node) -> frozenset[str]:
+def _list_resources(node: node_views.Node) -> frozenset[str]:
     return frozenset(name for name, amount in node.status.allocatable.items() if _is_positive(amount))
 
 

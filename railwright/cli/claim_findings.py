@@ -21,7 +21,7 @@ def check_document(path: str, document: documents.Document) -> lint_reports.Repo
     for position, tree in claims:
         ctx, below = _read(path, document, position, tree)
         located += [
-            lint_reports.Located(path, document.line((*below, *place)), ctx.title, finding)
+            lint_reports.Located(path, document.find_line((*below, *place)), ctx.title, finding)
             for finding, place in claim_engine.check(ctx)
         ]
     return lint_reports.Report(tuple(located), len(claims), templates=len(claims))
@@ -56,6 +56,6 @@ def _read(
     try:
         devices = claim_types.read_devices(part or {})
     except msgspec.ValidationError as error:
-        line = document.line((*position, *below))
+        line = document.find_line((*position, *below))
         raise output.UnreadableError(f"{path}:{line}: is not a valid {kind}: {error}") from None
     return claim_types.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)

@@ -64,10 +64,10 @@ def read(given: Sources) -> ClusterView:
     state, known = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
     watch_specs = watches.list_watches(state, pods=known)
     if given.snapshot:
-        policy, problems = policies.read_file(given.policy), _from_file(given.snapshot, watch_specs)
+        policy, problems = policies.read_file(given.policy), _open_file(given.snapshot, watch_specs)
         source = f"snapshot {given.snapshot}"
     else:
-        policy, problems = asyncio.run(_from_cluster(given, watch_specs))
+        policy, problems = asyncio.run(_open_cluster(given, watch_specs))
         source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     state.apply_policy(policy)
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
@@ -77,7 +77,7 @@ def read(given: Sources) -> ClusterView:
     return ClusterView(builder.build_overview(source=source, connection=connection), known, state.cluster.nodes)
 
 
-def _from_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
+def _open_file(path: str, watch_specs: Sequence[sources.WatchSpec]) -> Sequence[str]:
     objects = object_files.read_snapshot(path, needs="Node")
     for kind, sink in {spec.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
@@ -107,9 +107,9 @@ async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
         failure = ""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
-            if (now := origin.away()) != failure:
+            if (now := origin.find_outage()) != failure:
                 failure = now
-                print(f"railwright: {output.visible(now or 'the cluster answers again')}", file=sys.stderr)
+                print(f"railwright: {output.escape_controls(now or 'the cluster answers again')}", file=sys.stderr)
             if not failure and not origin.list_unread():
                 state.apply_policy(origin.store.current)
                 builder.refresh_fully()
@@ -119,7 +119,7 @@ async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
 # --- the API server ---------------------------------------------------------------------------------------
 
 
-async def _from_cluster(
+async def _open_cluster(
     given: Sources, watch_specs: Sequence[sources.WatchSpec]
 ) -> tuple[policy_model.Policy, Sequence[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:

@@ -43,12 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
         object_files.read_snapshot(given.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_serve(given, _address(arguments.listen), browser=arguments.open))
+        return asyncio.run(_serve(given, _parse_address(arguments.listen), browser=arguments.open))
     except listeners.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
 
-def _address(text: str) -> addresses.Address:
+def _parse_address(text: str) -> addresses.Address:
     try:
         at = addresses.parse_address(text)
     except ValueError as error:
@@ -119,7 +119,7 @@ class View:
         while True:
             if (failure := self._describe_health().away) != reported:
                 reported = failure
-                text = output.visible(failure or "the cluster answers again")
+                text = output.escape_controls(failure or "the cluster answers again")
                 print(f"railwright dashboard: {text}", file=sys.stderr)
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -167,7 +167,7 @@ async def serve_views(
     async with contextlib.AsyncExitStack() as stack:
         feeding = [stack.enter_context(_cancel_at_end(view.source.run())) for view in views.values()]
         feeds = {name: view.source for name, view in views.items()}
-        where = await stack.enter_async_context(port.open_port(at, feeds, _everybody))
+        where = await stack.enter_async_context(port.open_port(at, feeds, _allow_everyone))
         announce(f"http://{where}/")
         if opening is not None:
             await opening
@@ -194,7 +194,7 @@ async def _join(task: asyncio.Task[None]) -> None:
     await task
 
 
-async def _everybody(_authorization: str, _peer: str) -> None:
+async def _allow_everyone(_authorization: str, _peer: str) -> None:
     """Allow everyone: the port is on loopback."""
 
 

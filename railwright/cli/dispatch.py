@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
         return int(pkgutil.resolve_name(leaf.run)(arguments))
     except errors.ClusterError as error:
         status_line.clear_status()
-        print(f"railwright: {output.visible(error.sentence)}", file=sys.stderr)
+        print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
 
 

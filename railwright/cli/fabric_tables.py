@@ -42,7 +42,7 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
     view = cluster_overview.read(sources)
     for problem in view.overview.site.problems:
-        print(f"railwright: {output.visible(problem)}", file=sys.stderr)
+        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
     selection = _select(view, arguments)
     if arguments.name and not selection.fabrics:
         defined = ", ".join(fabric.name for fabric in view.overview.fabrics) or "none with rails"

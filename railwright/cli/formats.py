@@ -99,7 +99,7 @@ def print_table(
     headers: bool = True,
 ) -> None:
     """Print a table on stdout. `styles` holds rich styles, one per row. `wide` prints all columns in full."""
-    plain = [[output.visible(cell) for cell in row] for row in rows]
+    plain = [[output.escape_controls(cell) for cell in row] for row in rows]
     header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
     if headers:
         output.print_styled((header, "bold"))

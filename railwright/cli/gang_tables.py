@@ -30,7 +30,7 @@ def show(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError("--watch and --snapshot exclude each other; give one of them")
     cluster = cluster_overview.read(sources)
     for problem in cluster.overview.site.problems:
-        print(f"railwright: {output.visible(problem)}", file=sys.stderr)
+        print(f"railwright: {output.escape_controls(problem)}", file=sys.stderr)
     _require_fabric(arguments.fabric, cluster.overview)
     if arguments.watch:
         asyncio.run(_watch(sources, cluster, arguments))
@@ -44,7 +44,7 @@ def show(arguments: argparse.Namespace) -> int:
     elif gangs:
         _print_table(gangs, cluster.overview, arguments, headers=not arguments.no_headers)
     else:
-        print(output.visible(_describe_filters(arguments, cluster.overview)))
+        print(output.escape_controls(_describe_filters(arguments, cluster.overview)))
     return output.FINDINGS if any(gang.state == overview_types.UNPLACEABLE for gang in gangs) else output.OK
 
 
@@ -132,7 +132,7 @@ def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
         f"{gang.placed}/{gang.size}",
         _format_ratio(str(gang.leaves or "-"), str(gang.min_leaves or "-")),
         _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
-        formats.format_age(gang.created_at, _now()),
+        formats.format_age(gang.created_at, _get_now()),
         gang.fabric or "-",
         "; ".join(why.message for why in (gang.why if wide else gang.why[:1])) or "-",
     )
@@ -155,7 +155,7 @@ def _format_name(gang: overview_types.Gang) -> str:
     return f"gang/{gang.name}"
 
 
-def _now() -> dt.datetime:
+def _get_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
@@ -229,9 +229,9 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
     if gang.bandwidth is not None or gang.best is not None:
         best = f", best possible {_format_share(gang.best)}" if gang.best is not None else ""
         yield "Bandwidth", f"{_format_share(gang.bandwidth)}{best} (modelled)"
-    yield "Age", formats.format_age(gang.created_at, _now())
+    yield "Age", formats.format_age(gang.created_at, _get_now())
     if gang.placed_at:
-        yield "Placed for", formats.format_age(gang.placed_at, _now())
+        yield "Placed for", formats.format_age(gang.placed_at, _get_now())
 
 
 def _format_node(rank: overview_types.Rank) -> str:

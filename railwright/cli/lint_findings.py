@@ -98,7 +98,7 @@ def _looks_like_conf(text: str) -> bool:
 
 def _check_conf(path: str, text: str, context: Context) -> lint_reports.Report:
     ranks = rule_types.RankContext(
-        path, rank_contexts.read_file(text), fabric_context.build(_default_use(context)), nccl=context.nccl
+        path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(context)), nccl=context.nccl
     )
     located = []
     for finding in engine.check(ranks):
@@ -107,7 +107,7 @@ def _check_conf(path: str, text: str, context: Context) -> lint_reports.Report:
     return lint_reports.Report(tuple(located), 1, templates=1)
 
 
-def _default_use(context: Context) -> fabric_context.FabricUse:
+def _find_default_use(context: Context) -> fabric_context.FabricUse:
     """The only fabric of the policy, or its default: a file says of no fabric that it is meant for it."""
     document = context.policy.document if context.policy else None
     if document is None:
@@ -237,7 +237,7 @@ def _find_line(
     container = template.template.container(index)
     if finding.where.startswith(LAUNCHER):
         line = find_launcher_line(document, launchers, finding.name)
-        return document.line(container) if line is None else line
+        return document.find_line(container) if line is None else line
     return find_line(document, container, template.template.path, finding.name, finding.where)
 
 
@@ -282,12 +282,12 @@ def find_line(document: documents.Document, container: Path, template: Path, nam
     """Return the line of a setting of a container, or of the container if the setting has no line of its own."""
     if where.startswith("env["):
         index = int(where[4:].rstrip("]"))
-        return document.line((*container, "env", index, "value"))
+        return document.find_line((*container, "env", index, "value"))
     if where.startswith(_SCRIPTS):
-        return find_script_line(document.root, container, name) or document.line(container)
+        return find_script_line(document.root, container, name) or document.find_line(container)
     if where.startswith("line "):
-        return document.line((*template, "metadata", "annotations", names.NCCL_CONF))
-    return document.line(container)
+        return document.find_line((*template, "metadata", "annotations", names.NCCL_CONF))
+    return document.find_line(container)
 
 
 def find_launcher_line(document: documents.Document, containers: Iterable[Path], name: str) -> int | None:

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
         )
     for note in report.notes:
-        print(f"railwright: {output.visible(note)}", file=sys.stderr)
+        print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
     if arguments.output == lint.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):

@@ -37,7 +37,7 @@ def print_styled(*parts: tuple[str, str]) -> None:
     Styles are left out unless stdout is a terminal or FORCE_COLOR is set; NO_COLOR leaves out colours.
     """
     codes = _get_codes()
-    sys.stdout.write("".join([_paint(visible(text), style, codes) for text, style in parts]) + "\n")
+    sys.stdout.write("".join([_paint(escape_controls(text), style, codes) for text, style in parts]) + "\n")
 
 
 def is_animated() -> bool:
@@ -58,11 +58,11 @@ def _paint(text: str, style: str, codes: Mapping[str, str]) -> str:
     return f"\x1b[{';'.join(chosen)}m{text}\x1b[0m" if chosen and text else text
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return text with control characters escaped: file names and content must not control the terminal."""
     return "".join([character if character.isprintable() else ascii(character)[1:-1] for character in text])
 
 
-def offline(svg: str) -> str:
+def remove_web_fonts(svg: str) -> str:
     """Return an SVG of rich without its web fonts, so that it needs no network."""
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

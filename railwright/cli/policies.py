@@ -47,7 +47,7 @@ def require_valid(result: model.Policy | policy_reader.Rejected, source: str, fi
     """Return a policy that was read. Raise UnreadableError with all errors of an invalid one, and `fix`."""
     if not isinstance(result, policy_reader.Rejected):
         return result
-    first, *others = [output.visible(error.format_in(source)) for error in result.errors]
+    first, *others = [output.escape_controls(error.format_in(source)) for error in result.errors]
     if not others:
         raise output.UnreadableError(f"{first}; {fix}")
     raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))

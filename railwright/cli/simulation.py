@@ -14,7 +14,7 @@ from rich import box, console, progress, table
 
 from railwright.cli import formats, object_files, output, policies
 from railwright.cli.commands import simulate
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
@@ -87,9 +87,11 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)
-    nodes: list[views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
+    nodes: list[node_views.Node] = object_files.read_snapshot(arguments.nodes, "--nodes", needs="Node")["Node"]
     try:
-        spec = cluster_specs.build_from_nodes(nodes, policy.document, f"nodes of {output.visible(arguments.nodes)}")
+        spec = cluster_specs.build_from_nodes(
+            nodes, policy.document, f"nodes of {output.escape_controls(arguments.nodes)}"
+        )
         return cluster_specs.set_oversubscription(spec, ratios)
     except cluster_specs.ClusterSpecError as error:
         raise output.UnreadableError(f"{arguments.nodes}: {error}") from None
@@ -279,7 +281,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         view.add_column(column, no_wrap=column == columns[0], overflow="fold")
     for row in rows:
-        view.add_row(*map(output.visible, row))
+        view.add_row(*map(output.escape_controls, row))
     screen.print(view, markup=False)
 
 

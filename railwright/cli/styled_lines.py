@@ -24,5 +24,5 @@ def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
         screen = console.Console(record=True, highlight=False, width=width, file=nowhere)
         for line in lines:
-            screen.print(text.Text.assemble(*((output.visible(part), style) for part, style in line)))
-        return output.offline(screen.export_svg(title=title))
+            screen.print(text.Text.assemble(*((output.escape_controls(part), style) for part, style in line)))
+        return output.remove_web_fonts(screen.export_svg(title=title))

@@ -71,7 +71,7 @@ def _show(versions: Versions, form: str) -> None:
     for name in versions.__struct_fields__:
         value = getattr(versions, name)
         if value is not msgspec.UNSET:
-            print(f"{name:<10}{output.visible(value or _NOT_INSTALLED)}")
+            print(f"{name:<10}{output.escape_controls(value or _NOT_INSTALLED)}")
 
 
 async def _read(cluster: options.ClusterOptions) -> Versions:

@@ -28,7 +28,7 @@ async def show_spinner(describe: Callable[[], str]) -> AsyncIterator[Callable[[]
     async def spin() -> None:
         for frame in itertools.cycle(_FRAMES):
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            sys.stdout.write(f"\r{frame} {output.visible(describe())}"[:width] + "\x1b[K")
+            sys.stdout.write(f"\r{frame} {output.escape_controls(describe())}"[:width] + "\x1b[K")
             sys.stdout.flush()
             await asyncio.sleep(_FRAME_SECONDS)
 

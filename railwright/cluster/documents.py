@@ -36,7 +36,7 @@ class Document:
     problems: tuple[Problem, ...]
     root: nodes.Node
 
-    def line(self, path: Path) -> int:
+    def find_line(self, path: Path) -> int:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
         return self._find(path)[0]
 

@@ -46,7 +46,7 @@ class _File:
     def read_if_changed(self) -> str | Lost | None:
         """Return the text if it has changed since the last call, otherwise None."""
         try:
-            content = self._content()
+            content = self._read_content()
             return None if content is None else content.decode()
         except OSError as error:
             self._stamp, self._digest = None, b""  # reappearing content counts as changed, even if it is the same
@@ -55,7 +55,7 @@ class _File:
         except UnicodeDecodeError:
             return Lost("is not UTF-8 text")
 
-    def _content(self) -> bytes | None:
+    def _read_content(self) -> bytes | None:
         status = self.path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
@@ -75,8 +75,8 @@ class _File:
 class Watched(Generic[Parsed]):
     """A file that is parsed in a thread whenever its content changes, and then applied on the event loop.
 
-    `take` returns the problem of the parsed content, or None. `bad` is called for every state without a readable
-    file. The last valid content stays in force.
+    `apply` returns the problem of the parsed content, or None. `report_loss` gets the reason whenever the file becomes
+    unreadable. The last valid content stays in force.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Watched(Generic[Parsed]):
         path: str | os.PathLike[str],
         *,
         parse: Callable[[str], Parsed],
-        take: Callable[[Parsed], str | None],
-        bad: Callable[[str], None] = lambda _reason: None,
+        apply: Callable[[Parsed], str | None],
+        report_loss: Callable[[str], None] = lambda _reason: None,
         interval: float = _INTERVAL,
     ) -> None:
         self.path = pathlib.Path(path)
         self.generation = 0
         self.synced = asyncio.Event()
-        self._file, self._parse, self._take, self._bad = _File(self.path), parse, take, bad
+        self._file, self._parse, self._apply, self._report_loss = _File(self.path), parse, apply, report_loss
         self._interval = interval
         self._missing = 0
         self._last_warning: str | None = None
@@ -112,7 +112,7 @@ class Watched(Generic[Parsed]):
 
     def _handle_content(self, parsed: Parsed) -> None:
         self._missing = 0
-        problem = self._take(parsed)
+        problem = self._apply(parsed)
         if problem is not None:
             self._warn(problem)
             return
@@ -125,7 +125,7 @@ class Watched(Generic[Parsed]):
         if lost.gone and self._missing < _MISSING_POLLS and self.synced.is_set():
             return
         if lost.reason != self._last_warning:
-            self._bad(lost.reason)
+            self._report_loss(lost.reason)
         self._warn(lost.reason)
 
     def _warn(self, problem: str) -> None:
@@ -142,14 +142,14 @@ class PolicyFile(Watched[model.Policy | policies.Rejected]):
     def __init__(
         self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL
     ) -> None:
-        def take(result: model.Policy | policies.Rejected) -> str | None:
+        def apply(result: model.Policy | policies.Rejected) -> str | None:
             store.take(result)
             return _summarize(result) if isinstance(result, policies.Rejected) else None
 
-        def bad(reason: str) -> None:
+        def report_loss(reason: str) -> None:
             store.take(policies.Rejected((policies.PolicyError("", None, reason),)))
 
-        super().__init__(path, parse=manifests.read, take=take, bad=bad, interval=interval)
+        super().__init__(path, parse=manifests.read, apply=apply, report_loss=report_loss, interval=interval)
 
 
 class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
@@ -162,17 +162,17 @@ class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
         if unknown:
             raise ValueError(f"no view of {sorted(unknown)}; snapshots hold {sorted(snapshots.VIEWS)}")
 
-        def take(result: dict[str, list[Any]] | snapshots.SnapshotError) -> str | None:
+        def apply(result: dict[str, list[Any]] | snapshots.SnapshotError) -> str | None:
             if isinstance(result, snapshots.SnapshotError):
                 return str(result)
             for kind, sink in sinks.items():
                 sink.replace(result[kind])
             return None
 
-        super().__init__(path, parse=_snapshot, take=take, interval=interval)
+        super().__init__(path, parse=_decode_snapshot, apply=apply, interval=interval)
 
 
-def _snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
+def _decode_snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotError:
     try:
         return snapshots.read(text)
     except snapshots.SnapshotError as error:

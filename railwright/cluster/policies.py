@@ -62,7 +62,7 @@ def read(text: str) -> model.Policy | Rejected:
     except nodes.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
     if other := _describe_other_kind(document.tree):
-        return Rejected((PolicyError("", document.line(()), other),))
+        return Rejected((PolicyError("", document.find_line(()), other),))
     errors = _find_errors(document)
     if errors:
         return Rejected(errors)
@@ -104,7 +104,7 @@ def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     ]
     located = [(problem.line, problem.path, problem.message) for problem in document.problems]
     reports: list[sentences.Violation | checks.Finding] = [*violations, *_check_relations(document.tree, violations)]
-    located += [(document.line(part.path), part.path, part.message) for part in reports]
+    located += [(document.find_line(part.path), part.path, part.message) for part in reports]
     located.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
     return tuple(PolicyError(format_path(path), line, message) for line, path, message in dict.fromkeys(located))
 
@@ -164,13 +164,13 @@ class PolicyStore:
         else:
             self.current, self.valid, self.errors = result, True, ()
             self.generation += 1
-        self._tell()
+        self._notify()
 
     def withdraw(self) -> None:
         """Record that the ConfigMap does not exist: the last valid policy stays, `valid` is False."""
         message = "the policy was deleted; create it again" if self.generation else _NONE
         self.take(Rejected((PolicyError("", None, message),)))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in self._callbacks:
             callback(self)

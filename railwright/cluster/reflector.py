@@ -9,7 +9,6 @@ differences, in slices, so that other tasks of the event loop can run in between
 
 import asyncio
 import contextlib
-import logging
 import random
 import sys
 import time
@@ -18,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from railwright.cluster import backoff, errors, failures, resources, sinks, watch_failures, watch_wire
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, resources, sinks, watch_wire
 
 PAGE = 500  # objects per list page: bounds memory here and in the API server
 # page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
@@ -27,15 +26,10 @@ LATER_PAGE = 50
 WATCH_SECONDS = 240.0  # timeout of a watch, extended by up to half
 QUIET_SECONDS = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection
 ABSENT_SECONDS = 30.0  # polling interval for an absent CRD
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
-LONGEST_ASKED_SECONDS = 300.0  # upper bound on Retry-After
 _SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
-_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 _UNAUTHORIZED, _STATUS_MISSING, _GONE = 401, 404, 410
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _OLDER_LISTS = 5  # consecutive lists older than the known state: the cluster was restored from a backup
-_MAX_LOGGED = 1000  # maximum number of undecodable objects remembered, to log each once
-_log = logging.getLogger("railwright.cluster")
 T = TypeVar("T")
 
 
@@ -69,7 +63,7 @@ class Reflector:
         quiet_seconds: float = QUIET_SECONDS,
         watch_seconds: float = WATCH_SECONDS,
         absent_seconds: float = ABSENT_SECONDS,
-        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+        longest_pause_seconds: float = backoff.LONGEST_PAUSE_SECONDS,
     ) -> None:
         """`skipped` is called with the kind for every object that could not be decoded.
 
@@ -84,13 +78,12 @@ class Reflector:
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
         self._newest = 0  # the highest resourceVersion seen
         self._older = 0  # consecutive lists that were older
-        self._unread: dict[watch_wire.Key, str] = {}  # the logged errors of objects that cannot be decoded
         self._chance = chance or random.Random()  # noqa: S311 - jitter, not secrecy
-        self._quiet, self._absent, self._longest = quiet_seconds, absent_seconds, longest_pause_seconds
+        self._backoff = backoff.Backoff(longest_pause_seconds, self._chance)
+        self._failure_log = watch_failures.FailureLog(kind)
+        self._quiet, self._absent = quiet_seconds, absent_seconds
         self._watch_seconds = watch_seconds
         self._last_contact = clock()
-        self._failures = 0
-        self._last_logged = ""
         self._decode = msgspec.json.Decoder(kind.view).decode
 
     @property
@@ -98,7 +91,7 @@ class Reflector:
         """The number of objects in the sink."""
         return len(self._known)
 
-    def age_seconds(self) -> float:
+    def get_age_seconds(self) -> float:
         """Return the seconds since the last contact with the API server for this kind."""
         return self._clock() - self._last_contact
 
@@ -132,7 +125,7 @@ class Reflector:
             await self._handle_absent_crd()
         elif error.status == _GONE:
             self._restarted(self.kind.name, "gone")
-            await self._pause()
+            await self._backoff.pause()
         else:
             if error.status == _UNAUTHORIZED and (unusable := await self._renew_credentials()):
                 await self._handle_failure(unusable, "credentials")
@@ -204,7 +197,7 @@ class Reflector:
         following = ""
         limit = {"limit": str(LATER_PAGE if self.synced.is_set() else PAGE)} if paged else {}
         while True:
-            query = self._query(**limit, **({"continue": following} if following else {}))
+            query = self._build_query(**limit, **({"continue": following} if following else {}))
             page = await watch_wire.decode(watch_wire.decode_list, await self._client.get(self.kind.path, query))
             if not following:
                 self._accept(page.metadata.resource_version)
@@ -227,22 +220,14 @@ class Reflector:
         try:
             return self._excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
-            self._skip(identity, error)
+            self._skipped(self.kind.name)
+            self._failure_log.log_undecodable(identity, error)
             return None
-
-    def _skip(self, identity: watch_wire.Identity, error: Exception) -> None:
-        self._skipped(self.kind.name)
-        text = f"{type(error).__name__}: {error}"
-        if self._unread.get(identity.key) == text or len(self._unread) >= _MAX_LOGGED:
-            return
-        self._unread[identity.key] = text
-        fields = {"kind": self.kind.name, "object": str(identity), "error": text}
-        _log.warning("object skipped: it cannot be decoded; its last known state stays", extra={"fields": fields})
 
     async def _watch(self, version: str) -> str:
         """Apply events until the stream ends; return the version to resume from."""
         seconds = self._watch_seconds * (1 + self._chance.random() / 2)
-        query = self._query(
+        query = self._build_query(
             watch="true", allowWatchBookmarks="true", resourceVersion=version, timeoutSeconds=str(int(seconds))
         )
         began, event_count = self._clock(), 0
@@ -267,7 +252,7 @@ class Reflector:
         if event_count or self._clock() - began >= _SHORTEST_WATCH_SECONDS:
             self._reset_backoff()
         else:
-            await self._pause()  # a server that closes connections at once must not be polled in a tight loop
+            await self._backoff.pause()  # a server that closes connections at once must not be polled in a tight loop
         return version
 
     async def _apply_event(self, line: bytes) -> str:
@@ -288,13 +273,13 @@ class Reflector:
     def _take(self, identity: watch_wire.Identity, obj: Any) -> None:
         identity = _share_strings(obj, identity)
         self._known[identity.key] = identity
-        self._unread.pop(identity.key, None)
+        self._failure_log.forget_undecodable(identity.key)
         self._sink.upsert(obj)
 
     def _forget(self, gone: watch_wire.Identity) -> None:
         """Remove an object from the sink, which identifies it by name: the full object is not kept for that."""
         self._known.pop(gone.key, None)
-        self._unread.pop(gone.key, None)
+        self._failure_log.forget_undecodable(gone.key)
         self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
 
     def _complete(self, version: str) -> None:
@@ -316,13 +301,13 @@ class Reflector:
         self._reset_backoff()
         await asyncio.sleep(self._absent * (1 + self._chance.random() / 2))
 
-    def _query(self, **given: str) -> dict[str, str]:
-        return {**given, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
+    def _build_query(self, **parameters: str) -> dict[str, str]:
+        return {**parameters, **({"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {})}
 
     def _reset_backoff(self) -> None:
         """Reset the backoff. Only a working watch does: successive relists would be a storm, so their pauses grow."""
-        self._failures = 0
-        self._last_logged = ""
+        self._backoff.reset()
+        self._failure_log.forget_failure()
 
     async def _handle_failure(self, error: Exception, reason: str, retry_after: float = 0.0) -> None:
         self.failure = (
@@ -330,24 +315,9 @@ class Reflector:
             if isinstance(error, errors.ClusterError)
             else failures.build_foreign(self._client.host, self.kind.path)
         )
-        self._log_once(error)
+        self._failure_log.log_failure(error)
         self._restarted(self.kind.name, reason)
-        await self._pause(retry_after)
-
-    async def _pause(self, retry_after: float = 0.0) -> None:
-        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After."""
-        longest = min(self._longest, FIRST_PAUSE_SECONDS * 2**self._failures)
-        self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
-        await asyncio.sleep(min(retry_after, LONGEST_ASKED_SECONDS) + self._chance.uniform(0, longest))
-
-    def _log_once(self, error: Exception) -> None:
-        """Log a failure once, until it changes or the watch works again."""
-        text = str(error)
-        if text == self._last_logged:
-            return
-        self._last_logged = text
-        fields = {"kind": self.kind.name, "error": text, "fix": _suggest_fix(error, self.kind)}
-        _log.warning("watch failed", extra={"fields": fields})
+        await self._backoff.pause(retry_after)
 
 
 def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identity:
@@ -359,14 +329,3 @@ def _share_strings(obj: Any, identity: watch_wire.Identity) -> watch_wire.Identi
 def _slice_objects(objects: Sequence[T]) -> list[Sequence[T]]:
     """Return slices in order; one empty slice for an empty sequence."""
     return [objects[start : start + SLICE] for start in range(0, max(1, len(objects)), SLICE)]
-
-
-def _suggest_fix(error: Exception, kind: resources.Kind) -> str:
-    status = error.status if isinstance(error, errors.ApiError) else 0
-    resource = kind.path.rpartition("/")[2]
-    role = f"the account needs the verbs list and watch on {resource} ({kind.path}): apply the roles of manifests/base"
-    return {
-        401: "the account's credentials are not accepted: check the kubeconfig or the service account token",
-        403: role,
-        404: f"the API server does not know {kind.path}: check the server's version, and that the kubeconfig is for it",
-    }.get(status, "the cache keeps its objects and the watch is retried")

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, scheduling_views, views
+from railwright.fabric import event_views, hypernodes, network_views, node_views, scheduling_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes, kinds
 
@@ -26,21 +26,21 @@ class Kind(msgspec.Struct, frozen=True):
         return self.title or self.name
 
 
-NODES = Kind("nodes", "/api/v1/nodes", views.Node)
+NODES = Kind("nodes", "/api/v1/nodes", node_views.Node)
 PODS = Kind("pods", "/api/v1/pods", views.Pod)
 PLACED_PODS = Kind("pods", "/api/v1/pods", scheduling_views.Pod)  # without what placement does not read
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 NADS = Kind(
     "network-attachment-definitions",
     "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
-    views.NetworkAttachmentDefinition,
+    network_views.NetworkAttachmentDefinition,
     optional=True,
     title="Multus networks",
 )
 NODE_TOPOLOGIES = Kind(
     "noderesourcetopologies.topology.node.k8s.io",
     "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
-    views.NodeResourceTopology,
+    node_views.NodeResourceTopology,
     optional=True,
     title="NUMA topologies of nodes",
 )
@@ -48,7 +48,7 @@ NODE_TOPOLOGIES = Kind(
 WEBHOOK_EVENTS = Kind(
     "events",
     "/api/v1/events",
-    views.Event,
+    event_views.Event,
     optional=True,
     field_selector="source=railwright-webhook",
     title="Events of railwright",
@@ -56,7 +56,7 @@ WEBHOOK_EVENTS = Kind(
 EXTENDER_EVENTS = Kind(
     "events of the extender",
     "/api/v1/events",
-    views.Event,
+    event_views.Event,
     optional=True,
     field_selector="source=railwright-extender",
     title="Events of railwright",

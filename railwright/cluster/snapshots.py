@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, lists, nodes
-from railwright.fabric import hypernodes, views
+from railwright.fabric import event_views, hypernodes, network_views, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes
 
 # One row per kind in snapshots: KIND, or KIND.GROUP if the kind exists in several API groups.
 VIEWS: Mapping[str, type[msgspec.Struct]] = {
-    "Node": views.Node,
+    "Node": node_views.Node,
     "Pod": views.Pod,
     "Namespace": views.Namespace,
-    "NetworkAttachmentDefinition": views.NetworkAttachmentDefinition,
-    "NodeResourceTopology": views.NodeResourceTopology,
+    "NetworkAttachmentDefinition": network_views.NetworkAttachmentDefinition,
+    "NodeResourceTopology": node_views.NodeResourceTopology,
     "ConfigMap": views.ConfigMap,
     "HyperNode": hypernodes.HyperNode,
-    "Event": views.Event,
+    "Event": event_views.Event,
     "DeviceClass": objects.DeviceClass,
     "DeviceTaintRule": objects.DeviceTaintRule,
     "ResourceClaim": objects.ResourceClaim,

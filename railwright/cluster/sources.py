@@ -54,7 +54,7 @@ class Sources:
         self._snapshot: files.SnapshotFile | None = None
         self._missing: dict[str, Callable[[], bool]] = {}
 
-    def policy_problem(self) -> str:
+    def find_policy_problem(self) -> str:
         """Return the readiness problem of the policy; "" once any policy has been in force."""
         if self.store.current is not None:
             return ""
@@ -70,11 +70,11 @@ class Sources:
             return f"not read yet: {', '.join(missing)}"
         if stale_after is None:
             return ""
-        ages = {name: each.age_seconds() for name, each in self._reflectors.items()}
+        ages = {name: each.get_age_seconds() for name, each in self._reflectors.items()}
         late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
         return f"no contact for too long: {', '.join(late)}" if late else ""
 
-    def away(self) -> str:
+    def find_outage(self) -> str:
         """Return why nodes, pods or the policy cannot be watched; "" if they are, and without an API server."""
         failure = self._find_failure()
         return failure.sentence if failure is not None else ""
@@ -108,10 +108,10 @@ class Sources:
 
     def list_late(self, stale_after: float) -> Sequence[str]:
         """Return what nothing has been heard of for more than `stale_after` seconds, with the time, in words."""
-        ages = {each.kind.words: each.age_seconds() for each in self._reflectors.values() if each.synced.is_set()}
+        ages = {each.kind.words: each.get_age_seconds() for each in self._reflectors.values() if each.synced.is_set()}
         return tuple(f"no news of {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after)
 
-    def readings(self) -> dict[str, Any]:
+    def read_metrics(self) -> dict[str, Any]:
         """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""
         current = self.store.current
         return {
@@ -119,7 +119,7 @@ class Sources:
             "policy_generation": self.store.generation,
             "policy_digest": current.digest if current else None,
             "snapshot_generation": self._snapshot.generation if self._snapshot else None,
-            "caches": [(name, each.age_seconds(), each.objects) for name, each in self._reflectors.items()],
+            "caches": [(name, each.get_age_seconds(), each.objects) for name, each in self._reflectors.items()],
         }
 
     def watch(self, spec: WatchSpec, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:

@@ -13,7 +13,7 @@ def describe(
     origin: sources.Sources, *, poll_failure: str = "", policy: pathlib.Path | None = None
 ) -> overview_types.Connection:
     """Return the state of the sources. `poll_failure`: error of a poll of the API server. `policy`: its file."""
-    away = origin.away() or poll_failure
+    away = origin.find_outage() or poll_failure
     return overview_types.Connection(
         problems=_list_problems(origin, away),
         away=away,
@@ -29,7 +29,7 @@ def _list_problems(origin: sources.Sources, away: str) -> tuple[str, ...]:
         return (away,)
     if origin.list_unread():  # the policy may be among them
         return tuple(origin.list_missing())
-    problems = (origin.policy_problem(), *origin.list_missing(), *origin.list_late(_STALE_SECONDS))
+    problems = (origin.find_policy_problem(), *origin.list_missing(), *origin.list_late(_STALE_SECONDS))
     return tuple(filter(None, problems))
 
 

@@ -109,11 +109,11 @@ class Tree:
         """Remove a deleted node."""
         self._positions.pop(node, None)
 
-    def values(self, node: str, labels: Labels) -> Mapping[str, str]:
+    def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
         """Return the names of the node's HyperNodes by key of LEVELS, without levels that it is not in."""
         return self._find_position(node, labels).values
 
-    def problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
+    def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
         """Return a message for each invalid part that was skipped. `nodes` has the labels of all nodes by name."""
         messages = [*self._get_index().problems, *_find_missing(self._get_index(), nodes)]
         for name, labels in nodes.items():

@@ -36,12 +36,12 @@ def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> st
     return "+".join(value or _UNLABELLED for value in values) if any(values) else ""
 
 
-def domain(place: Place, level: int = 0) -> Domain:
-    """Return the domain at a level (0 is the leaf), or NOWHERE if the node has no label there."""
+def get_domain(place: Place, level: int = 0) -> Domain:
+    """Return the domain at a level (0 is the leaf), or NO_DOMAIN if the node has no label there."""
     return place[level:] if level < len(place) and place[level] else NO_DOMAIN
 
 
-def distance(one: Place, other: Place) -> int:
+def compute_distance(one: Place, other: Place) -> int:
     """Return the lowest level with a shared domain: 0 for the same leaf, 1 for the same spine, len(place) for none."""
     for level in range(min(len(one), len(other))):
         if one[level] and one[level:] == other[level:]:

@@ -1,4 +1,4 @@
-"""Frozen, partial views of Kubernetes objects, decoded by msgspec.
+"""Frozen, partial views of Kubernetes objects, decoded by msgspec. Nodes, networks, PodGroups and Events have files.
 
 They have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
 for the API server. Field names are Kubernetes' own in snake case. Properties of map and list fields are never None, so
@@ -14,7 +14,7 @@ import msgspec
 
 RawQuantity = str | int | float  # a quantity as written in a manifest
 Source = dict[str, Any] | None  # a value or volume source, of which only the presence is read
-_EMPTY: Mapping[str, Any] = {}
+EMPTY: Mapping[str, Any] = {}
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -48,12 +48,12 @@ class ObjectMeta(View, frozen=True):
     @property
     def labels(self) -> Mapping[str, str]:
         """Labels; empty if absent."""
-        return self.labels_or_none or _EMPTY
+        return self.labels_or_none or EMPTY
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """Annotations; empty if absent."""
-        return self.annotations_or_none or _EMPTY
+        return self.annotations_or_none or EMPTY
 
     @property
     def identity(self) -> str:
@@ -102,12 +102,12 @@ class ResourceRequirements(View, frozen=True):
     @property
     def requests(self) -> Mapping[str, RawQuantity]:
         """Requests; empty if absent."""
-        return self.requests_or_none or _EMPTY
+        return self.requests_or_none or EMPTY
 
     @property
     def limits(self) -> Mapping[str, RawQuantity]:
         """Limits; empty if absent."""
-        return self.limits_or_none or _EMPTY
+        return self.limits_or_none or EMPTY
 
     @property
     def claims(self) -> list[ContainerClaim]:
@@ -191,7 +191,7 @@ class Container(View, frozen=True):
     def requests(self) -> Mapping[str, RawQuantity]:
         """Requests with Kubernetes' default: a limit without a request is also the request."""
         if self.resources is None:
-            return _EMPTY
+            return EMPTY
         return {**self.resources.limits, **self.resources.requests}
 
 
@@ -355,170 +355,10 @@ class Pod(View, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class Taint(View, frozen=True):
-    """A taint of a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-    time_added: str | None = None
-
-
-class NodeSpec(View, frozen=True):
-    """spec of a node."""
-
-    unschedulable: bool | None = None
-    taints: list[Taint] | None = None
-
-
-class NodeCondition(View, frozen=True):
-    """A condition of a node, with the time of its last change."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class NodeStatus(View, frozen=True):
-    """status of a node: its capacity, and the part of it that pods may use."""
-
-    capacity_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="capacity")
-    allocatable_or_none: dict[str, RawQuantity] | None = msgspec.field(default=None, name="allocatable")
-    conditions: list[NodeCondition] | None = None
-
-    @property
-    def capacity(self) -> Mapping[str, RawQuantity]:
-        """Capacity; empty if absent."""
-        return self.capacity_or_none or _EMPTY
-
-    @property
-    def allocatable(self) -> Mapping[str, RawQuantity]:
-        """Allocatable resources; empty if absent."""
-        return self.allocatable_or_none or _EMPTY
-
-
-class Node(View, frozen=True):
-    """A node."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
-
-
 class Namespace(View, frozen=True):
     """A namespace. Its labels opt in pods and set the pod-security level."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-class NetworkAttachmentDefinition(View, frozen=True):
-    """A Multus network. Its resourceName annotation names the device plugin's resource."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class GangPolicy(View, frozen=True):
-    """policy.gang of the in-tree scheduling API."""
-
-    min_count: int = 0
-
-
-class SchedulingPolicy(View, frozen=True):
-    """Scheduling policy of an in-tree pod group. Without `gang`, the pods are scheduled one by one."""
-
-    gang: GangPolicy | None = None
-
-
-class PodGroupSpec(View, frozen=True):
-    """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
-
-    min_member: int = 0
-    scheduling_policy: SchedulingPolicy | None = None
-
-
-class PodGroup(View, frozen=True):
-    """A PodGroup of any API group, which states the gang's minimum number of pods."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodGroupSpec = PodGroupSpec()
-
-
-class ZoneResource(View, frozen=True):
-    """A resource of a zone of a NodeResourceTopology."""
-
-    name: str = ""
-    capacity: RawQuantity = 0
-    allocatable: RawQuantity = 0
-    available: RawQuantity | None = None
-
-
-class TopologyZone(View, frozen=True):
-    """A zone of a NodeResourceTopology. Zones of type Node are NUMA nodes, named node-0, node-1, ..."""
-
-    name: str = ""
-    type: str = ""
-    parent: str = ""
-    resources_or_none: list[ZoneResource] | None = msgspec.field(default=None, name="resources")
-
-    @property
-    def resources(self) -> list[ZoneResource]:
-        """Resources of the zone; empty if absent."""
-        return self.resources_or_none or []
-
-
-class TopologyAttribute(View, frozen=True):
-    """A name and a value, such as topologyManagerPolicy: single-numa-node."""
-
-    name: str = ""
-    value: str = ""
-
-
-class ManagedZones(View, frozen=True):
-    """fieldsV1 of a managed field, which shows whether its manager wrote the zones."""
-
-    zones: Source = msgspec.field(default=None, name="f:zones")
-
-
-class ManagedField(View, frozen=True):
-    """An entry of metadata.managedFields, with the time of its last write (RFC 3339, in seconds)."""
-
-    time: str | None = None
-    fields: ManagedZones | None = msgspec.field(default=None, name="fieldsV1")
-
-
-class TopologyMeta(ObjectMeta, frozen=True):
-    """metadata of a NodeResourceTopology, with the times of its writes."""
-
-    managed_fields: list[ManagedField] | None = None
-
-
-class NodeResourceTopology(View, frozen=True):
-    """An exporter's report of a node's NUMA nodes (topology.node.k8s.io/v1alpha2). It has the name of the node."""
-
-    metadata: TopologyMeta = TopologyMeta()
-    topology_policies: list[str] | None = None  # deprecated in favour of the attributes
-    zones_or_none: list[TopologyZone] | None = msgspec.field(default=None, name="zones")
-    attributes_or_none: list[TopologyAttribute] | None = msgspec.field(default=None, name="attributes")
-
-    @property
-    def zones(self) -> list[TopologyZone]:
-        """Zones; empty if absent."""
-        return self.zones_or_none or []
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        """Attributes by name; empty if absent."""
-        return {attribute.name: attribute.value for attribute in self.attributes_or_none or ()}
-
-    @property
-    def written_at(self) -> str:
-        """Time of the last write of the zones, RFC 3339 in seconds; "" if no managed field states it."""
-        fields = self.metadata.managed_fields or ()
-        return max(
-            (entry.time or "" for entry in fields if entry.fields and entry.fields.zones is not None), default=""
-        )
 
 
 class ConfigMap(View, frozen=True):
@@ -526,33 +366,3 @@ class ConfigMap(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
-
-
-class ObjectReference(View, frozen=True):
-    """Object that an Event is about."""
-
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class EventSource(View, frozen=True):
-    """Component that wrote an Event."""
-
-    component: str = ""
-
-
-class Event(View, frozen=True):
-    """An Event (core/v1). Times are RFC 3339; writers leave those that they do not use null."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: ObjectReference = ObjectReference()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    source: EventSource | None = None
-    reporting_component: str = ""
-    last_timestamp: str | None = None
-    event_time: str | None = None
-    count: int | None = None

@@ -41,14 +41,16 @@ def _wait(host: hosts.Host, arguments: argparse.Namespace, environment: Mapping[
     while True:
         allocated = allocation.read(host, arguments.allocation) if arguments.allocation else None
         rails = tuple(arguments.rail)
-        hca_value = arguments.hca if arguments.hca is not None else variables.value(variables.HCA, environment, host)
+        hca_value = (
+            arguments.hca if arguments.hca is not None else variables.get_value(variables.HCA, environment, host)
+        )
         expectations = expected.Expected(
             transport=arguments.transport,
             rails=allocation.name_rails(allocated, rails) if allocated is not None else rails,
             hca=hca_value or None,
             mtu=arguments.mtu,
             root=not arguments.non_root,
-            gid_index=variables.gid_index(environment, host),
+            gid_index=variables.get_gid_index(environment, host),
         )
         report = checks.check(host, expectations, allocated)
         if not report.problems or time.monotonic() >= deadline:
@@ -69,7 +71,7 @@ def _print_report(report: checks.Report, line: str, form: str) -> None:
 
 
 def _write_termination_log(host: hosts.Host, line: str) -> None:
-    log = host.path(_TERMINATION_LOG)
+    log = host.resolve(_TERMINATION_LOG)
     if log.is_file():
         try:
             log.write_text(f"{line}\n", encoding="utf-8")

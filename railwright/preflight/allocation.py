@@ -185,9 +185,9 @@ def _list_files(host: hosts.Host) -> Iterator[tuple[str, str, str]]:
     """Yield claim, request and path of the drivers' files, at most _MAX_FILES."""
     count = 0
     for kind in _CLAIMS:
-        for claim in host.names(f"{METADATA}/{kind}"):
-            for request in host.names(f"{METADATA}/{kind}/{claim}"):
-                for name in host.names(f"{METADATA}/{kind}/{claim}/{request}"):
+        for claim in host.list_names(f"{METADATA}/{kind}"):
+            for request in host.list_names(f"{METADATA}/{kind}/{claim}"):
+                for name in host.list_names(f"{METADATA}/{kind}/{claim}/{request}"):
                     if name.endswith(_SUFFIX) and count < _MAX_FILES:
                         count += 1
                         yield claim, request, f"{METADATA}/{kind}/{claim}/{request}/{name}"

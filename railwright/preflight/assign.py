@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from railwright.preflight import devices, expected, hca, interfaces
 
 
-def assign(
+def assign_devices(
     expectations: expected.Expected, present: Mapping[str, devices.Device], network: interfaces.Network
 ) -> tuple[expected.Rail, ...]:
     """Return the rails with their devices, "" if none is left. Without rails, each usable device is a rail."""

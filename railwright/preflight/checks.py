@@ -55,7 +55,7 @@ def check(host: hosts.Host, expectations: expected.Expected, allocated: allocati
     if allocated is not None:
         differences = allocation.compare(allocated, expectations, inputs.present)
         problems += [Problem(*difference) for difference in differences]
-    for rail in assign.assign(expectations, inputs.present, inputs.network):
+    for rail in assign.assign_devices(expectations, inputs.present, inputs.network):
         rail_problems = list(_check_rail(inputs, rail))
         problems += rail_problems
         if not rail_problems:
@@ -118,7 +118,7 @@ def _suggest_device(inputs: _Inputs) -> str:
     """Return the fix for a missing device. Without any device, device files show that the kernel hides them: in mode
     exclusive, a network namespace sees only the RDMA devices that were moved into it.
     """
-    nodes = [name for name in inputs.host.names(devices.VERBS) if name.startswith("uverbs")]
+    nodes = [name for name in inputs.host.list_names(devices.VERBS) if name.startswith("uverbs")]
     return _EXCLUSIVE if nodes and not inputs.present else _PLUGIN
 
 
@@ -141,7 +141,7 @@ def _check_files(inputs: _Inputs, device: devices.Device, where: str) -> Iterato
         )
     else:
         for node in device.nodes:
-            if why := inputs.host.open_error(f"{devices.VERBS}/{node}"):
+            if why := inputs.host.find_open_error(f"{devices.VERBS}/{node}"):
                 yield Problem(
                     where,
                     f"{devices.VERBS}/{node} cannot be opened ({why})",
@@ -184,7 +184,7 @@ _STATES = {"INIT": _NO_MANAGER, "ARMED": _NO_MANAGER}
 def _check_gid(inputs: _Inputs, rail: expected.Rail, port: devices.Port, where: str) -> Iterator[Problem]:
     rule, interface = inputs.expectations.rule, inputs.network.interfaces.get(rail.interface)
     if not rule.gid_kinds or (rail.interface and interface is None):
-        return  # the missing interface is reported by _interface
+        return  # _check_interface reports the missing interface
     if not rail.interface and not rule.needs_address:
         return
     own_gids = _list_own_gids(inputs, rail, port)
@@ -200,9 +200,11 @@ def _check_gid(inputs: _Inputs, rail: expected.Rail, port: devices.Port, where: 
     elif interface and not interface.addresses:
         yield Problem(where, f"{interface.name} has no address", "check the IPAM of its NetworkAttachmentDefinition")
     else:
-        of = f"{interface.name} ({', '.join(map(str, interface.addresses))})" if interface else "an address of the pod"
+        owner = (
+            f"{interface.name} ({', '.join(map(str, interface.addresses))})" if interface else "an address of the pod"
+        )
         yield Problem(
-            where, f"no {kinds} GID of {of}", "the network's master and the rail's device must be the same NIC"
+            where, f"no {kinds} GID of {owner}", "the network's master and the rail's device must be the same NIC"
         )
 
 

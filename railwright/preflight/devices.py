@@ -49,8 +49,8 @@ class Device(NamedTuple):
 
 def read(host: hosts.Host) -> dict[str, Device]:
     """Return every device that /sys shows, by name, in natural order."""
-    owners = {node: host.text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.names(_VERBS_CLASS)}
-    return {name: _read_device(host, name, owners) for name in host.names(_CLASS)}
+    owners = {node: host.read_text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.list_names(_VERBS_CLASS)}
+    return {name: _read_device(host, name, owners) for name in host.list_names(_CLASS)}
 
 
 def _read_device(host: hosts.Host, name: str, owners: Mapping[str, str | None]) -> Device:
@@ -64,29 +64,31 @@ def _read_device(host: hosts.Host, name: str, owners: Mapping[str, str | None]) 
         _read_port(host, f"{base}/ports/{name}", number) for name, number in _list_numbered(host, f"{base}/ports")
     )
     nodes = tuple(node for node, owner in owners.items() if owner == name)
-    nodes = nodes or tuple(node for node in host.names(f"{base}/device/infiniband_verbs") if owners.get(node) is None)
+    nodes = nodes or tuple(
+        node for node in host.list_names(f"{base}/device/infiniband_verbs") if owners.get(node) is None
+    )
     return Device(name, ports, nodes, any(host.exists(f"{VERBS}/{node}") for node in nodes))
 
 
 def _list_numbered(host: hosts.Host, path: str) -> Iterator[tuple[str, int]]:
     """Yield the numeric entries of a directory with their values."""
-    for name in host.names(path):
+    for name in host.list_names(path):
         number = hosts.parse_number(name)
         if number is not None:
             yield name, number
 
 
 def _read_port(host: hosts.Host, base: str, number: int) -> Port:
-    texts = [host.text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate")]
+    texts = [host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate")]
     return Port(number, texts[0], texts[1], texts[2], tuple(_read_gids(host, base)))
 
 
 def _read_gids(host: hosts.Host, base: str) -> Iterator[Gid]:
     for name, number in _list_numbered(host, f"{base}/gids"):
-        address = _parse_address(host.text(f"{base}/gids/{name}"))
+        address = _parse_address(host.read_text(f"{base}/gids/{name}"))
         if address is not None:
-            kind = host.text(f"{base}/gid_attrs/types/{name}") or ""
-            yield Gid(number, address, kind, host.text(f"{base}/gid_attrs/ndevs/{name}") or "")
+            kind = host.read_text(f"{base}/gid_attrs/types/{name}") or ""
+            yield Gid(number, address, kind, host.read_text(f"{base}/gid_attrs/ndevs/{name}") or "")
 
 
 def _parse_address(text: str | None) -> Address | None:

@@ -14,9 +14,9 @@ def parse_exact_list(value: str) -> tuple[str, ...]:
 
 def selects(value: str, device: str, port: int) -> bool:
     """True if NCCL would use this port."""
-    exclude, rest = value.startswith("^"), value.removeprefix("^")
-    exact_names, listed = rest.startswith("="), rest.removeprefix("=")
-    entries = [entry for entry in listed.split(",") if entry]
+    exclude, pattern = value.startswith("^"), value.removeprefix("^")
+    exact_names, names = pattern.startswith("="), pattern.removeprefix("=")
+    entries = [entry for entry in names.split(",") if entry]
     if not entries:
         return not exclude
     return exclude != any(_matches(entry, device, port, exact_names=exact_names) for entry in entries)

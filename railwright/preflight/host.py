@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-_NUMBER = re.compile(r"(\d+)", re.ASCII)  # a name may hold other digits: an interface can be called net\u00b2
+_NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
 _MOST_DIGITS = 20  # maximum digits of a 64-bit number
 
 
@@ -18,40 +18,40 @@ class Host:
     def __init__(self, root: str | Path = "/") -> None:
         self._root = Path(root)
 
-    def path(self, path: str) -> Path:
+    def resolve(self, path: str) -> Path:
         """Return the path on this host of an absolute path in the container."""
         return self._root / path.lstrip("/")
 
-    def text(self, path: str) -> str | None:
+    def read_text(self, path: str) -> str | None:
         """Return a file's content, stripped; None if it cannot be read."""
         try:
-            return self.path(path).read_text(encoding="utf-8", errors="replace").strip()
+            return self.resolve(path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return None
 
     def head(self, path: str, size: int) -> str | None:
         """Return the first `size` bytes of a file, stripped; None if it cannot be read."""
         try:
-            with self.path(path).open("rb") as file:
+            with self.resolve(path).open("rb") as file:
                 return file.read(size).decode(errors="replace").strip()
         except OSError:
             return None
 
-    def names(self, path: str) -> list[str]:
+    def list_names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
         try:
-            return sorted(os.listdir(self.path(path)), key=build_sort_key)  # noqa: PTH208 - names, not paths
+            return sorted(os.listdir(self.resolve(path)), key=build_sort_key)  # noqa: PTH208 - names, not paths
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
         """True if the path exists."""
-        return self.path(path).exists()
+        return self.resolve(path).exists()
 
-    def open_error(self, path: str) -> str:
+    def find_open_error(self, path: str) -> str:
         """Return the error of opening a device file for reading and writing, or "" if it opens."""
         try:
-            os.close(os.open(self.path(path), os.O_RDWR | os.O_CLOEXEC))
+            os.close(os.open(self.resolve(path), os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
             return error.strerror or str(error)
         return ""

@@ -39,20 +39,20 @@ def read(host: hosts.Host) -> Network:
     routes = tuple(_read_connected_routes(host))
     ipv6_addresses = tuple(_read_ipv6_addresses(host))
     interfaces = {}
-    for name in host.names(_CLASS):
+    for name in host.list_names(_CLASS):
         ipv4 = [
             address for address in local if any(device == name and address in network for device, network in routes)
         ]
         ipv6 = [address for device, address in ipv6_addresses if device == name]
-        rdma = tuple(host.names(f"{_CLASS}/{name}/device/infiniband"))
+        rdma = tuple(host.list_names(f"{_CLASS}/{name}/device/infiniband"))
         base = f"{_CLASS}/{name}"
         interfaces[name] = Interface(
             name=name,
-            mtu=hosts.parse_number(host.text(f"{base}/mtu")),
+            mtu=hosts.parse_number(host.read_text(f"{base}/mtu")),
             addresses=(*ipv4, *ipv6),
             devices=rdma,
-            enabled=_is_enabled(host.text(f"{base}/flags")),
-            state=host.text(f"{base}/operstate") or "",
+            enabled=_is_enabled(host.read_text(f"{base}/flags")),
+            state=host.read_text(f"{base}/operstate") or "",
         )
     return Network(interfaces, frozenset({*local, *(address for _, address in ipv6_addresses)}))
 
@@ -66,7 +66,7 @@ def _is_enabled(flags: str | None) -> bool:
 def _read_ipv4_addresses(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:
     """Yield the IPv4 addresses of the namespace: fib_trie lists each above a line `/32 host LOCAL`."""
     last, addresses = "", set()
-    for line in (host.text("/proc/net/fib_trie") or "").splitlines():
+    for line in (host.read_text("/proc/net/fib_trie") or "").splitlines():
         words = line.split()
         if words[:1] == ["|--"] and len(words) == 2:
             last = words[1]
@@ -80,7 +80,7 @@ def _read_ipv4_addresses(host: hosts.Host) -> Iterator[ipaddress.IPv4Address]:
 
 def _read_connected_routes(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
     """Yield interface and prefix of each route without a gateway; /proc/net/route uses little-endian hexadecimal."""
-    for line in (host.text("/proc/net/route") or "").splitlines()[1:]:
+    for line in (host.read_text("/proc/net/route") or "").splitlines()[1:]:
         words = line.split()
         if len(words) > 7 and words[2] == "00000000" and words[7] != "00000000":
             with contextlib.suppress(ValueError):
@@ -90,7 +90,7 @@ def _read_connected_routes(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IP
 
 def _read_ipv6_addresses(host: hosts.Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
     """Yield interface and address of each IPv6 address that other hosts can reach."""
-    for line in (host.text("/proc/net/if_inet6") or "").splitlines():
+    for line in (host.read_text("/proc/net/if_inet6") or "").splitlines():
         words = line.split() or [""]
         with contextlib.suppress(ValueError):
             address = ipaddress.IPv6Address(bytes.fromhex(words[0]))

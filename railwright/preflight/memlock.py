@@ -31,7 +31,7 @@ def read(host: hosts.Host, *, root: bool) -> Lock:
 
 
 def _read_limit(host: hosts.Host) -> int | None:
-    for line in (host.text("/proc/self/limits") or "").splitlines():
+    for line in (host.read_text("/proc/self/limits") or "").splitlines():
         if line.startswith(_LIMIT):
             return hosts.parse_number("".join(line[len(_LIMIT) :].split()[:1]))
     return None
@@ -39,7 +39,7 @@ def _read_limit(host: hosts.Host) -> int | None:
 
 def _has_ipc_lock(host: hosts.Host) -> bool:
     """Check the bounding set: this process is not root and may lack capabilities that the ranks have."""
-    for line in (host.text("/proc/self/status") or "").splitlines():
+    for line in (host.read_text("/proc/self/status") or "").splitlines():
         name, _, value = line.partition(":")
         if name in {"CapBnd", "CapEff"} and (hosts.parse_number(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
             return True

@@ -243,6 +243,6 @@ class Metrics:
             self.cache_age_seconds.labels(kind).set(age)
             self.cache_objects.labels(kind).set(objects)
 
-    def exposition(self) -> bytes:
+    def format_exposition(self) -> bytes:
         """Return the text of /metrics."""
         return exposition.generate_latest(self.registry)

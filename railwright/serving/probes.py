@@ -51,11 +51,11 @@ class Probes:
         """True if any check fails, or if this server is shutting down."""
         return any(self.run_checks().values())
 
-    def live(self, _call: routes.Call) -> routes.Reply:
+    def handle_live(self, _call: routes.Call) -> routes.Reply:
         """Handle GET /livez. A response at all shows that the event loop runs."""
         return routes.Reply(b'{"live":true}')
 
-    def ready(self, _call: routes.Call) -> routes.Reply:
+    def handle_ready(self, _call: routes.Call) -> routes.Reply:
         """Handle GET /readyz: 200 if every check passes, otherwise 503; the body lists each check and its reason."""
         failures = self.run_checks()
         ready = not any(failures.values())

@@ -120,8 +120,8 @@ class Server:
         """Open both ports. At the end the service port closes first, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(_signals(self.stop))
-            ops_dispatcher = dispatch.Dispatcher(self._ops_routes(), self._bounds, None)
+            stack.enter_context(_handle_signals(self.stop))
+            ops_dispatcher = dispatch.Dispatcher(self._build_build_ops_routes(), self._bounds, None)
             await stack.enter_async_context(self._open_port(ops, ops_dispatcher, None))
             self._service = await stack.enter_async_context(self._open_port(service, self._dispatcher, context))
             yield
@@ -175,16 +175,16 @@ class Server:
             waiting.cancel()
         await asyncio.gather(finishing, second_signal, return_exceptions=True)
 
-    def _ops_routes(self) -> Sequence[routes.Route]:
+    def _build_build_ops_routes(self) -> Sequence[routes.Route]:
         return (
-            routes.Route("/livez", self._checks.live, "GET"),
-            routes.Route("/readyz", self._checks.ready, "GET"),
+            routes.Route("/livez", self._checks.handle_live, "GET"),
+            routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._handle_metrics, "GET"),
         )
 
     def _handle_metrics(self, _call: routes.Call) -> routes.Reply:
         self._update_gauges()
-        return routes.Reply(self._counters.exposition(), content_type=metrics.CONTENT_TYPE)
+        return routes.Reply(self._counters.format_exposition(), content_type=metrics.CONTENT_TYPE)
 
     def _update_gauges(self) -> None:
         self._refresh()
@@ -206,7 +206,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` on SIGTERM and SIGINT. Does nothing outside the main thread, where no signal arrives."""
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     loop = asyncio.get_running_loop()

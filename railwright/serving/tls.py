@@ -157,13 +157,13 @@ def _load(files: Files, now: dt.datetime) -> _Loaded:
 
 
 def _read(files: Files) -> _Pems:
-    paths = _snapshot(files)
+    paths = _resolve_links(files)
     with _read_secret(paths.key) as key:
         digest = hashlib.sha256(key).digest()
     return _Pems(_read_bytes(paths.certificate), digest, _read_bytes(paths.client_ca) if paths.client_ca else None)
 
 
-def _snapshot(files: Files) -> Files:
+def _resolve_links(files: Files) -> Files:
     """Resolve each directory's `..data` link once, because kubelet replaces all files of a Secret through that link."""
     resolved: dict[pathlib.Path, pathlib.Path] = {}
 
@@ -235,7 +235,7 @@ def _build_context() -> ssl.SSLContext:
 
 def _load_context(files: Files, pems: _Pems) -> ssl.SSLContext:
     context = _build_context()
-    paths = _snapshot(files)
+    paths = _resolve_links(files)
     try:
         context.load_cert_chain(paths.certificate, paths.key, password=_reject_encrypted_key)
         if pems.client_ca is not None:

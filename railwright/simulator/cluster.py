@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, topology, views
+from railwright.fabric import node_views, resources, topology
 from railwright.fabric.policy import model, presets
 from railwright.simulator import cluster_specs, kubelet
 
@@ -109,7 +109,7 @@ class Cluster:
         for index, place in enumerate(places):
             chain = []
             for level in range(len(self.levels)):
-                key = topology.domain(place, level) or (f"node {index}",)
+                key = topology.get_domain(place, level) or (f"node {index}",)
                 number = numbers.setdefault((level, key), len(numbers))
                 if number == len(sizes):
                     sizes.append(0)
@@ -173,7 +173,7 @@ def _find_rails_mode(spec: cluster_specs.ClusterSpec) -> tuple[bool, bool]:
 
 
 def _build_hardware(
-    node: views.Node, document: model.FabricPolicy, fabric: model.Fabric, *, counted: bool
+    node: node_views.Node, document: model.FabricPolicy, fabric: model.Fabric, *, counted: bool
 ) -> kubelet.Hardware:
     allocatable = resources.parse_amounts(node.status.allocatable)
     capacity = resources.parse_amounts(node.status.capacity)

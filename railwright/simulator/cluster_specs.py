@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.policy import model
 from railwright.simulator import shapes
 
@@ -35,7 +35,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     """Nodes and a policy for them."""
 
     name: str
-    nodes: tuple[views.Node, ...]
+    nodes: tuple[node_views.Node, ...]
     policy: model.FabricPolicy
     fabric_name: str
     source: str
@@ -114,11 +114,11 @@ def build_from_catalogue(name: str, oversubscription: Sequence[float] = (1.0,)) 
         nodes.extend(shapes.build_nodes(part, first_leaf))
         first_leaf += sum(map(len, part.spines.values()))
     policy = msgspec.convert(build_policy(mixed=entry.mixed), model.FabricPolicy)
-    spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[views.Node])), policy, FABRIC, entry.source)
+    spec = ClusterSpec(name, tuple(msgspec.convert(nodes, list[node_views.Node])), policy, FABRIC, entry.source)
     return set_oversubscription(spec, oversubscription)
 
 
-def build_from_nodes(nodes: Sequence[views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
+def build_from_nodes(nodes: Sequence[node_views.Node], policy: model.FabricPolicy, source: str) -> ClusterSpec:
     """Return a spec of a real cluster's nodes and its policy. Raises ClusterSpecError if they do not suffice."""
     name = policy.default_fabric or next(iter(policy.fabrics), "")
     if name not in policy.fabrics or not policy.fabrics[name].rails:
@@ -144,7 +144,7 @@ def set_oversubscription(spec: ClusterSpec, ratios: Sequence[float]) -> ClusterS
     return msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, fabrics=fabrics))
 
 
-def _is_usable(node: views.Node, policy: model.FabricPolicy) -> bool:
+def _is_usable(node: node_views.Node, policy: model.FabricPolicy) -> bool:
     return any(node.status.allocatable.get(name) for name in policy.accelerators) and not node.spec.unschedulable
 
 

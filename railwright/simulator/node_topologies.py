@@ -2,21 +2,21 @@
 
 from collections import Counter
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.simulator import cluster
 
 
-def build(sim_cluster: cluster.Cluster, host: int) -> views.NodeResourceTopology:
+def build(sim_cluster: cluster.Cluster, host: int) -> node_views.NodeResourceTopology:
     """Return the node's NUMA nodes with their free devices. Rails that pods do not request are reported free."""
-    return views.NodeResourceTopology(
-        metadata=views.TopologyMeta(name=sim_cluster.hosts[host].name),
+    return node_views.NodeResourceTopology(
+        metadata=node_views.TopologyMeta(name=sim_cluster.hosts[host].name),
         zones_or_none=[
             _build_zone(sim_cluster, host, node) for node in range(len(sim_cluster.hosts[host].hardware.gpus))
         ],
     )
 
 
-def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> views.TopologyZone:
+def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> node_views.TopologyZone:
     hardware, (gpus, devices) = sim_cluster.hosts[host].hardware, sim_cluster.states[host]
     total, free = Counter[str](), Counter[str]()
     accelerator = sim_cluster.spec.policy.accelerators[0]
@@ -25,11 +25,11 @@ def _build_zone(sim_cluster: cluster.Cluster, host: int, node: int) -> views.Top
         if rail.resource and hardware.numa_of_rail[number] == node and hardware.devices[number]:
             total[rail.resource] += hardware.devices[number] if sim_cluster.counted else 1
             free[rail.resource] += devices[number] if sim_cluster.counted else 1
-    return views.TopologyZone(
+    return node_views.TopologyZone(
         name=f"node-{node}",
         type="Node",
         resources_or_none=[
-            views.ZoneResource(name=name, capacity=count, allocatable=count, available=free[name])
+            node_views.ZoneResource(name=name, capacity=count, allocatable=count, available=free[name])
             for name, count in total.items()
         ],
     )

@@ -43,7 +43,7 @@ def find_best(sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: in
     best = _find_best(sim_cluster, free, pods)
     if best is None or not any(grant.split for _, grant in bandwidth_model.grant_ranks(free, best.hosts)):
         return best
-    unsplit = _find_best(sim_cluster, _without_splits(free), pods)
+    unsplit = _find_best(sim_cluster, _remove_splits(free), pods)
     return unsplit if unsplit and unsplit.value >= best.value and unsplit.leaves <= best.leaves else best
 
 
@@ -116,11 +116,11 @@ def fits_unsplit(
     sim_cluster: cluster.Cluster, free: cluster.FreeCapacity, pods: int, value: float, leaves: int
 ) -> bool:
     """Return whether the gang fits without avoidable NUMA splits, at no less bandwidth and on no more leaves."""
-    best = _find_best(sim_cluster, _without_splits(free), pods)
+    best = _find_best(sim_cluster, _remove_splits(free), pods)
     return best is not None and best.value >= value and best.leaves <= leaves
 
 
-def _without_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
+def _remove_splits(free: cluster.FreeCapacity) -> cluster.FreeCapacity:
     """Remove, on each host, the grants from the first split one on."""
     unsplit = {
         group: tuple(itertools.takewhile(lambda grant: not grant.split, grants))

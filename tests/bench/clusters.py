@@ -306,8 +306,8 @@ def _node_text(bulky: bool, devices: bool) -> str:  # noqa: FBT001 - told by the
         fields = {f"f:nvidia.com/gpu.feature-{number}": {} for number in range(60)}
         managers = ("kubelet", "nfd-master", "nvidia-device-plugin", "kube-controller-manager")
         tree["metadata"]["managedFields"] = [
-            {"manager": each, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": fields}}
-            for each in managers
+            {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": fields}}
+            for manager in managers
         ]
         digest = "0123456789abcdef" * 4
         tree["status"]["images"] = [

@@ -1,4 +1,4 @@
-"""What every benchmark asks of the machine: pinned processes, their clocks and memory, and how disturbed it is."""
+"""Starts pinned processes, reads their clocks and memory, and measures how much other work disturbs the machine."""
 
 import contextlib
 import json
@@ -15,8 +15,8 @@ _LISTENING = re.compile(r"^(?:\S+ )?listening on .*:(\d+)")
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], core: int | None) -> Iterator[subprocess.Popen[str]]:
-    """A process on one core, or where it likes; ended by its id at the end."""
+def start(command: Sequence[str], core: int | None) -> Iterator[subprocess.Popen[str]]:
+    """Start a process on one core, or on any if `core` is None; end it at the end of the context."""
     allowed = os.sched_getaffinity(0) if core is None else {core}
     with subprocess.Popen(
         command,
@@ -35,55 +35,55 @@ def started(command: Sequence[str], core: int | None) -> Iterator[subprocess.Pop
                 process.kill()
 
 
-def port_told(process: subprocess.Popen[str], beginning: str = "listening on") -> int:
-    """The port of a line such as `listening on 127.0.0.1:8713`; ends the run with the process's words if none comes."""
-    assert process.stderr is not None  # it was asked for
-    said = []
+def read_port(process: subprocess.Popen[str], beginning: str = "listening on") -> int:
+    """Return the port of a line such as `listening on 127.0.0.1:8713`; without one, exit with the last of stderr."""
+    assert process.stderr is not None  # `start` opens it
+    lines = []
     for line in process.stderr:
-        said.append(line)
-        if line.startswith(beginning) and (found := _LISTENING.match(line)):
-            return int(found[1])
-    raise SystemExit(f"{process.args} ended before it listened:\n{''.join(said[-20:])}")
+        lines.append(line)
+        if line.startswith(beginning) and (match := _LISTENING.match(line)):
+            return int(match[1])
+    raise SystemExit(f"{process.args} ended before it listened:\n{''.join(lines[-20:])}")
 
 
-def clocks(pid: int) -> tuple[float, int]:
-    """CPU seconds and minor page faults of a process so far."""
+def read_clocks(pid: int) -> tuple[float, int]:
+    """Return the CPU seconds and minor page faults of a process so far."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process's first thread so far, to the microsecond."""
+def read_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process's first thread so far, to the microsecond."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def waited_seconds(pid: int) -> float:
-    """Seconds a process's first thread was ready to run and had no core: how much others were in its way."""
+def read_waited_seconds(pid: int) -> float:
+    """Return the seconds for which a process's first thread was ready to run and had no core."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
-def pss(pid: int) -> float:
-    """Proportional share of memory, MiB."""
+def read_pss(pid: int) -> float:
+    """Return the proportional share of memory, MiB."""
     return _kib(f"/proc/{pid}/smaps_rollup", "Pss") / 1024
 
 
-def peak_rss(pid: int) -> float:
-    """The most resident memory so far, MiB."""
+def read_peak_rss(pid: int) -> float:
+    """Return the peak of resident memory so far, MiB."""
     return _kib(f"/proc/{pid}/status", "VmHWM") / 1024
 
 
-def rss(pid: int) -> float:
-    """Resident memory, MiB: what a container's limit is held against."""
+def read_rss(pid: int) -> float:
+    """Return the resident memory, MiB, which the kernel compares with a container's limit."""
     return _kib(f"/proc/{pid}/status", "VmRSS") / 1024
 
 
-def forget_peak(pid: int) -> None:
-    """Have `peak_rss` count from now on."""
+def reset_peak_rss(pid: int) -> None:
+    """Begin a new peak for `read_peak_rss`."""
     pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): resets VmHWM
 
 
-def gauge() -> float:
-    """Microseconds of a fixed piece of work, the best of many: how fast the machine is just now."""
+def time_fixed_work() -> float:
+    """Return the microseconds of a fixed piece of work, the best of 50: they show how fast the machine is just now."""
     text = json.dumps({str(number): [number] * 20 for number in range(50)})
     best = float("inf")
     for _ in range(50):
@@ -93,12 +93,12 @@ def gauge() -> float:
     return best * 1e6
 
 
-def cpu() -> str:
-    """The processor's name."""
-    found = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.machine()
+def read_cpu_model() -> str:
+    """Return the name of the processor."""
+    match = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 def _kib(path: str, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", pathlib.Path(path).read_text(), re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(rf"^{name}:\s+(\d+) kB", pathlib.Path(path).read_text(), re.MULTILINE)
+    return int(match[1]) if match else 0

@@ -1,10 +1,10 @@
-"""`make bench-extender`: requests as the two schedulers send them, served over a loopback socket.
+"""`make bench-extender`: measures requests as the two schedulers send them, over a loopback socket.
 
-Each row starts `railwright extender` on the first core this process may use, on a made cluster that a small API server
-of our own lists and watches (the last core, as the load). Every figure is of a served request: sent, read, decided,
-answered; beside some stands the server's own CPU time for it, which a busy machine changes less. Rounds go round robin
-over the rows, and a fixed piece of work between them shows how disturbed the machine was. Writes
-build/bench/extender.json. The row with a real Volcano is volcano_throughput.py.
+Each row starts `railwright extender` on the first core that this process may use, with a generated cluster. A small API
+server serves that cluster on the last core, where the load runs too. Times are from sending a request to its answer.
+Some rows also have the server's CPU time, which varies less on a busy machine. Rounds alternate between the rows, and a
+fixed piece of work between them shows how much other work disturbed the machine. Writes build/bench/extender.json. The
+row with a real Volcano is in volcano_throughput.py.
 """
 
 import argparse
@@ -44,7 +44,7 @@ BODY_REPEATS = 12
 _MILLI = 1e3
 _EXTENDED, _CLAIMS = ", extended", ", claims"  # suffixes of figures with GPUs and rails in ResourceSlices
 _COMPARED = ("filter + prioritize", "CPU of both")
-_SLOWER = 1.1  # how much longer a request may take with slices
+_MAX_RATIO = 1.1  # how much longer a request may take with slices
 
 Figures = dict[str, list[float]]
 """Figure -> its samples of one round."""
@@ -52,21 +52,21 @@ Figures = dict[str, list[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a figure has to reach: the `quantile` of its samples under `below`."""
+    """A target of a figure: the `quantile` of its samples is below `below`."""
 
     quantile: float
     below: float
     unit: str = "ms"
 
 
-# The figures of the issue; any other figure is printed without a target.
+# Figures with a target; all others are printed without one.
 TARGETS: Mapping[str, Target] = {
     "filter + prioritize, half full": Target(0.99, 10),
     "filter + prioritize, 9 in 10 full": Target(0.99, 10),
     "prioritize 15 MB, last byte to answer": Target(0.99, 25),
     "event at 2,000/s, served": Target(0.99, 1),
-    "gang of 512, first ask, besides decoding": Target(0.99, 50),
-    "gang of 512, later asks, besides decoding": Target(0.99, 2),
+    "gang of 512, first request, without decoding": Target(0.99, 50),
+    "gang of 512, later requests, without decoding": Target(0.99, 2),
     "memory, settled": Target(0.5, 500, "MiB"),
     "memory, settled, claims": Target(0.5, 500, "MiB"),
 }
@@ -74,7 +74,7 @@ TARGETS: Mapping[str, Target] = {
 
 @dataclasses.dataclass(frozen=True)
 class Cores:
-    """Where the server and the load run."""
+    """The cores of the server and of the load."""
 
     server: int
     load: int
@@ -82,7 +82,7 @@ class Cores:
 
 @dataclasses.dataclass(frozen=True)
 class Extender:
-    """A running one."""
+    """A running extender."""
 
     port: int
     ops_port: int
@@ -91,11 +91,11 @@ class Extender:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        return machine.cpu_seconds(self.pid)
+        """Return its CPU seconds so far."""
+        return machine.read_cpu_seconds(self.pid)
 
-    def ready(self, seconds: float = 120) -> None:
-        """Wait until it has read everything."""
+    def wait_until_ready(self, seconds: float = 120) -> None:
+        """Wait until it is ready."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ class Extender:
 
 
 def main() -> int:
-    """Run the rows, print a table, write the figures."""
+    """Measure the rows, print a table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help=f"a row: {', '.join(ROWS)}", action="append", choices=list(ROWS))
@@ -124,70 +124,72 @@ def main() -> int:
             gc.collect()
             with tempfile.TemporaryDirectory() as folder:
                 figures = ROWS[name](cores, pathlib.Path(folder))
-            rounds.append({"row": name, "round": number, "gauge_us": machine.gauge(), "figures": figures})
+            rounds.append(
+                {"row": name, "round": number, "fixed_work_us": machine.time_fixed_work(), "figures": figures}
+            )
             print(f"{name}, round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    found = {
-        "machine": {"cpu": machine.cpu(), "cores": len(allowed), "python": platform.python_version()},
+    results = {
+        "machine": {"cpu": machine.read_cpu_model(), "cores": len(allowed), "python": platform.python_version()},
         "rounds": rounds,
     }
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(found))
-    show(found)
+    OUT.write_text(json.dumps(results))
+    print_results(results)
     return 0
 
 
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def half_full(cores: Cores, folder: pathlib.Path) -> Figures:
-    """kube-scheduler on 5,000 nodes, half of them held, 20,000 pods bound."""
-    return _kube(cores, folder, clusters.Shape(volcano_gangs=()), "half full")
+def measure_half_full(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure requests of kube-scheduler with 5,000 nodes, half of them full, and 20,000 bound pods."""
+    return _measure_kube(cores, folder, clusters.Shape(volcano_gangs=()), "half full")
 
 
-def nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
-    """The same, 4,500 nodes held: their refusals are most of the answer."""
-    return _kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9), "9 in 10 full")
+def measure_nearly_full(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the same with 4,500 full nodes: most of the answer of filter are the reasons of rejected nodes."""
+    return _measure_kube(cores, folder, clusters.Shape(volcano_gangs=(), taken=0.9), "9 in 10 full")
 
 
 def half_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `half_full`, with GPUs and rails in ResourceSlices of 16 devices a node, requested as extended resources."""
-    return _kube(cores, folder, _by_slices(clusters.EXTENDED), f"half full{_EXTENDED}")
+    """Measure as `measure_half_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
+    return _measure_kube(cores, folder, _by_slices(clusters.EXTENDED), f"half full{_EXTENDED}")
 
 
-def half_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+def measure_half_full_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
     """As `half_full`, with the claims that railwright writes."""
-    return _kube(cores, folder, _by_slices(clusters.TEMPLATES), f"half full{_CLAIMS}")
+    return _measure_kube(cores, folder, _by_slices(clusters.TEMPLATES), f"half full{_CLAIMS}")
 
 
 def nearly_full_extended(cores: Cores, folder: pathlib.Path) -> Figures:
-    """As `nearly_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
-    return _kube(cores, folder, _by_slices(clusters.EXTENDED, taken=0.9), f"9 in 10 full{_EXTENDED}")
+    """Measure as `measure_nearly_full`, with GPUs and rails in ResourceSlices, requested as extended resources."""
+    return _measure_kube(cores, folder, _by_slices(clusters.EXTENDED, taken=0.9), f"9 in 10 full{_EXTENDED}")
 
 
-def nearly_full_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+def measure_nearly_full_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
     """As `nearly_full`, with the claims that railwright writes."""
-    return _kube(cores, folder, _by_slices(clusters.TEMPLATES, taken=0.9), f"9 in 10 full{_CLAIMS}")
+    return _measure_kube(cores, folder, _by_slices(clusters.TEMPLATES, taken=0.9), f"9 in 10 full{_CLAIMS}")
 
 
 def _by_slices(kind: str, taken: float = 0.5) -> clusters.Shape:
     return clusters.Shape(volcano_gangs=(), claims=kind, taken=taken)
 
 
-def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
-    """Gangs of 64, pod after pod: filter all names, prioritize those kept, bind to the best, which the watch tells."""
+def _measure_kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str) -> Figures:
+    """Place gangs of 64 pod after pod: filter all nodes, prioritize the feasible ones, and bind to the best of them."""
     names = clusters.Cluster(shape).names
     claiming = shape.claims == clusters.TEMPLATES
     sums, filters, prioritizes, cpus = [], [], [], []
-    with serving(cores, folder, shape) as extender, calling(extender) as (caller, api):
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
                 pod = clusters.kube_pod(gang, rank, claiming=claiming)
                 cpu = extender.cpu
-                filtered = caller.ask(loads.request("/scheduler/filter", bodies.kube(pod, names)))
-                kept = msgspec.json.decode(filtered.body)["NodeNames"]
-                scored = caller.ask(loads.request("/scheduler/prioritize", bodies.kube(pod, kept)))
+                filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
+                feasible = msgspec.json.decode(filtered.body)["NodeNames"]
+                scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.kube(pod, feasible)))
                 cpus.append(extender.cpu - cpu)
-                best = max(msgspec.json.decode(scored.body), key=lambda each: each["Score"])["Host"]
+                best = max(msgspec.json.decode(scored.body), key=lambda priority: priority["Score"])["Host"]
                 if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
                     api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best, shape.claims))
                 api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=claiming))
@@ -195,91 +197,91 @@ def _kube(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, title: str)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
     pairs = (("filter + prioritize", sums), ("filter", filters), ("prioritize", prioritizes), ("CPU of both", cpus))
-    return {f"{name}, {title}": _milli(values) for name, values in pairs}
+    return {f"{name}, {title}": _to_milliseconds(values) for name, values in pairs}
 
 
-def big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Volcano's prioritize with 100 nodes (15 MB) and 500 nodes (75 MB) of 150 KB, tasks of a gang."""
+def measure_big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure prioritize requests of Volcano for tasks of a gang, with 100 nodes (15 MB) and 500 nodes (75 MB)."""
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
-    found: Figures = {}
-    with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
+    figures: Figures = {}
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for count, title in ((100, "prioritize 15 MB"), (500, "prioritize 75 MB")):
             nodes = [bodies.node_info(name, padded=True) for name in free[:count]]
             after, whole, cpus = [], [], []
             for rank in range(BODY_REPEATS):
-                wire = loads.request("/volcano/prioritize", bodies.prioritize(bodies.task(0, rank), nodes))
+                wire = loads.build_request("/volcano/prioritize", bodies.prioritize(bodies.task(0, rank), nodes))
                 cpu = extender.cpu
-                served = caller.ask(wire)
+                served = caller.send(wire)
                 cpus.append(extender.cpu - cpu)
                 after.append(served.after)
                 whole.append(served.whole)
-            found[f"{title}, last byte to answer"] = _milli(after)
-            found[f"{title}, first byte to answer"] = _milli(whole)
-            found[f"{title}, CPU"] = _milli(cpus)
-        found["memory after 75 MB bodies"] = [machine.pss(extender.pid)]
-    return found
+            figures[f"{title}, last byte to answer"] = _to_milliseconds(after)
+            figures[f"{title}, first byte to answer"] = _to_milliseconds(whole)
+            figures[f"{title}, CPU"] = _to_milliseconds(cpus)
+        figures["memory after 75 MB bodies"] = [machine.read_pss(extender.pid)]
+    return figures
 
 
-def events(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Allocate and deallocate in turns of a session's, at a fixed rate and one after the other."""
+def measure_events(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure allocate and deallocate events of sessions, at a fixed rate and one after the other."""
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
     session = [
-        loads.request(f"/volcano/{verb}", bodies.event(0, rank, free[rank], status=status))
+        loads.build_request(f"/volcano/{verb}", bodies.event(0, rank, free[rank], status=status))
         for verb, status, ranks in (("allocate", 2, range(512)), ("deallocate", 1, reversed(range(512))))
         for rank in ranks
     ]
     total = EVENTS_A_SECOND * EVENT_SECONDS
     wires = [session[number % len(session)] for number in range(total)]
-    with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for wire in session:
-            caller.ask(wire)
-        cpu, faults = extender.cpu, machine.clocks(extender.pid)[1]
-        opened = loads.open_loop(extender.port, wires, EVENTS_A_SECOND, EVENT_CONNECTIONS)
-        cpu, faults = extender.cpu - cpu, machine.clocks(extender.pid)[1] - faults
+            caller.send(wire)
+        cpu, faults = extender.cpu, machine.read_clocks(extender.pid)[1]
+        opened = loads.send_at_rate(extender.port, wires, EVENTS_A_SECOND, EVENT_CONNECTIONS)
+        cpu, faults = extender.cpu - cpu, machine.read_clocks(extender.pid)[1] - faults
         began = time.perf_counter()
-        closed = [caller.ask(wire).whole for wire in wires]
+        seconds = [caller.send(wire).whole for wire in wires]
         rate = len(wires) / (time.perf_counter() - began)
     return {
-        "event at 2,000/s, served": _milli(opened["served"]),
-        "event at 2,000/s, from due": _milli(opened["due"]),
-        "event at 2,000/s, sent late": _milli(opened["late"]),
-        "event one by one": _milli(closed),
+        "event at 2,000/s, served": _to_milliseconds(opened["served"]),
+        "event at 2,000/s, from its due time": _to_milliseconds(opened["due"]),
+        "event at 2,000/s, sent late": _to_milliseconds(opened["late"]),
+        "event one by one": _to_milliseconds(seconds),
         "events a second, one connection": [rate],
         "event, CPU": [cpu / total * 1e3],
         "event, page faults": [faults / total],
     }
 
 
-def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Volcano's loop over gangs of 512: prioritize a moving sample of the free nodes, allocate, next; then roll back.
+def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure Volcano's loop over gangs of 512: prioritize other free nodes for each task, allocate it, then roll back.
 
-    Besides decoding: less the median of the same request for a pod that did not opt in, which is read, decoded and
-    answered, and decided by nothing.
+    "Without decoding" subtracts the median of the same request for a pod that did not opt in: the extender reads,
+    decodes and answers it without a decision.
     """
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
     random.Random(1).shuffle(free)  # noqa: S311 - the same order every time
     infos = {name: bodies.node_info(name, padded=False) for name in free}
     first, later, allocates, cpus = [], [], [], []
-    with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
-        plain, spent = [], []
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
+        decoding_seconds, decoding_cpus = [], []
         for rank in range(40):
             offered = free[rank : rank + OFFERED]
-            stranger = bodies.prioritize(bodies.task(0, rank, opted=False), [infos[name] for name in offered])
+            not_opted_in = bodies.prioritize(bodies.task(0, rank, opted=False), [infos[name] for name in offered])
             cpu = extender.cpu
-            plain.append(caller.ask(loads.request("/volcano/prioritize", stranger)).whole)
-            spent.append(extender.cpu - cpu)
-        decoding, decoding_cpu = statistics.median(plain), statistics.median(spent)
+            decoding_seconds.append(caller.send(loads.build_request("/volcano/prioritize", not_opted_in)).whole)
+            decoding_cpus.append(extender.cpu - cpu)
+        decoding, decoding_cpu = statistics.median(decoding_seconds), statistics.median(decoding_cpus)
         for gang, size in enumerate(shape.volcano_gangs):
             left, placed = list(free), []
             for rank in range(size):
                 start = rank * OFFERED % len(left)
                 offered = (left[start:] + left[:start])[:OFFERED]
                 body = bodies.prioritize(bodies.task(gang, rank), [infos[name] for name in offered])
-                wire, cpu = loads.request("/volcano/prioritize", body), extender.cpu
-                served = caller.ask(wire)
+                wire, cpu = loads.build_request("/volcano/prioritize", body), extender.cpu
+                served = caller.send(wire)
                 if rank:
                     cpus.append(extender.cpu - cpu - decoding_cpu)
                 (later if rank else first).append(served.whole - decoding)
@@ -287,34 +289,36 @@ def gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
                 best = max(offered, key=lambda name: scores.get(name, 0.0))
                 left.remove(best)
                 placed.append((rank, best))
-                event = loads.request("/volcano/allocate", bodies.event(gang, rank, best))
-                allocates.append(caller.ask(event).whole)
+                event = loads.build_request("/volcano/allocate", bodies.event(gang, rank, best))
+                allocates.append(caller.send(event).whole)
             for rank, node in reversed(placed):
                 caller.post("/volcano/deallocate", bodies.event(gang, rank, node, status=1))
             caller.post("/volcano/session-close", b"{}")
     return {
-        "gang of 512, first ask, besides decoding": _milli(first),
-        "gang of 512, later asks, besides decoding": _milli(later),
-        "gang of 512, later asks, CPU besides decoding": _milli(cpus),
-        "gang of 512, decoding of 500 small nodes": _milli(plain),
-        "gang of 512, allocate between": _milli(allocates),
+        "gang of 512, first request, without decoding": _to_milliseconds(first),
+        "gang of 512, later requests, without decoding": _to_milliseconds(later),
+        "gang of 512, later requests, CPU without decoding": _to_milliseconds(cpus),
+        "gang of 512, decoding of 500 small nodes": _to_milliseconds(decoding_seconds),
+        "gang of 512, allocate": _to_milliseconds(allocates),
     }
 
 
-def memory(cores: Cores, folder: pathlib.Path) -> Figures:
-    """5,000 nodes and 100,000 bound pods from the API server; after some asks of either scheduler."""
-    return _hold(cores, folder, clusters.Shape(pods=100_000), "")
+def measure_memory(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure memory with 5,000 nodes and 100,000 bound pods, after some requests of kube-scheduler."""
+    return _measure_memory(cores, folder, clusters.Shape(pods=100_000), "")
 
 
-def claims_memory(cores: Cores, folder: pathlib.Path) -> Figures:
-    """The same with 16 devices a node in ResourceSlices, half of them held by claims."""
-    return _hold(cores, folder, clusters.Shape(pods=100_000, volcano_gangs=(), claims=clusters.TEMPLATES), _CLAIMS)
+def measure_memory_with_claims(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure the same with 16 devices per node in ResourceSlices. Claims hold half of them."""
+    return _measure_memory(
+        cores, folder, clusters.Shape(pods=100_000, volcano_gangs=(), claims=clusters.TEMPLATES), _CLAIMS
+    )
 
 
-def _hold(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
+def _measure_memory(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str) -> Figures:
     names = clusters.Cluster(shape).names
-    with serving(cores, folder, shape) as extender, calling(extender) as (caller, _):
-        listed = machine.pss(extender.pid)
+    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
+        listed = machine.read_pss(extender.pid)
         for rank in range(clusters.GANG):
             body = bodies.kube(clusters.kube_pod(0, rank), names)
             for verb in ("filter", "prioritize"):
@@ -322,13 +326,13 @@ def _hold(cores: Cores, folder: pathlib.Path, shape: clusters.Shape, suffix: str
         time.sleep(2)
         return {
             f"memory, when listed{suffix}": [listed],
-            f"memory, settled{suffix}": [machine.pss(extender.pid)],
-            f"memory, peak resident{suffix}": [machine.peak_rss(extender.pid)],
+            f"memory, settled{suffix}": [machine.read_pss(extender.pid)],
+            f"memory, peak resident{suffix}": [machine.read_peak_rss(extender.pid)],
         }
 
 
-def snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
-    """The same from a snapshot file of small objects."""
+def measure_snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
+    """Measure memory with the same objects, without most of their fields, from a snapshot file."""
     shape = clusters.Shape(pods=100_000, bulky=False)
     path = folder / "snapshot.json"
     with path.open("wb") as out:
@@ -336,38 +340,38 @@ def snapshot_memory(cores: Cores, folder: pathlib.Path) -> Figures:
     with _extender(cores, [f"--snapshot={path}"], 0) as extender:
         time.sleep(2)
         return {
-            "memory with --snapshot, settled": [machine.pss(extender.pid)],
-            "memory with --snapshot, peak resident": [machine.peak_rss(extender.pid)],
+            "memory with --snapshot, settled": [machine.read_pss(extender.pid)],
+            "memory with --snapshot, peak resident": [machine.read_peak_rss(extender.pid)],
             "memory with --snapshot, file": [path.stat().st_size / 2**20],
         }
 
 
 ROWS: Mapping[str, Callable[[Cores, pathlib.Path], Figures]] = {
-    "kube": half_full,
+    "kube": measure_half_full,
     "kube-extended": half_full_extended,
-    "kube-claims": half_full_claims,
-    "kube-full": nearly_full,
+    "kube-claims": measure_half_full_with_claims,
+    "kube-full": measure_nearly_full,
     "kube-full-extended": nearly_full_extended,
-    "kube-full-claims": nearly_full_claims,
-    "bodies": big_bodies,
-    "events": events,
-    "gang": gang_of_512,
-    "memory": memory,
-    "memory-claims": claims_memory,
-    "snapshot": snapshot_memory,
+    "kube-full-claims": measure_nearly_full_with_claims,
+    "bodies": measure_big_bodies,
+    "events": measure_events,
+    "gang": measure_gang_of_512,
+    "memory": measure_memory,
+    "memory-claims": measure_memory_with_claims,
+    "snapshot": measure_snapshot_memory,
 }
-_ONCE = frozenset({"memory", "memory-claims", "snapshot"})  # no noise worth the minutes
+_ONCE = frozenset({"memory", "memory-claims", "snapshot"})  # they vary little and take minutes
 
 
 # --- servers ------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def serving(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterator[Extender]:
-    """An extender that has read a cluster of this shape from an API server."""
-    told = json.dumps(dataclasses.asdict(shape))
-    with machine.started([sys.executable, str(HERE / "api_server.py"), told], cores.load) as process:
-        port = machine.port_told(process)
+def start_extender(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterator[Extender]:
+    """Start an extender on a generated cluster of this shape; wait until it is ready."""
+    description = json.dumps(dataclasses.asdict(shape))
+    with machine.start([sys.executable, str(HERE / "api_server.py"), description], cores.load) as process:
+        port = machine.read_port(process)
         config = api_stub.kubeconfig(folder, port)
         policy = POLICY_OF_CLAIMS if shape.claims == clusters.TEMPLATES else POLICY
         with _extender(cores, [f"--kubeconfig={config}"], port, policy) as extender:
@@ -378,77 +382,79 @@ def serving(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterat
 def _extender(cores: Cores, source: Sequence[str], api_port: int, policy: pathlib.Path = POLICY) -> Iterator[Extender]:
     command = [sys.executable, "-m", "railwright.cli", "extender", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
     command += [f"--policy={policy}", "--plain-http", "--drain-seconds=0", *source]
-    with machine.started(command, cores.server) as process:
-        port = machine.port_told(process)
-        extender = Extender(port, machine.port_told(process, "ops listening on"), process.pid, api_port)
-        extender.ready()
+    with machine.start(command, cores.server) as process:
+        port = machine.read_port(process)
+        extender = Extender(port, machine.read_port(process, "ops listening on"), process.pid, api_port)
+        extender.wait_until_ready()
         yield extender
 
 
 @contextlib.contextmanager
-def calling(extender: Extender) -> Iterator[tuple[loads.Caller, loads.Caller]]:
-    """Connections to the extender and to the API server it watches."""
-    with loads.calling(extender.port) as caller, loads.calling(extender.api_port) as api:
+def connect(extender: Extender) -> Iterator[tuple[loads.Caller, loads.Caller]]:
+    """Open connections to the extender and to the API server that it watches."""
+    with loads.connect(extender.port) as caller, loads.connect(extender.api_port) as api:
         yield caller, api
 
 
 # --- figures ------------------------------------------------------------------------------------------
 
 
-def show(found: Mapping[str, Any]) -> None:
-    """The table: each figure over all rounds, the noise between them, and its target."""
-    shown = table.Table(title=f"the extender; {found['machine']['cpu']}, one core each for server and load")
-    for title in ("figure", "n", "p50", "p99", "most", "±", "target", ""):
-        shown.add_column(title, justify="left" if title == "figure" else "right")
-    for name in dict.fromkeys(name for each in found["rounds"] for name in each["figures"]):
-        rounds = [each["figures"][name] for each in found["rounds"] if name in each["figures"]]
-        shown.add_row(name, *_cells(name, rounds))
+def print_results(results: Mapping[str, Any]) -> None:
+    """Print each figure over all rounds, its spread between rounds, and its target."""
+    rows = table.Table(title=f"the extender; {results['machine']['cpu']}, one core each for server and load")
+    for title in ("figure", "n", "p50", "p99", "maximum", "±", "target", ""):
+        rows.add_column(title, justify="left" if title == "figure" else "right")
+    for name in dict.fromkeys(name for one_round in results["rounds"] for name in one_round["figures"]):
+        rounds = [one_round["figures"][name] for one_round in results["rounds"] if name in one_round["figures"]]
+        rows.add_row(name, *_format_row(name, rounds))
     out = console.Console(width=140)
-    out.print(shown)
-    out.print("p50, p99 and most over all rounds, ms (memory: MiB); ±: half the spread between the rounds")
+    out.print(rows)
+    out.print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
     for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
         for suffix in (_EXTENDED, _CLAIMS):
-            if (ratio := _compare(found["rounds"], name, suffix)) is not None:
-                reached = "met" if ratio <= _SLOWER else "missed"
-                out.print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_SLOWER}: {reached})")
-    gauges = [each["gauge_us"] for each in found["rounds"]]
-    out.print(f"fixed piece of work between rounds: {min(gauges):.0f} to {max(gauges):.0f} µs (a quiet machine: level)")
+            if (ratio := _compare(results["rounds"], name, suffix)) is not None:
+                outcome = "met" if ratio <= _MAX_RATIO else "missed"
+                out.print(f"{name}{suffix} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
+    durations = [one_round["fixed_work_us"] for one_round in results["rounds"]]
+    out.print(
+        f"fixed piece of work between rounds: {min(durations):.0f} to {max(durations):.0f} µs (constant if quiet)"
+    )
 
 
 def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> float | None:
     """Return the ratio of medians with slices to those without; None if only one of them was measured."""
-    middles = []
+    medians = []
     for figure in (name + suffix, name):
-        values = [value for each in rounds for value in each["figures"].get(figure, ())]
-        middles.append(statistics.median(values) if values else None)
-    with_slices, without = middles
+        values = [value for one_round in rounds for value in one_round["figures"].get(figure, ())]
+        medians.append(statistics.median(values) if values else None)
+    with_slices, without = medians
     return with_slices / without if with_slices and without else None
 
 
-def _cells(name: str, rounds: Sequence[Sequence[float]]) -> list[str]:
-    samples = sorted(value for each in rounds for value in each)
+def _format_row(name: str, rounds: Sequence[Sequence[float]]) -> list[str]:
+    samples = sorted(value for values in rounds for value in values)
     target = TARGETS.get(name)
-    aim = target.quantile if target else 0.5
-    each = [quantile(sorted(values), aim) for values in rounds]
-    middle = statistics.median(each)
-    noise = f"{(max(each) - min(each)) / 2 / middle:.0%}" if len(each) > 1 and middle else ""
-    cells = [str(len(samples)), *(_figure(quantile(samples, q)) for q in (0.5, 0.99, 1.0)), noise]
+    share = target.quantile if target else 0.5
+    quantiles = [find_quantile(sorted(values), share) for values in rounds]
+    median = statistics.median(quantiles)
+    spread = f"{(max(quantiles) - min(quantiles)) / 2 / median:.0%}" if len(quantiles) > 1 and median else ""
+    cells = [str(len(samples)), *(_format(find_quantile(samples, q)) for q in (0.5, 0.99, 1.0)), spread]
     if target is None:
         return [*cells, "", ""]
-    met = quantile(samples, aim) < target.below
-    return [*cells, f"p{aim * 100:.0f} < {target.below:g} {target.unit}", "met" if met else "missed"]
+    is_met = find_quantile(samples, share) < target.below
+    return [*cells, f"p{share * 100:.0f} < {target.below:g} {target.unit}", "met" if is_met else "missed"]
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest sample that `share` of the samples do not exceed."""
+def find_quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest sample that `share` of the samples do not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1))]
 
 
-def _figure(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
 
 
-def _milli(seconds: Sequence[float]) -> list[float]:
+def _to_milliseconds(seconds: Sequence[float]) -> list[float]:
     return [value * _MILLI for value in seconds]
 
 

@@ -68,13 +68,13 @@ class Running:
 
     def cpu(self) -> float:
         """CPU seconds so far."""
-        return machine.clocks(self.pid)[0]
+        return machine.read_clocks(self.pid)[0]
 
     def told(self) -> Mapping[str, int]:
         """The API server's state."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
-            told: Mapping[str, int] = json.load(answer)
-        return told
+            document: Mapping[str, int] = json.load(answer)
+        return document
 
     def tell(self, what: str) -> None:
         """Have the API server do something."""
@@ -104,13 +104,21 @@ def main() -> int:
         size = crowds.Size(*map(int, text.split("/")))
         for name in options.only or list(DOORS):
             with tempfile.TemporaryDirectory() as folder:
-                row = {"server": name, "nodes": size.nodes, "pods": size.pods, "gauge_us": machine.gauge()}
+                row = {
+                    "server": name,
+                    "nodes": size.nodes,
+                    "pods": size.pods,
+                    "fixed_work_us": machine.time_fixed_work(),
+                }
                 row |= _row(DOORS[name], size, cores, pathlib.Path(folder))
                 row |= {} if options.no_turns else _turns(DOORS[name], size, cores, pathlib.Path(folder))
             rows.append(row | {"load": os.getloadavg()[0]})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    found = {"machine": {"cpu": machine.cpu(), "cores": len(cores), "python": platform.python_version()}, "rows": rows}
+    found = {
+        "machine": {"cpu": machine.read_cpu_model(), "cores": len(cores), "python": platform.python_version()},
+        "rows": rows,
+    }
     OUT.write_text(json.dumps(found, indent=1))
     show(found)
     return 0
@@ -123,16 +131,16 @@ def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: p
     changed = round(size.pods * CHANGED)
     with _serving(proxy, size, cores, folder) as running:
         found = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
-        found |= {"start_peak_mib": machine.peak_rss(running.pid)}
+        found |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
         time.sleep(SETTLE_SECONDS)
-        found |= {"rest_mib": machine.rss(running.pid), "rest_pss_mib": machine.pss(running.pid)}
+        found |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
         found["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell(f"traffic?rate={TRAFFIC}")
         found["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
-        machine.forget_peak(running.pid)
+        machine.reset_peak_rss(running.pid)
         found |= _waits(proxy, size, running, changed)
-        found |= {"relist_peak_mib": machine.peak_rss(running.pid), "end_mib": machine.rss(running.pid)}
+        found |= {"relist_peak_mib": machine.read_peak_rss(running.pid), "end_mib": machine.read_rss(running.pid)}
         return found
 
 
@@ -143,23 +151,25 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
 
     def relisted() -> None:
         time.sleep(QUIET_SECONDS)
-        cpu, kept_off = running.cpu(), machine.waited_seconds(running.pid)
+        cpu, kept_off = running.cpu(), machine.read_waited_seconds(running.pid)
         began, over = running.relist(changed)
-        kept_off = machine.waited_seconds(running.pid) - kept_off
+        kept_off = machine.read_waited_seconds(running.pid) - kept_off
         spans.append((began, over, running.cpu() - cpu, kept_off))
         time.sleep(QUIET_SECONDS)
         ended.set()
 
     thread = threading.Thread(target=relisted)
     thread.start()
-    samples = loads.paced(running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set)
+    samples = loads.send_paced(
+        running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set
+    )
     thread.join()
     began, over, cpu, kept_off = spans[0]
     found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
     for name, kept in (
-        ("before", [each.waited for each in samples if each.due < began]),
-        ("during", [each.waited for each in samples if began <= each.due < over]),
-        ("after", [each.waited for each in samples if each.due >= over]),
+        ("before", [sample.waited for sample in samples if sample.due < began]),
+        ("during", [sample.waited for sample in samples if began <= sample.due < over]),
+        ("after", [sample.waited for sample in samples if sample.due >= over]),
     ):
         found[name] = {"n": len(kept), **{f"p{q * 100:g}": _quantile(kept, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
     return found
@@ -213,15 +223,15 @@ def _serving(
     wrapped: Sequence[str] = ("-m", "railwright.cli"),
 ) -> Iterator[Running]:
     api = [sys.executable, str(HERE / "crowd_server.py"), str(size.nodes), str(size.pods)]
-    with machine.started(api, cores[-1]) as source:
+    with machine.start(api, cores[-1]) as source:
         os.setpriority(os.PRIO_PROCESS, source.pid, NICE)
-        api_port = machine.port_told(source)
+        api_port = machine.read_port(source)
         config = api_stub.kubeconfig(folder, api_port)
         command = [sys.executable, *wrapped, proxy.command, "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"]
         command += [f"--policy={HERE / 'scale.yaml'}", "--plain-http", "--drain-seconds=0", f"--kubeconfig={config}"]
         begun = time.perf_counter()
-        with machine.started(command, cores[0]) as process:
-            port, ops = machine.port_told(process), machine.port_told(process, "ops listening on")
+        with machine.start(command, cores[0]) as process:
+            port, ops = machine.read_port(process), machine.read_port(process, "ops listening on")
             _drain(process)
             _ready(ops)
             yield Running(process.pid, port, ops, api_port, begun)
@@ -248,7 +258,7 @@ def _reviews(_: crowds.Crowd) -> Iterator[bytes]:
     review = json.loads(REVIEW.read_text())
     review["request"]["object"]["metadata"]["labels"]["railwright.io/fabric"] = "roce"
     review["request"]["namespace"] = "team-research-001"
-    wire = loads.request("/mutate/pods", json.dumps(review, separators=(",", ":")).encode())
+    wire = loads.build_request("/mutate/pods", json.dumps(review, separators=(",", ":")).encode())
     return itertools.repeat(wire)
 
 
@@ -258,7 +268,7 @@ def _pairs(crowd: crowds.Crowd) -> Iterator[bytes]:
     for number in itertools.count():
         pod = crowds.training_pod(*divmod(first + number % crowd.size.waiting, crowds.GANG))
         for verb in ("filter", "prioritize"):
-            yield loads.request(f"/scheduler/{verb}", bodies.kube(pod, crowd.names))
+            yield loads.build_request(f"/scheduler/{verb}", bodies.kube(pod, crowd.names))
 
 
 DOORS: Mapping[str, ReverseProxy] = {
@@ -294,7 +304,7 @@ def show(found: Mapping[str, Any]) -> None:
         shown.add_row(*(figure(row) for figure in figures.values()))
     out = console.Console(width=200)
     out.print(shown)
-    gauges = [row["gauge_us"] for row in found["rows"]]
+    gauges = [row["fixed_work_us"] for row in found["rows"]]
     loaded = statistics.median(row["load"] for row in found["rows"])
     out.print(
         f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"

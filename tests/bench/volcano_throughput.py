@@ -48,7 +48,13 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             rounds = await _measured(plane, options.rounds, options.jobs)
-    found = {"machine": {"cpu": machine.cpu()}, "nodes": NODES, "jobs": options.jobs, "gang": GANG, "rounds": rounds}
+    found = {
+        "machine": {"cpu": machine.read_cpu_model()},
+        "nodes": NODES,
+        "jobs": options.jobs,
+        "gang": GANG,
+        "rounds": rounds,
+    }
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(found, indent=1))
     show(found)
@@ -64,14 +70,14 @@ async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str
     await site.policy((HERE / "placement.yaml").read_text())
     railwright = await site.start_extender()
     rounds = []
-    with machine.started([sys.executable, str(HERE / "null_extender.py")], None) as null:
-        ports = {"null": machine.port_told(null), "railwright": railwright.port}
+    with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
+        ports = {"null": machine.read_port(null), "railwright": railwright.port}
         pids = {"null": null.pid, "railwright": railwright.process.pid}
         for number in range(count):
             for name in ports if number % 2 == 0 else reversed(ports):
-                cpu = machine.clocks(pids[name])[0]
+                cpu = machine.read_clocks(pids[name])[0]
                 seconds = await _round(plane, f"{name}-{number}", ports[name], jobs)
-                cpu = machine.clocks(pids[name])[0] - cpu
+                cpu = machine.read_clocks(pids[name])[0] - cpu
                 rounds.append({"extender": name, "round": number, "seconds": seconds, "cpu_s": cpu})
                 print(f"{name}: {jobs * GANG / seconds:.1f} pods/s", file=sys.stderr, flush=True)
     return rounds

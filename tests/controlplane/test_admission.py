@@ -38,7 +38,7 @@ def pod(name: str, *, label: str | None = None) -> dict:
 
 
 def env(created: dict) -> dict:
-    return {each["name"]: each.get("value") for each in created["spec"]["containers"][0].get("env", [])}
+    return {variable["name"]: variable.get("value") for variable in created["spec"]["containers"][0].get("env", [])}
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -71,10 +71,10 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
 
 async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
     namespace = await guarded()
-    told = await denied(plane, POD(LABELLED), namespace)
-    assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in told
-    assert "railwright check" in told
-    assert "set the label to none" in told
+    message = await denied(plane, POD(LABELLED), namespace)
+    assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in message
+    assert "railwright check" in message
+    assert "set the label to none" in message
     generated = POD(LABELLED)
     generated["metadata"] |= {"generateName": "rank-"}
     del generated["metadata"]["name"]
@@ -83,8 +83,8 @@ async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what
 
 async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
     namespace = await guarded(fabric="ib")
-    told = await denied(plane, POD({}), namespace)
-    assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in told
+    message = await denied(plane, POD({}), namespace)
+    assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in message
     bystander, zero = POD({}), POD({})
     bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
     zero["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}}
@@ -120,9 +120,9 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
                 namespace = made[labels]
             pod = missed_pods.pod(case)
             pod["metadata"]["namespace"] = namespace
-            told = await _answer(plane, pod, namespace)
-            if (NOT_INJECTED in told) != (case.label is not None) or (case.label is None and told):
-                wrong[name] = told
+            answer = await _answer(plane, pod, namespace)
+            if (NOT_INJECTED in answer) != (case.label is not None) or (case.label is None and answer):
+                wrong[name] = answer
     finally:
         for each in system:
             await plane.api.patch("Namespace", each, {"metadata": {"labels": {FABRIC: None, **levels.get(each, {})}}})

@@ -107,7 +107,7 @@ async def bind(plane, namespace: str, name: str = "p") -> dict:
 
 async def list_held(plane, namespace: str, node: str) -> set[str]:
     """The RDMA devices that the claims of a namespace hold, by the slices."""
-    (tree,) = [each for each in devices.build_slices(node) if each["spec"]["driver"] == "dra.net"]
+    (tree,) = [slice_ for slice_ in devices.build_slices(node) if slice_["spec"]["driver"] == "dra.net"]
     names = {
         device["name"]: device["attributes"]["dra.net/rdmaDevice"]["string"]
         for device in tree["spec"]["devices"]

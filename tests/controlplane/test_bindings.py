@@ -128,8 +128,8 @@ async def test_placement_and_devices_of_the_node_come_together_with_its_name(
         assert placement == expected
         assert conf == f"NCCL_IB_HCA=={','.join(DEVICES[shape])}\n"
         (container,) = pod["spec"]["containers"]
-        assert "NCCL_IB_HCA" not in [each["name"] for each in container["env"]]
-        assert "/etc/nccl.conf" in [each["mountPath"] for each in container["volumeMounts"]]
+        assert "NCCL_IB_HCA" not in [variable["name"] for variable in container["env"]]
+        assert "/etc/nccl.conf" in [volume_mount["mountPath"] for volume_mount in container["volumeMounts"]]
     bound = seen.bound()
     assert {pod["metadata"]["name"] for pod in bound} == {pod["metadata"]["name"] for pod in pods}
     for pod in bound:

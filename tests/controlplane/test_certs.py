@@ -51,7 +51,7 @@ async def configurations(plane, namespace):
 
 
 async def secrets(plane, namespace):
-    return {each["metadata"]["name"]: each for each in await plane.api.list("Secret", namespace)}
+    return {secret["metadata"]["name"]: secret for secret in await plane.api.list("Secret", namespace)}
 
 
 async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothing(
@@ -74,14 +74,14 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     assert (tmp_path / "out" / "client.key").exists()
     for kind in configurations:
         hooks = (await plane.api.get(kind, NAME))["webhooks"]
-        assert [each["clientConfig"].get("caBundle") for each in hooks[:2]] == [authority, authority]
-    assert [each["clientConfig"]["caBundle"] for each in hooks[2:]] == ["Zm9yZWlnbg=="]
+        assert [hook["clientConfig"].get("caBundle") for hook in hooks[:2]] == [authority, authority]
+    assert [hook["clientConfig"]["caBundle"] for hook in hooks[2:]] == ["Zm9yZWlnbg=="]
 
     assert await run(*arguments, "-o", "json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {each["state"] for each in told["certificates"]} == {"kept"}
-    assert [each["filled"] for each in told["configurations"]] == [[], []]
-    assert [each["foreign"] for each in told["configurations"]] == [[], ["foreign.railwright.io"]]
+    document = json.loads(capsys.readouterr().out)
+    assert {certificate["state"] for certificate in document["certificates"]} == {"kept"}
+    assert [each["filled"] for each in document["configurations"]] == [[], []]
+    assert [each["foreign"] for each in document["configurations"]] == [[], ["foreign.railwright.io"]]
     assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
 
 
@@ -128,14 +128,14 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
 ):
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common, "--clients", action="rotate") == 0
-    said = capsys.readouterr().out
-    assert "renew: missing" in said
-    assert "next: " in said.splitlines()[-1]
+    stdout = capsys.readouterr().out
+    assert "renew: missing" in stdout
+    assert "next: " in stdout.splitlines()[-1]
     made = await secrets(plane, namespace)
     assert len(made) == 5
     for kind in configurations:
         hooks = (await plane.api.get(kind, NAME))["webhooks"]
-        assert {each["clientConfig"]["caBundle"] for each in hooks[:2]} == {made["railwright-ca"]["data"]["ca.crt"]}
+        assert {hook["clientConfig"]["caBundle"] for hook in hooks[:2]} == {made["railwright-ca"]["data"]["ca.crt"]}
     assert await run(*common, "--clients", "-o", "json", action="rotate") == 0
     assert json.loads(capsys.readouterr().out)["steps"] == []
     assert await secrets(plane, namespace) == made, "nothing was due"

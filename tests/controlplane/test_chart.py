@@ -48,13 +48,13 @@ MATRIX = {  # the kustomization: the chart's values for the same
 def objects(text: str) -> dict[tuple, dict]:
     """Objects by what tells them apart; without those of the chart's test."""
     found: dict[tuple, dict] = {}
-    for each in filter(None, yaml.safe_load_all(text)):
-        metadata = each["metadata"]
+    for document in filter(None, yaml.safe_load_all(text)):
+        metadata = document["metadata"]
         if metadata.get("annotations", {}).get("helm.sh/hook") == "test":
             continue
-        key = (each["apiVersion"], each["kind"], metadata.get("namespace"), metadata["name"])
+        key = (document["apiVersion"], document["kind"], metadata.get("namespace"), metadata["name"])
         assert key not in found, f"{key} is there twice"
-        found[key] = each
+        found[key] = document
     return found
 
 
@@ -117,7 +117,7 @@ def test_the_rendered_manifests_are_up_to_date():
 
 @pytest.mark.plane
 async def test_a_value_reaches_what_it_is_for(helm):
-    found = await rendered(
+    manifests = await rendered(
         helm,
         "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
         f"--set=image.digest=sha256:{'a' * 64}",
@@ -130,7 +130,7 @@ async def test_a_value_reaches_what_it_is_for(helm):
         "--set-string=certificates.caBundle=PEM",
         "--set-string=policy.document=" + "kind: FabricPolicy",
     )
-    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
@@ -144,9 +144,9 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert extender["containers"][0]["args"][1:3] == ["--plain-http", "--allow-plain-http"]
     assert "railwright-extender-tls" not in json.dumps(extender)
     hooks = by_name["MutatingWebhookConfiguration", "railwright"]["webhooks"]
-    assert {each["clientConfig"]["caBundle"] for each in hooks} == {"UEVN"}
-    assert {each["failurePolicy"] for each in hooks} == {"Ignore"}
-    assert sorted(each["timeoutSeconds"] for each in hooks) == [2, 2, 2, 9, 9, 9]
+    assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"UEVN"}
+    assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
+    assert sorted(hook["timeoutSeconds"] for hook in hooks) == [2, 2, 2, 9, 9, 9]
     guards = [each["spec"]["matchConstraints"] for (kind, _), each in by_name.items() if kind == GUARD]
     assert len(guards) == 3
     for each in (*hooks, *guards):
@@ -191,9 +191,9 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
         "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
         "podDisruptionBudget": {"enabled": False},
     }
-    found = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
+    manifests = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
     name = f"railwright-{PODS[table]}"
-    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
     deployment = by_name["Deployment", name]["spec"]
     assert {key: deployment[key] for key in ("replicas", "strategy", "revisionHistoryLimit")} == {
         key: values[key] for key in ("replicas", "strategy", "revisionHistoryLimit")
@@ -214,12 +214,12 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     assert {"name": "ops", "containerPort": 18080} in container["ports"]
     assert by_name["ServiceAccount", name]["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
     assert ("PodDisruptionBudget", name) not in by_name
-    assert all(each["metadata"]["labels"]["cost"] == "hpc" for each in found.values())
+    assert all(each["metadata"]["labels"]["cost"] == "hpc" for each in manifests.values())
 
 
 @pytest.mark.plane
 async def test_a_value_reaches_services_monitors_and_certificates(helm):
-    found = await rendered(
+    manifests = await rendered(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.port=18713",
         "--set=webhook.service.type=NodePort,webhook.service.ipFamilies={IPv6},webhook.service.ipFamilyPolicy=SingleStack",
@@ -230,7 +230,7 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
         "--set=metrics.prometheusRule.labels.release=kps,metrics.prometheusRule.gangWaitingSeconds=7200",
         "--set=metrics.prometheusRule.runbookUrl=https://wiki.example/runbook,metrics.dashboards.namespace=grafana",
     )
-    by_name = {(kind, name): each for (_, kind, _, name), each in found.items()}
+    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
     assert "--listen=:10250" in webhook["args"]
     assert {"name": "webhook", "containerPort": 10250} in webhook["ports"]
@@ -264,8 +264,8 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
 
 @pytest.mark.plane
 async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
-    found = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
-    for (_, kind, _, name), each in found.items():
+    manifests = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
+    for (_, kind, _, name), each in manifests.items():
         if kind == "PodDisruptionBudget":
             assert each["spec"]["maxUnavailable"] == 1, name
         if kind == "Deployment":
@@ -355,7 +355,7 @@ class Cluster:
         return (await self.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
 
     async def bundles(self):
-        return {each["clientConfig"].get("caBundle") for each in await self.hooks()}
+        return {hook["clientConfig"].get("caBundle") for hook in await self.hooks()}
 
     async def secrets(self):
         return {
@@ -369,8 +369,8 @@ class Cluster:
     async def published(self):
         """The addresses behind the extender's Service."""
         labels = "kubernetes.io/service-name=railwright-extender"
-        found = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
-        return [each["endpoints"][0]["addresses"] for each in found if each.get("endpoints")]
+        endpoint_slices = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
+        return [each["endpoints"][0]["addresses"] for each in endpoint_slices if each.get("endpoints")]
 
     async def state(self):
         """All that is written by others than Helm."""
@@ -423,7 +423,7 @@ async def installed(cluster, plane):
     await waiting.wait(cluster.published, describe="the leader behind its Service")
     servers = [extender, *rotator.replicas]
     yield Installed(notes, servers)
-    await asyncio.gather(*(each.stop() for each in servers))
+    await asyncio.gather(*(server.stop() for server in servers))
 
 
 def stamp():
@@ -433,10 +433,10 @@ def stamp():
 
 def with_token(kubeconfig, token):
     """The same cluster, as whose token it is."""
-    found = yaml.safe_load(kubeconfig.read_text())
-    found["users"][0]["user"] = {"token": token}
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
     path = kubeconfig.with_name("with-token.yaml")
-    path.write_text(yaml.safe_dump(found))
+    path.write_text(yaml.safe_dump(document))
     return path
 
 
@@ -469,9 +469,9 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     """What `helm test` would run, by hand: the check, with the token of the test's account."""
     text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
-    [pod] = [each for each in documents if each["kind"] == "Pod"]
+    [pod] = [document for document in documents if document["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["args"][0] == "check"
-    rights = yaml.safe_dump_all(each for each in documents if each["kind"] != "Pod")
+    rights = yaml.safe_dump_all(document for document in documents if document["kind"] != "Pod")
     level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     try:
         await plane.kubectl("apply", "-f", "-", stdin=rights)
@@ -487,7 +487,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
         out, _ = await process.communicate()
     finally:
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=rights)
-    rows = {each["check"]: each for each in json.loads(out)["checks"]}
+    rows = {check["check"]: check for check in json.loads(out)["checks"]}
     assert process.returncode == 1, "no webhook runs here"
     for row in ("webhook-deployment", "policy-valid"):
         assert rows[row]["state"] == "ok", rows[row]
@@ -614,7 +614,7 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
 
             await waiting.wait(shows_no_drift, describe=f"{way}: no drift to be shown")
     finally:
-        await asyncio.gather(*(each.stop() for each in reversed(servers)))
+        await asyncio.gather(*(server.stop() for server in reversed(servers)))
         await plane.kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests)
         await releases.clear(plane.api)
 
@@ -652,11 +652,11 @@ async def _versions(plane, manifests):
 
     Without Leases, which their holders renew meanwhile.
     """
-    found = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))["items"]
+    items = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))["items"]
     return {
         (each["kind"], each["metadata"]["name"]): each["metadata"].get("generation")
         or each["metadata"]["resourceVersion"]
-        for each in found
+        for each in items
         if each["kind"] != "Lease"
     }
 
@@ -691,11 +691,11 @@ async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_
         await asyncio.gather(*(plane.api.create(each) for each in made))
 
         async def established():
-            found = await plane.api.list("CustomResourceDefinition")
+            custom_resource_definitions = await plane.api.list("CustomResourceDefinition")
             good = {"type": "Established", "status": "True"}
             return {each["metadata"]["name"] for each in made} <= {
                 each["metadata"]["name"]
-                for each in found
+                for each in custom_resource_definitions
                 if any(good.items() <= condition.items() for condition in each["status"].get("conditions") or ())
             }
 

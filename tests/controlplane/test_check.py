@@ -62,7 +62,7 @@ class Installed:
             await self.api.create(network(rail))
         await self._schedulers()
         await self._serve(folder)
-        await asyncio.gather(*(self.settled(each) for each in await self.api.list("Deployment", NAMESPACE)))
+        await asyncio.gather(*(self.settled(deployment) for deployment in await self.api.list("Deployment", NAMESPACE)))
 
     async def settled(self, deployment):
         """Its pods run, as far as kwok lets them."""
@@ -346,9 +346,9 @@ def volcano(old, new):
 async def both_bindings(it):
     """The bindings of one admission policy."""
     bindings = [
-        each["metadata"]["name"]
-        for each in await it.api.list(BINDING)
-        if each["spec"]["policyName"] == "railwright-injected"
+        binding["metadata"]["name"]
+        for binding in await it.api.list(BINDING)
+        if binding["spec"]["policyName"] == "railwright-injected"
     ]
     async with contextlib.AsyncExitStack() as stack:
         for name in bindings:

@@ -60,7 +60,7 @@ async def test_mpi_operators_launcher_that_is_a_worker_too_keeps_its_gpus(record
     job = jobs.mpi_job("mpi-both", workers=1, launcher_as_worker=True, launcher_gpus=1)
     pods = await recorded("mpi-operator", job, "training.kubeflow.org/job-name=mpi-both", 2)
     assert {name: gpus(pod) for name, pod in pods.items()} == {"mpi-both-launcher-xxxxx": "1", "mpi-both-worker-0": "1"}
-    env = {each["name"] for each in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
+    env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
     assert "NVIDIA_VISIBLE_DEVICES" not in env
     assert_recorded("mpi-operator-launcher-as-worker", pods["mpi-both-launcher-xxxxx"])
 

@@ -55,7 +55,7 @@ def told(plane, namespace):
         """Our Events about objects of a kind, once one of them counts so many."""
 
         async def counted() -> list[dict] | None:
-            every = [each for each in await plane.api.list("Event", namespace) if ours(each)]
+            every = [event for event in await plane.api.list("Event", namespace) if ours(event)]
             found = [each for each in every if each["involvedObject"]["kind"] == of]
             assert any(each["count"] >= count for each in found), f"Events {[words(each) for each in every]}"
             return found
@@ -143,15 +143,15 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
 
     def entries() -> list[dict]:
         lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
-        return [each for each in lines if each.get("objectRef", {}).get("namespace") == namespace]
+        return [line for line in lines if line.get("objectRef", {}).get("namespace") == namespace]
 
     def said(entry: dict) -> dict:
         prefix = "pods.railwright.io/"
-        found = entry["annotations"]
-        return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+        annotations = entry["annotations"]
+        return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
 
     def of(code: int) -> dict:
-        return next(said(each) for each in entries() if each["responseStatus"]["code"] == code and said(each))
+        return next(said(entry) for entry in entries() if entry["responseStatus"]["code"] == code and said(entry))
 
     admitted, refused = of(201), of(403)
     changes = admitted.pop("changes")

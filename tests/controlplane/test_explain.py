@@ -133,8 +133,8 @@ class Gang:
         async def posted():
             every = await self.plane.api.list("Event", self.namespace)
             ours = [each for each in every if each["source"].get("component") == "railwright-extender"]
-            found = [each for each in ours if each["reason"] == reason]
-            assert found, f"Events of ours: {[(each['reason'], each['message']) for each in ours]}"
+            found = [our for our in ours if our["reason"] == reason]
+            assert found, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
             return found[0]
 
         return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)
@@ -206,8 +206,8 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
-        told = json.loads(out)
-        assert (told["gang_size"], told["leaves_used"], told["min_leaves"]) == (2, 1, 1), told
+        document = json.loads(out)
+        assert (document["gang_size"], document["leaves_used"], document["min_leaves"]) == (2, 1, 1), document
         return True
 
     await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)

@@ -116,7 +116,9 @@ def meaning(pod: dict) -> dict:
     """What a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
     containers = []
     for container in pod["spec"]["containers"]:
-        env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}
+        env = {
+            variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container.get("env", [])
+        }
         env = json.loads(json.dumps(env).replace(pod["metadata"]["labels"]["volcano.sh/job-name"], "JOB"))
         resources = {
             kind: {name: quantity.parse(text) for name, text in container["resources"].get(kind, {}).items()}
@@ -199,7 +201,7 @@ async def test_the_derived_environment_is_admitted_by_the_real_api_server(plane,
     await nodes.make("gpu-0")
     await plane.api.create(job("derived", 1, fabric="roce-derived"))
     (pod,) = await running(plane, "prod", "derived", 1)
-    env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
     assert env["NCCL_SOCKET_IFNAME"] == "=eth0"
     assert env["GLOO_SOCKET_IFNAME"] == "eth0"
     assert env["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"

@@ -84,10 +84,10 @@ async def test_a_gang_that_does_not_fit_whole_gets_nothing(plane, namespace, nod
     async def refused():
         groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
         return [
-            each
+            condition
             for group in groups
-            for each in group["status"].get("conditions", ())
-            if each["type"] == "Unschedulable"
+            for condition in group["status"].get("conditions", ())
+            if condition["type"] == "Unschedulable"
         ]
 
     assert await waiting.wait(refused, describe="the gang to be found unschedulable")
@@ -216,10 +216,10 @@ async def test_a_watch_tells_what_happens(plane, namespace):
                 return kind, found["data"]
         raise AssertionError("the watch ended")
 
-    seen = asyncio.create_task(first_added())
+    task = asyncio.create_task(first_added())
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "watched"}, "data": {"a": "b"}}
     await plane.api.create(body, namespace=namespace)
-    assert await asyncio.wait_for(seen, 10) == ("ADDED", {"a": "b"})
+    assert await asyncio.wait_for(task, 10) == ("ADDED", {"a": "b"})
 
 
 async def test_kubectl_failures_carry_kubectls_words(plane):

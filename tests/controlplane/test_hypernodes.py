@@ -79,8 +79,8 @@ async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_
         allocated, deallocated = await events(extender)
         name = f"hard-{number}"
         await plane.api.create(training.job(name, 4, **HARD), namespace=namespace)
-        found = await training.running(plane.api, namespace, name, 4)
-        (leaf,) = training.leaves_of(found)
+        pods = await training.running(plane.api, namespace, name, 4)
+        (leaf,) = training.leaves_of(pods)
         seen.add(leaf)
         await sites.wait_metric(extender, "railwright_assumed_pods", 0)
         new_allocated, new_deallocated = await events(extender)
@@ -112,8 +112,8 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
     await waiting.wait(tried, describe="a trial taken back")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     await plane.api.create(training.job("small", 2, takes=half, **HARD), namespace=namespace)
-    found = await training.running(plane.api, namespace, "small", 2)
-    assert len(training.leaves_of(found)) == 1
+    pods = await training.running(plane.api, namespace, "small", 2)
+    assert len(training.leaves_of(pods)) == 1
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "broken"))
 
@@ -130,12 +130,12 @@ async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_th
     await sites.wait_metric(extender, "railwright_cache_objects", 3, kind="hypernodes.topology.volcano.sh")
     for name, size, group in (("four", 4, "y"), ("three", 3, "z")):
         await plane.api.create(training.job(name, size), namespace=namespace)
-        found = await training.running(plane.api, namespace, name, size)
-        assert sorted(pod["spec"]["nodeName"] for pod in found) == sorted(groups[group])
+        pods = await training.running(plane.api, namespace, name, size)
+        assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(groups[group])
 
     late = await training.make_leaf(nodes, "c", 2)
     await hyper_nodes.add(named("late", late))
     await sites.wait_metric(extender, "railwright_cache_objects", 4, kind="hypernodes.topology.volcano.sh")
     await plane.api.create(training.job("two", 2), namespace=namespace)
-    found = await training.running(plane.api, namespace, "two", 2)
-    assert sorted(pod["spec"]["nodeName"] for pod in found) == late
+    pods = await training.running(plane.api, namespace, "two", 2)
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == late

@@ -132,7 +132,7 @@ def essence(tree: dict) -> dict:
         env = json.loads(json.dumps(container.get("env", [])).replace('"apiVersion": "v1", ', ""))
         resources = {part: amounts for part, amounts in container.get("resources", {}).items() if amounts}
         containers.append(kept | {"env": env, "resources": resources, "security": container.get("securityContext")})
-    volumes = [(each["name"], sorted(each)) for each in tree["spec"].get("volumes", [])]
+    volumes = [(volume["name"], sorted(volume)) for volume in tree["spec"].get("volumes", [])]
     return {"annotations": tree["metadata"]["annotations"], "containers": containers, "volumes": volumes}
 
 

@@ -29,7 +29,7 @@ def container(pod: dict) -> dict:
 
 
 def env(pod: dict) -> dict:
-    return {each["name"]: each.get("value") for each in container(pod).get("env", [])}
+    return {variable["name"]: variable.get("value") for variable in container(pod).get("env", [])}
 
 
 def rails_of(pod: dict) -> set[str]:
@@ -64,7 +64,7 @@ async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unle
     for worker in workers:
         assert rails_of(worker) == set(RAILS)
         assert container(worker)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-        mounts = {each["mountPath"] for each in container(worker)["volumeMounts"]}
+        mounts = {volume_mount["mountPath"] for volume_mount in container(worker)["volumeMounts"]}
         assert "/etc/nccl.conf" in mounts, "ranks started by ssh do not inherit the container's environment"
         assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in worker["metadata"]["annotations"]["railwright.io/nccl.conf"]
         assert PINS.isdisjoint(env(worker))
@@ -85,8 +85,8 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
         assert env(pod)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
         assert record(pod)["role"] == "worker"
         assert all(
-            "resources" not in each or not set(RAILS) & set(each["resources"].get("limits", {}))
-            for each in pod["spec"].get("initContainers", [])
+            "resources" not in init_container or not set(RAILS) & set(init_container["resources"].get("limits", {}))
+            for init_container in pod["spec"].get("initContainers", [])
         )
 
 
@@ -98,12 +98,12 @@ def on_the_object(manifest: dict) -> dict:
 def templates(value: object) -> list[dict]:
     """Every pod template in a workload's spec, wherever it is."""
     if isinstance(value, list):
-        return [found for each in value for found in templates(each)]
+        return [template for each in value for template in templates(each)]
     if not isinstance(value, dict):
         return []
     if "containers" in value.get("spec", {}):
         return [value]
-    return [found for each in value.values() for found in templates(each)]
+    return [template for each in value.values() for template in templates(each)]
 
 
 def amounts(spec: dict) -> set[str]:

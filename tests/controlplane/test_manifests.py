@@ -68,14 +68,14 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
         for hook in configuration["webhooks"]:
             excluded = [
                 value
-                for each in hook["namespaceSelector"]["matchExpressions"]
-                if each["key"] == "kubernetes.io/metadata.name" and each["operator"] == "NotIn"
-                for value in each["values"]
+                for match_expression in hook["namespaceSelector"]["matchExpressions"]
+                if match_expression["key"] == "kubernetes.io/metadata.name" and match_expression["operator"] == "NotIn"
+                for value in match_expression["values"]
             ]
             assert {"kube-system", NAMESPACE} <= set(excluded), hook["name"]
         pods = await plane.api.list("Pod", NAMESPACE)
         deployments = await plane.api.list("Deployment", NAMESPACE)
-        assert {each["metadata"]["name"] for each in deployments} == {
+        assert {deployment["metadata"]["name"] for deployment in deployments} == {
             f"railwright-{name}" for name in ("webhook", "extender", "certs")
         }
         assert not [pod for pod in pods if pod["status"].get("reason") == "Forbidden"]

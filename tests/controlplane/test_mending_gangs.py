@@ -47,9 +47,9 @@ async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_thoug
             await plane.api.patch("Node", pod["spec"]["nodeName"], {"spec": {"unschedulable": True}})
         await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0) for pod in lost))
         await waiting.wait(lambda lost=lost: replaced(plane, lost), describe="the lost pods to be made anew")
-        found = await training.running(plane.api, namespace, "train", 4)
-        assert training.leaves_of(found) == ["mates"], [pod["spec"]["nodeName"] for pod in found]
-        assert not {pod["spec"]["nodeName"] for pod in lost} & {pod["spec"]["nodeName"] for pod in found}
+        pods = await training.running(plane.api, namespace, "train", 4)
+        assert training.leaves_of(pods) == ["mates"], [pod["spec"]["nodeName"] for pod in pods]
+        assert not {pod["spec"]["nodeName"] for pod in lost} & {pod["spec"]["nodeName"] for pod in pods}
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 

@@ -104,9 +104,9 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
     assert set(await refused(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
     await training.let_go(plane.api, going[3:])
-    found = await training.running(plane.api, namespace, "urgent", 4)
-    assert training.leaves_of(found) == ["a"]
-    assert {pod["spec"]["nodeName"] for pod in found} == {pod["spec"]["nodeName"] for pod in victims}
+    pods = await training.running(plane.api, namespace, "urgent", 4)
+    assert training.leaves_of(pods) == ["a"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {pod["spec"]["nodeName"] for pod in victims}
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -121,8 +121,8 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
         await plane.api.create(training.job(name, 4), namespace=namespace)
         await training.running(plane.api, namespace, name, 4)
     await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
-    found = await training.running(plane.api, namespace, "urgent", 4)
-    assert len(training.leaves_of(found)) == 1, [pod["spec"]["nodeName"] for pod in found]
+    pods = await training.running(plane.api, namespace, "urgent", 4)
+    assert len(training.leaves_of(pods)) == 1, [pod["spec"]["nodeName"] for pod in pods]
 
 
 async def nominated(plane, namespace: str, name: str) -> list[str]:
@@ -154,13 +154,13 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_t
     going = await terminating(plane, namespace, "elastic", 4)
     await unplaced(plane, namespace, "owed")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    kept = await nominated(plane, namespace, "owed")
-    assert set(kept) == {pod["spec"]["nodeName"] for pod in going}
+    nominated_pods = await nominated(plane, namespace, "owed")
+    assert set(nominated_pods) == {pod["spec"]["nodeName"] for pod in going}
 
     await training.let_go(plane.api, going[:2])
     await unplaced(plane, namespace, "owed")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 2)
     await training.let_go(plane.api, going[2:])
-    found = await training.running(plane.api, namespace, "owed", 4)
-    assert [pod["spec"]["nodeName"] for pod in found] == kept
+    pods = await training.running(plane.api, namespace, "owed", 4)
+    assert [pod["spec"]["nodeName"] for pod in pods] == nominated_pods
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

@@ -40,12 +40,17 @@ Right = tuple[str, str, str]  # verb, group, resource with its subresource
 
 
 def objects() -> list[dict]:
-    return [each for path in sorted(BASE.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()) if each]
+    return [
+        document
+        for path in sorted(BASE.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document
+    ]
 
 
-ROLES = {(each["kind"], each["metadata"]["name"]): each for each in objects() if each["kind"].endswith("Role")}
-BINDINGS = [each for each in objects() if each["kind"].endswith("RoleBinding")]
-ACCOUNTS = [each["metadata"]["name"] for each in objects() if each["kind"] == "ServiceAccount"]
+ROLES = {(item["kind"], item["metadata"]["name"]): item for item in objects() if item["kind"].endswith("Role")}
+BINDINGS = [item for item in objects() if item["kind"].endswith("RoleBinding")]
+ACCOUNTS = [item["metadata"]["name"] for item in objects() if item["kind"] == "ServiceAccount"]
 
 
 class Grant:
@@ -70,7 +75,9 @@ class Grant:
 
 def grants(account: str) -> Iterator[Grant]:
     for binding in BINDINGS:
-        if not any(each["kind"] == "ServiceAccount" and each["name"] == account for each in binding["subjects"]):
+        if not any(
+            subject["kind"] == "ServiceAccount" and subject["name"] == account for subject in binding["subjects"]
+        ):
             continue
         role = ROLES[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for rule in role["rules"]:
@@ -92,11 +99,11 @@ def calls(plane, account: str) -> list[dict]:
     """What the account asked of the API server so far, by the audit log."""
     lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
     return [
-        each
-        for each in lines
-        if each["user"]["username"] == PREFIX + account
-        and "objectRef" in each
-        and not any(begin <= each["requestReceivedTimestamp"] <= end for begin, end in plane.without_roles)
+        line
+        for line in lines
+        if line["user"]["username"] == PREFIX + account
+        and "objectRef" in line
+        and not any(begin <= line["requestReceivedTimestamp"] <= end for begin, end in plane.without_roles)
     ]
 
 
@@ -114,7 +121,7 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     async def counted():
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace)
-        return any(each["verb"] == "patch" for each in calls(plane, WEBHOOK))
+        return any(call["verb"] == "patch" for call in calls(plane, WEBHOOK))
 
     await waiting.wait(counted, describe="the Event of a refusal to be counted up")
 

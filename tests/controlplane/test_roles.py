@@ -1,49 +1,31 @@
 """The roles of manifests/base/user-rbac.yaml on the real API server: what docs/roles.md says that each gives."""
 
 import asyncio
-import os
 import pathlib
-import sys
 import uuid
 
 import pytest_asyncio
 import yaml
 from plane import site as sites
-from plane import waiting
+from plane import tenants, waiting
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROLES = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "user-rbac.yaml").read_text()))
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-defaultFabric: ib
-fabrics:
-  ib:
-    transport: infiniband
-    gpusPerNode: 8
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-"""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def person(plane, namespace, site, tmp_path):
     """Somebody without any right, the shipped roles, and the policy. `await person("railwright"...)` runs a command."""
-    await site.policy(POLICY)
+    await site.policy(tenants.POLICY)
     for role in ROLES:
         kind = f"{role['apiVersion']}/{role['kind']}"
         if await plane.api.get_or_none(kind, role["metadata"]["name"], role["metadata"].get("namespace")) is None:
             await plane.api.create(role)
     user = f"person-{uuid.uuid4().hex[:8]}"
     kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
     async def run(*words: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", *words, cwd=tmp_path, env=environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-        return process.returncode, out.decode(), err.decode()
+        return await tenants.run_command(words, kubeconfig=kubeconfig, folder=tmp_path)
 
     async def may(verb: str, resource: str, *options: str) -> bool:
         answer = await plane.kubectl("auth", "can-i", verb, resource, f"--as={user}", *options, check=False)

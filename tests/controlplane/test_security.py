@@ -69,7 +69,7 @@ async def test_what_we_add_passes_the_level_of_the_namespace(plane, levels, leve
     container = created["spec"]["containers"][0]
     assert container["securityContext"]["capabilities"]["add"] == added
     assert not container["securityContext"].get("privileged")
-    assert not any("hostPath" in each for each in created["spec"]["volumes"])
+    assert not any("hostPath" in volume for volume in created["spec"]["volumes"])
     record = json.loads(created["metadata"]["annotations"][INJECTION])
     assert {"security.IPC_LOCK", "security.privileged", "mounts./dev/infiniband"} <= record["skipped"].keys()
     assert {"mounts./dev/shm", "nccl.conf", "devices"} <= set(record["added"])
@@ -86,7 +86,7 @@ async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
     created = await plane.api.create(pod("all"), namespace=levels["privileged"], dry_run=True)
     context = created["spec"]["containers"][0]["securityContext"]
     assert (context["capabilities"]["add"], context["privileged"]) == (["IPC_LOCK", "NET_BIND_SERVICE"], True)
-    assert [each["hostPath"]["path"] for each in created["spec"]["volumes"] if "hostPath" in each] == [
+    assert [volume["hostPath"]["path"] for volume in created["spec"]["volumes"] if "hostPath" in volume] == [
         "/dev/infiniband"
     ]
 
@@ -111,8 +111,10 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
             try:
                 return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
             except api.ApiError as error:
-                told = error.message
-                assert "try again" in told or "serviceaccount" in told.lower() or "service account" in told, told
+                message = error.message
+                assert "try again" in message or "serviceaccount" in message.lower() or "service account" in message, (
+                    message
+                )
                 return None
 
         return await waiting.wait(created, describe=f"a pod in {namespace}")

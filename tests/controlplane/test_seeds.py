@@ -40,8 +40,8 @@ ROWS = {
 def written(site: str, source: str) -> dict:
     """The example's job, as it is shipped."""
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
-    found: dict = json.loads(json.dumps(job))  # unties YAML's aliases
-    return found
+    document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
+    return document
 
 
 def kind_of(job: dict) -> str:
@@ -98,9 +98,9 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
     networks = EXAMPLES / row / "networks.yaml"
     nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
     namespace = ours["metadata"]["namespace"]
-    await home(*dict.fromkeys([namespace, *(each["metadata"]["namespace"] for each in nads)]))
-    for each in nads:
-        await plane.api.create(each)
+    await home(*dict.fromkeys([namespace, *(nad["metadata"]["namespace"] for nad in nads)]))
+    for nad in nads:
+        await plane.api.create(nad)
     for index in range(this.nodes):
         await nodes.make(f"gpu-{index}", rails=this.offered)
     if this.controller:
@@ -127,8 +127,8 @@ async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_
 ):
     row, namespace = "vivo-roce", "training"
     await home(namespace, "spiderpool")
-    for each in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
-        await plane.api.create(each)
+    for document in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
+        await plane.api.create(document)
     await nodes.make("gpu-0", rails=CX6)
     await site.policy((EXAMPLES / row / "policy.yaml").read_text())
     await site.start_webhook()
@@ -150,4 +150,4 @@ async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_
     }
     created = await plane.api.create(bare)
     assert MULTUS not in created["metadata"]["annotations"]
-    assert any("hostNetwork" in each and "fabric roce adds no networks" in each for each in plane.api.warnings)
+    assert any("hostNetwork" in warning and "fabric roce adds no networks" in warning for warning in plane.api.warnings)

@@ -12,7 +12,7 @@ NAMES = ("webhook", "extender", "certs")
 def shipped(name: str, kind: str) -> dict:
     """The one object of a kind in the manifest of that name, without its namespace."""
     documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
-    (found,) = [each for each in documents if each["kind"] == kind]
+    (found,) = [document for document in documents if document["kind"] == kind]
     del found["metadata"]["namespace"]
     return found
 

@@ -23,7 +23,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     await training.make_leaves(nodes, a=6, b=6, c=6)
     first = await replicas.leader()
     slices = await plane.api.list("EndpointSlice", sites.NAMESPACE)
-    assert [each["metadata"]["name"] for each in slices] == [deployments.SLICE], "nothing is mirrored"
+    assert [slice_["metadata"]["name"] for slice_ in slices] == [deployments.SLICE], "nothing is mirrored"
     killed: list[float] = []
 
     async def kill(request):

@@ -2,34 +2,20 @@
 
 import asyncio
 import json
-import os
 import pathlib
-import sys
 import uuid
 
 import pytest
 import pytest_asyncio
 import yaml
 from plane import site as sites
-from plane import waiting
+from plane import tenants, waiting
 
 from railwright.fabric.workloads import registry
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORKLOADS = ROOT / "tests" / "data" / "manifests" / "workloads.yaml"
 FABRIC = "railwright.io/fabric"
-POLICY = """
-apiVersion: railwright.io/v1alpha1
-kind: FabricPolicy
-defaultFabric: ib
-fabrics:
-  ib:
-    transport: infiniband
-    gpusPerNode: 8
-    rails: [{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]
-    mounts: {sharedMemory: 1Gi}
-    security: {capabilities: [IPC_LOCK]}
-"""
 COUNTERS = ("railwright_webhook_refusals_total", "railwright_injections_total", "railwright_webhook_warnings_total")
 
 
@@ -38,16 +24,9 @@ async def railwright(plane, namespace, tmp_path):
     """`await railwright(...)`: (exit code, stdout, stderr) as somebody with `edit` in the test's namespace."""
     user = f"tenant-{uuid.uuid4().hex[:8]}"
     kubeconfig = plane.certificates.kubeconfig(user, plane.parts.server, user)
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
     async def run(*words: str, stdin: str = "") -> tuple[int, str, str]:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", *words,
-            cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, stderr=pipe,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
-        return process.returncode, out.decode(), err.decode()
+        return await tenants.run_command(words, kubeconfig=kubeconfig, folder=tmp_path, stdin=stdin)
 
     async def allow(role: str) -> None:
         await plane.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={user}", "-n", namespace)
@@ -68,7 +47,7 @@ async def _in_force(plane, user: str, namespace: str, verb: str, resource: str) 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, site):
     """The webhook, called for the test's namespace."""
-    await site.policy(POLICY)
+    await site.policy(tenants.POLICY)
     await site.start_webhook()
     await site.register(namespace)
     return site
@@ -88,7 +67,7 @@ async def test_the_cluster_answers_for_every_kind_as_the_command_does_from_the_s
     text = WORKLOADS.read_text().replace("namespace: prod", f"namespace: {namespace}")
     trees = [_with_images(tree) for tree in yaml.safe_load_all(text)]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(trees))
-    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "policy.yaml").write_text(tenants.POLICY)
     asked, computed = await asyncio.gather(
         railwright("explain", "all.yaml", "-o", "json"),
         railwright("explain", "all.yaml", "-o", "json", "--policy", "policy.yaml"),
@@ -218,7 +197,7 @@ async def test_lint_adds_what_the_webhook_finds_with_the_line_of_the_manifest(
     tree = pod(env=[{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "NCCL_IB_HCA", "value": "mlx5_9"}])
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [tree]})
     (tmp_path / "job.yaml").write_text(text)
-    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "policy.yaml").write_text(tenants.POLICY)
     line = next(number for number, content in enumerate(text.splitlines(), 1) if "mlx5_9" in content)
     asked, alone, computed = await asyncio.gather(
         railwright("lint", "job.yaml", "-n", namespace),

@@ -87,7 +87,7 @@ async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(
     assert "kubectl-railwright" in listed[1], listed
     assert first[1].splitlines()[0].startswith("gangs"), first
     assert option[1].splitlines()[:6] == ["text", "wide", "name", "json", "yaml", "jsonpath="], option
-    gangs = {each["name"]: each for each in json.loads(found[1]) if each["namespace"] == namespace}
+    gangs = {load["name"]: load for load in json.loads(found[1]) if load["namespace"] == namespace}
     assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
     assert gangs["train"]["state"] == "unplaceable", "one rail is free, and it has two pods"
     assert found[0] == 1
@@ -124,7 +124,7 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
         kubectl("railwright", "gangs", "-n", "a", "-A"),
     )
     assert explained[0] == 0, explained
-    assert [each["node"] for each in json.loads(explained[1])["nodes"]] == ["term-0"]
+    assert [node["node"] for node in json.loads(explained[1])["nodes"]] == ["term-0"]
     assert (linted[0], "N09" in linted[1]) == (1, True), linted
     assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong
 

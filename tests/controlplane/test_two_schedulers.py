@@ -12,7 +12,7 @@ async def kube(plane):
 
 
 async def nodes_of(plane, namespace: str, count: int, labels: str) -> list[str]:
-    return [kubes.node_of(each) for each in await kubes.bound(plane.api, namespace, count, labels)]
+    return [kubes.node_of(pod) for pod in await kubes.bound(plane.api, namespace, count, labels)]
 
 
 def singles(count: int, **kinds) -> list[dict]:

@@ -70,10 +70,10 @@ async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks
     plane, hall, namespace, size
 ):
     await plane.api.create(training.job("long", size - 1, master=True), namespace=namespace)
-    found = await training.running(plane.api, namespace, "long", size)
-    assert [pod["metadata"]["name"] for pod in found[:2]] == ["long-master-0", "long-worker-0"]
-    leaves = training.leaves_of(found)  # a leaf once for each stretch of ranks
-    assert len(leaves) == fewest(size, FREE), [training.leaf_of(pod) for pod in found]
+    pods = await training.running(plane.api, namespace, "long", size)
+    assert [pod["metadata"]["name"] for pod in pods[:2]] == ["long-master-0", "long-worker-0"]
+    leaves = training.leaves_of(pods)  # a leaf once for each stretch of ranks
+    assert len(leaves) == fewest(size, FREE), [training.leaf_of(pod) for pod in pods]
     assert {LEAVES[leaf][0] for leaf in leaves} == {"spine-a"}, "one spine holds it"
 
 
@@ -83,9 +83,9 @@ async def test_two_gangs_created_at_once_are_each_as_compact_as_alone_and_share_
     await asyncio.gather(*(plane.api.create(training.job(name, size), namespace=namespace) for name in names))
     leaves = {}
     for name in names:
-        found = await training.running(plane.api, namespace, name, size)
-        leaves[name] = training.leaves_of(found)
-        assert len(leaves[name]) == fewest(size, FREE), (name, [training.leaf_of(pod) for pod in found])
+        pods = await training.running(plane.api, namespace, name, size)
+        leaves[name] = training.leaves_of(pods)
+        assert len(leaves[name]) == fewest(size, FREE), (name, [training.leaf_of(pod) for pod in pods])
     used = collections.Counter(itertools.chain(*leaves.values()))
     assert set(used.values()) == {1}, leaves
     await sites.wait_metric(hall, "railwright_assumed_pods", 0)

@@ -12,8 +12,8 @@ async def hold(plane, namespace: str, names: list[str], **holders: dict) -> None
     await asyncio.gather(*(plane.api.create(each, namespace=namespace) for each in made))
 
     async def held():
-        found = await plane.api.list("Pod", namespace, fields="status.phase=Running")
-        return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in found}
+        pods = await plane.api.list("Pod", namespace, fields="status.phase=Running")
+        return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in pods}
 
     await waiting.wait(held, describe=f"pods on {names} to run")
 
@@ -27,7 +27,7 @@ async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
     told = {}
     for pod in await training.pods(plane.api, namespace, "waits"):
         assert "nodeName" not in pod["spec"]
-        said = [each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+        said = [condition for condition in pod["status"].get("conditions", ()) if condition["type"] == "PodScheduled"]
         told.update((pod["metadata"]["name"], each["message"]) for each in said if each["status"] == "False")
     return told if len(told) == count else {}
 
@@ -69,8 +69,8 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
             freed.set()
 
     extender_proxy.hook = between_sessions
-    found = await training.running(plane.api, namespace, "waits", 4)
-    assert training.leaves_of(found) == ["a"]
+    pods = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(pods) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -100,8 +100,8 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
             gone.set()
 
     extender_proxy.hook = between_sessions
-    found = await training.running(plane.api, namespace, "waits", 4)
-    assert training.leaves_of(found) == ["c"], [pod["spec"]["nodeName"] for pod in found]
+    pods = await training.running(plane.api, namespace, "waits", 4)
+    assert training.leaves_of(pods) == ["c"], [pod["spec"]["nodeName"] for pod in pods]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
@@ -118,8 +118,8 @@ async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_
 
     async def told():
         found = await training.pods(plane.api, namespace, "waits")
-        conditions = [each for pod in found for each in pod["status"].get("conditions", ())]
-        return any(sentence in each.get("message", "") for each in conditions)
+        conditions = [condition for pod in found for condition in pod["status"].get("conditions", ())]
+        return any(sentence in condition.get("message", "") for condition in conditions)
 
     await waiting.wait(told, describe="a pod's condition with our sentence", seconds=60)
     assert sentence in await training.unschedulable(plane.api, namespace, "waits")

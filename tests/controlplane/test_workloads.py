@@ -97,8 +97,8 @@ def assert_equipped_once(pod: dict) -> None:
         assert {name: container["resources"][kind][name] for name in RAILS} == dict.fromkeys(RAILS, "1")
     ours = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"].startswith("railwright-")]
     assert ours == ["/dev/shm"]
-    assert [each["name"] for each in pod["spec"]["volumes"]].count("railwright-shm") == 1
-    env = [each["name"] for each in container["env"]]
+    assert [volume["name"] for volume in pod["spec"]["volumes"]].count("railwright-shm") == 1
+    env = [variable["name"] for variable in container["env"]]
     assert env.count("MARKER") == 1
     assert len(env) == len(set(env))
     assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
@@ -176,7 +176,7 @@ async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, name
         found = await plane.api.get("ResourceQuota", "rails", namespace)
         assert found["status"]["used"] == hard, found["status"]
         events = await plane.api.list("Event", namespace)
-        return [each["message"] for each in events if "exceeded quota: rails" in each.get("message", "")]
+        return [event["message"] for event in events if "exceeded quota: rails" in event.get("message", "")]
 
     told = await waiting.wait(counted, describe="the third pod to exceed the quota")
     assert "nvidia.com/mlx5_0" in told[0]
@@ -213,7 +213,7 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
             assert (await group()).get("status", {}).get("phase") == "Pending"
             events = await plane.api.list("Event", namespace)
             return [
-                each["message"] for each in events if "queue resource quota insufficient" in each.get("message", "")
+                event["message"] for event in events if "queue resource quota insufficient" in event.get("message", "")
             ]
 
         (told, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")

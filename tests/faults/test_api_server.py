@@ -46,7 +46,7 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
         while time.monotonic() - began < 3:  # timeoutSeconds is whole: each watch lives for one second
             await plane.api.create(config_map(f"made-{number}"), namespace=namespace)
             number += 1
-        wanted = [f"+made-{each}" for each in range(number)]
+        wanted = [f"+made-{index}" for index in range(number)]
         await waiting.wait(lambda: wanted[-1] in cache.told, describe="the last event")
     told = [each for each in cache.told if each.startswith("+made-")]
     assert told == wanted, "each once, in order"

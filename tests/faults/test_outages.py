@@ -203,9 +203,9 @@ async def made(plane, namespace: str, count: int) -> list[dict]:
     """The pods of a namespace, once there are so many."""
 
     async def enough() -> list[dict]:
-        found = await plane.api.list("Pod", namespace)
-        assert len(found) >= count, f"{len(found)} pods"
-        return found
+        pods = await plane.api.list("Pod", namespace)
+        assert len(pods) >= count, f"{len(pods)} pods"
+        return pods
 
     return await waiting.wait(enough, describe=f"{count} pods", seconds=60)
 
@@ -229,7 +229,7 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
 
     async def told() -> str:
         events = await plane.api.list("Event", namespace)
-        found = [each for each in events if each["reason"] == "FabricRefused"]
+        found = [event for event in events if event["reason"] == "FabricRefused"]
         return found[0]["involvedObject"]["kind"] + ": " + found[0]["message"] if found else ""
 
     event = await waiting.wait(told, describe="an Event on the owner")

@@ -145,7 +145,7 @@ async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still
     await kubes.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "wide", kubes.SPINE: "s0"})
-    placed = {kubes.node_of(each) for each in await kubes.run_gang(plane.api, namespace, "train", 3)}
+    placed = {kubes.node_of(pod) for pod in await kubes.run_gang(plane.api, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
     fault.saw(
         "1 pod kept the 2 rails of its node through the node's deletion; created again in another leaf, the "

@@ -39,7 +39,7 @@ async def test_30_a_request_that_ends_before_its_length_is_cut_and_no_handler_ru
         hasty = await server.open()
         await hasty.send(head("/echo", f"Content-Length: {len(short) + 9}") + short)
         await hasty.close()
-        assert b'outcome="ok"' not in counters.exposition()
+        assert b'outcome="ok"' not in counters.format_exposition()
         await shell.until(lambda: not server.shell._service.connections)
         again = await server.open()
         assert (await again.ask(b"[1]")).body == b"[1]"

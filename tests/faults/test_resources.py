@@ -267,7 +267,7 @@ async def most_at_once(watch_by) -> int:
             turning = asyncio.create_task(sink.turn())
             for index in range(2000):
                 there.put("/api/v1/nodes", api_stub.node(f"n{index}", changed="yes"))
-            await shell.until(lambda: all(each.metadata.labels for each in sink.objects.values()))
+            await shell.until(lambda: all(item.metadata.labels for item in sink.objects.values()))
             turning.cancel()
             await asyncio.gather(turning, return_exceptions=True)
     return sink.most

@@ -133,7 +133,7 @@ async def leaders(rotating, *replicas):
 
     async def forever():
         while True:
-            seen.append(sum([await look(each) for each in replicas]))
+            seen.append(sum([await look(replica) for replica in replicas]))
             await asyncio.sleep(0.1)
 
     task = asyncio.create_task(forever())

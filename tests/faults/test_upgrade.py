@@ -49,7 +49,7 @@ class Release:
 
     async def handshake(self) -> None:
         """What every API server does with caBundle as it is at this moment. Raises where the leaf does not match."""
-        bundles = {each["clientConfig"].get("caBundle", "") for each in await self.hooks()}
+        bundles = {hook["clientConfig"].get("caBundle", "") for hook in await self.hooks()}
         [bundle] = bundles
         context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
         _, writer = await asyncio.open_connection("127.0.0.1", self.behind.port, ssl=context)
@@ -106,7 +106,7 @@ async def release(plane, namespace, tmp_path):
                 await waiting.wait(in_force, describe="pods to be injected")
                 yield made
         finally:
-            await asyncio.gather(*(each.stop() for each in (*behind.members, *rotator.replicas)))
+            await asyncio.gather(*(member.stop() for member in (*behind.members, *rotator.replicas)))
             await helm("uninstall", releases.RELEASE)
             await releases.clear(plane.api)
 
@@ -116,7 +116,7 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
     before = json.dumps(await release.hooks(), sort_keys=True)
     async with release.handshakes() as (good, bad), load.Load(plane.api, namespace) as running:
         await release.helm.upgrade("--reuse-values", *NEXT)
-        assert {each["timeoutSeconds"] for each in await release.hooks()} == {2, 6}
+        assert {hook["timeoutSeconds"] for hook in await release.hooks()} == {2, 6}
         assert "--drain-seconds=5" in await release.roll()
         await release.helm("rollback", releases.RELEASE, "1")
         assert json.dumps(await release.hooks(), sort_keys=True) == before

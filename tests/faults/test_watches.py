@@ -114,7 +114,7 @@ async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, 
         assert 0.4 < noticed < 10
         assert cache.replaced == 1
         assert stub.watched_from()[-1] == "6"
-        assert source.age_seconds() < 1
+        assert source.get_age_seconds() < 1
     fault.saw(
         f"silence noticed after {noticed:.1f} s of 0.5 s allowed (in production {reflector.QUIET_SECONDS:.0f} s), "
         f"resumed without a list {back - noticed:.1f} s later"

@@ -110,7 +110,9 @@ async def test_network_removed_while_a_pod_waits_is_named_and_its_return_is_enou
 
     async def find_failures() -> list[str]:
         report = await installed.check()
-        return [each["detail"] for each in report["checks"] if each["state"] == "fail" and NETWORK in each["detail"]]
+        return [
+            check["detail"] for check in report["checks"] if check["state"] == "fail" and NETWORK in check["detail"]
+        ]
 
     failures = await waiting.wait(find_failures, describe="check to name the network")
     assert any(f"{rails.NAMESPACE}/{NETWORK}" in failure for failure in failures), failures

@@ -119,7 +119,11 @@ def name_pod(when: str, action: str) -> str:
 
 def find_container(pod: dict, name: str) -> dict:
     spec = pod["spec"]
-    return next(each for each in [*spec.get("initContainers", []), *spec["containers"]] if each["name"] == name)
+    return next(
+        init_container
+        for init_container in [*spec.get("initContainers", []), *spec["containers"]]
+        if init_container["name"] == name
+    )
 
 
 async def check_rank(rank: ranks.Rank, alone: ranks.Rank) -> None:

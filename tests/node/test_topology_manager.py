@@ -34,8 +34,8 @@ def generate_pod(number: random.Random, name: str, free_gpus: int) -> dict:
     (main,) = pod["spec"]["containers"]
     command = ["sh", "-c", "trap 'exit 0' TERM; sleep 100000 & wait"]
     pod["spec"]["containers"] = [
-        {**main, "name": each["name"], "command": command, "resources": {"limits": each["limits"]}}
-        for each in containers
+        {**main, "name": container["name"], "command": command, "resources": {"limits": container["limits"]}}
+        for container in containers
     ]
     return pod
 
@@ -43,7 +43,7 @@ def generate_pod(number: random.Random, name: str, free_gpus: int) -> dict:
 def list_free(report: dict) -> list[dict]:
     """Return what the report has as available in each NUMA node, of the resources that generated pods request."""
     return [
-        {each["name"]: each["available"] for each in zone["resources"] if each["name"] in (GPU, *RAILS)}
+        {resource["name"]: resource["available"] for resource in zone["resources"] if resource["name"] in (GPU, *RAILS)}
         for zone in report["zones"]
     ]
 
@@ -71,7 +71,7 @@ class Trial:
 
     async def try_pod(self, name):
         pod = generate_pod(self.number, name, self.count_free())
-        limits = [each["resources"]["limits"] for each in pod["spec"]["containers"]]
+        limits = [container["resources"]["limits"] for container in pod["spec"]["containers"]]
         report = await self.write_report()
         labels = {"railwright.io/fabric": "roce"}
         asked = {**pod, "metadata": {**pod["metadata"], "labels": labels}}
@@ -85,7 +85,7 @@ class Trial:
                 f"kubelet: {decision or 'accepted'}; free: {list_free(report)}"
             )
         if not decision:
-            self.running[name] = uid, sum(int(each.get(GPU, 0)) for each in limits)
+            self.running[name] = uid, sum(int(limit.get(GPU, 0)) for limit in limits)
 
     async def write_report(self):
         """Write the node's report in a later second than the last binding: only then it counts as current."""

@@ -35,7 +35,7 @@ async def test_pods_that_share_a_node_have_rails_of_their_own(real_site, sharing
     subnets = [f"172.16.{rail}" for rail in range(layout.RAILS)]
     addresses = [await rank.check_rails(subnets) for rank in views]
     for rail in range(layout.RAILS):
-        assert len({each[f"net{rail + 1}"] for each in addresses}) == 4, "an address each"
+        assert len({address[f"net{rail + 1}"] for address in addresses}) == 4, "an address each"
     for other in addresses[1:]:
         await views[0].ping_rails(other)
 

@@ -69,13 +69,13 @@ async def look(kubeconfig, **options):
 
 async def test_lists_are_read_to_their_last_page(kubeconfig):
     seen = await look(kubeconfig)
-    assert [node.metadata.name for node in seen.all("nodes")] == [f"n{index}" for index in range(5)]
+    assert [node.metadata.name for node in seen.get_all("nodes")] == [f"n{index}" for index in range(5)]
 
 
 async def test_an_object_nested_without_end_hides_no_other(kubeconfig):
     seen = await look(kubeconfig)
     assert "networks" not in seen.unread
-    assert len(seen.all("networks")) == 2
+    assert len(seen.get_all("networks")) == 2
 
 
 async def test_what_gives_nothing_is_told_by_its_reason_and_stops_nothing(kubeconfig):
@@ -85,7 +85,7 @@ async def test_what_gives_nothing_is_told_by_its_reason_and_stops_nothing(kubeco
     assert "answers 500 Internal Server Error: etcd is away; " in seen.unread["leases"]
     assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
     assert {"hypernodes", "queues"} <= seen.unknown
-    assert seen.one("policy") is None
+    assert seen.get_one("policy") is None
     assert "policy" not in seen.unread, "what does not exist is an answer"
 
 

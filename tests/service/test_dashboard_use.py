@@ -14,7 +14,7 @@ import varied_clusters
 from railwright.cli import dashboard as command
 from railwright.cluster import policies
 from railwright.dashboard import feed, port
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.overview import opted_in_pods, overview_builder
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.serving import addresses
@@ -126,7 +126,7 @@ async def test_a_gang_that_ends_while_it_is_shown_is_said_to_have_ended(chrome, 
     async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
         await page.open(f"{url}#gang={key}")
         await page.until("document.querySelector('#details .gang')")
-        vista.pods = [each for each in vista.pods if not each["metadata"]["name"].startswith("short")]
+        vista.pods = [pod for pod in vista.pods if not pod["metadata"]["name"].startswith("short")]
         vista.write(tmp_path)
         await page.until(f"{DETAILS}.includes('Gang prod/short does not exist now')")
 
@@ -417,8 +417,8 @@ def build_feed(nodes: int) -> feed.Feed:
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")
-    cluster.replace_nodes([msgspec.convert(each, views.Node) for each in vista.nodes])
-    admitted = [msgspec.convert(each, views.Pod) for each in vista.pods]
+    cluster.replace_nodes([msgspec.convert(node, node_views.Node) for node in vista.nodes])
+    admitted = [msgspec.convert(pod, views.Pod) for pod in vista.pods]
     cluster.replace_pods(admitted)
     pods.replace(admitted)
     policy = policies.read(varied_clusters.POLICY)
@@ -430,7 +430,7 @@ def build_feed(nodes: int) -> feed.Feed:
 async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
     views_of_cluster = {"with railwright": build_feed(4), "without": build_feed(6)}
     running = [asyncio.create_task(each.run()) for each in views_of_cluster.values()]
-    async with port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._everybody) as where:
+    async with port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where:
         async with chrome.tab() as page:
             await page.open(f"http://{where}/#gang=train/llm")
             await page.until("document.querySelector('#details .gang') && !document.getElementById('views').hidden")

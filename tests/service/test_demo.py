@@ -93,7 +93,7 @@ async def test_a_pipe_gets_the_card_and_the_steps_as_lines_on_stderr(tmp_path):
     text = "".join(ET.fromstring(svg).itertext())  # noqa: S314 - our own file
     assert "nvidia.com/mlx5_0..3" in text.replace("\xa0", " ")
     assert not re.search(r"url\(.?https?:", svg)
-    width, height = (float(each) for each in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups())
+    width, height = (float(group) for group in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups())
     assert width / height > 1.4, "a screen of 80 columns and 24 lines, not a scroll"
 
 

@@ -62,7 +62,7 @@ async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_
 async def test_the_list_of_a_command_falls_back_to_one_without_pages_too(stub, client):
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
     objects = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
-    assert [each.metadata.name for each in objects] == ["z"]
+    assert [item.metadata.name for item in objects] == ["z"]
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
@@ -76,7 +76,7 @@ async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
                 await asyncio.sleep(0.01)  # between two looks
     assert stub.watched_from()[1:4] == ["7", "7", "7"]
     assert (restarts, caplog.records) == ([], [])
-    assert source.age_seconds() < 1
+    assert source.get_age_seconds() < 1
 
 
 async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):
@@ -204,7 +204,7 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
     stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
     objects = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
-    assert [each.metadata.name for each in objects] == ["a", "b", "c"]
+    assert [item.metadata.name for item in objects] == ["a", "b", "c"]
 
 
 async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes(stub, watch):

@@ -78,8 +78,8 @@ class Served:
         while len(self.ports) < 2:
             line = process.stderr.readline()
             assert line, "the extender ended at its start"
-            if found := re.match(r"(ops )?listening on \S+:(\d+)$", line.strip()):
-                self.ports[found[1] or ""] = int(found[2])
+            if match := re.match(r"(ops )?listening on \S+:(\d+)$", line.strip()):
+                self.ports[match[1] or ""] = int(match[2])
         self.connection = http.client.HTTPConnection("127.0.0.1", self.ports[""], timeout=20)
 
     def post(self, verb: str, tree: object) -> tuple[int, bytes]:
@@ -106,9 +106,9 @@ class Served:
 
     def entries(self) -> float:
         """All allocations in the ledger, by the metric operators see."""
-        found = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
-        assert found
-        return sum(map(float, found))
+        matches = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
+        assert matches
+        return sum(map(float, matches))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def told_reasons(told: dict, names: list[str]) -> list[str]:
 def places(tree: object, path: tuple = ()) -> list[tuple]:
     """The path of every value below a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    return [found for key, value in items for found in ((*path, key), *places(value, (*path, key)))]
+    return [value_place for key, value in items for value_place in ((*path, key), *places(value, (*path, key)))]
 
 
 def at(tree: object, path: tuple) -> object:

@@ -26,10 +26,10 @@ async def test_a_request_over_tls_takes_no_page_faults(tmp_path):
     )
     try:
         async with asyncio.timeout(30):
-            while not (found := re.match(rb"listening on .*:(\d+)", await process.stderr.readline())):
+            while not (match := re.match(rb"listening on .*:(\d+)", await process.stderr.readline())):
                 pass
         open_ = asyncio.open_connection(
-            "127.0.0.1", int(found[1]), ssl=authority.context(), server_hostname="localhost"
+            "127.0.0.1", int(match[1]), ssl=authority.context(), server_hostname="localhost"
         )
         caller = shell.Caller(*await open_)
         body = b'{"review": "' + b"x" * 9000 + b'"}'  # the size of a real one

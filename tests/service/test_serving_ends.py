@@ -182,10 +182,10 @@ class Started:
     async def listening(self) -> "Started":
         def both() -> bool:
             text = "".join(self.lines)
-            found = re.findall(r"^(?:ops )?listening on 127\.0\.0\.1:(\d+)\n", text, re.MULTILINE)
-            if len(found) == 2:
-                self.port, self.ops_port = map(int, found)
-            return len(found) == 2 or self.process.returncode is not None
+            matches = re.findall(r"^(?:ops )?listening on 127\.0\.0\.1:(\d+)\n", text, re.MULTILINE)
+            if len(matches) == 2:
+                self.port, self.ops_port = map(int, matches)
+            return len(matches) == 2 or self.process.returncode is not None
 
         await shell.until(both, 30)
         assert self.port, "".join(self.lines)

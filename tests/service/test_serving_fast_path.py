@@ -105,7 +105,7 @@ async def test_the_query_and_the_peer_reach_an_immediate_handler_and_errors_are_
         assert b"secret" not in failed.body
         assert b"/shown failed because of a bug in railwright; see" in failed.body
         assert count_slow(server) == 0
-        samples = server.shell._counters.exposition().decode()
+        samples = server.shell._counters.format_exposition().decode()
         assert 'railwright_webhook_requests_total{outcome="failed",path="/shown"} 1.0' in samples
         await caller.close()
 
@@ -157,7 +157,7 @@ async def test_a_client_that_reads_nothing_is_answered_no_further_and_then_cut_o
         caller = await server.open()
         await caller.send(head * 200)
         await shell.until(lambda: not server.shell._service.connections)
-        text = counters.exposition().decode()
+        text = counters.format_exposition().decode()
         answered = float(re.search(r'webhook_requests_total{outcome="ok",path="/large"} (\S+)', text)[1])
         assert answered < 50, "the rest waits until the client reads"
         await caller.close()

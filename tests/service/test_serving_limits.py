@@ -381,8 +381,8 @@ async def test_connections_beyond_the_limit_are_refused_and_those_before_are_ser
 async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(plain):
     caller = await plain.open()
     answer = await caller.ask(path="/explain/train/w-0?q=1&q=2", method="GET", Authorization="Bearer t")
-    shown = json.loads(answer.body)
-    assert shown == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
+    document = json.loads(answer.body)
+    assert document == {"namespace": "train", "pod": "w-0", "token": "Bearer t", "peer": "127.0.0.1", "q": "1"}
     missing = await caller.ask(path="/explain/train/none", method="GET", Authorization="Bearer t")
     assert missing.status == 404
     await caller.close()
@@ -400,7 +400,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     await caller.ask(b"bad", path="/picky")
     await caller.ask(b"1", path="/nowhere-with-a-name-of-the-callers-choice")
     await caller.close()
-    text = counters.exposition().decode()
+    text = counters.format_exposition().decode()
     assert 'railwright_webhook_requests_total{outcome="allowed",path="/picky"} 1.0' in text
     assert 'railwright_webhook_requests_total{outcome="malformed",path="/picky"} 1.0' in text
     assert 'railwright_http_rejected_total{code="404"} 1.0' in text
@@ -414,10 +414,10 @@ async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
     with caplog.at_level(logging.INFO, logger="railwright.serving.probes"):
         async with shell.running(checks=checks) as server:
             answer = await server.ops("/readyz")
-    shown = json.loads(answer.body)["checks"]["policy"]
-    assert shown.startswith("fabrics.roce: ")
-    assert shown.endswith("...")
-    assert (len(shown), shown.isprintable()) == (300, True)
+    policy = json.loads(answer.body)["checks"]["policy"]
+    assert policy.startswith("fabrics.roce: ")
+    assert policy.endswith("...")
+    assert (len(policy), policy.isprintable()) == (300, True)
     assert all(len(str(record.fields)) < 500 for record in caplog.records if "failing" in record.fields)
 
 

@@ -1,4 +1,4 @@
-"""Two extender processes and one Lease: one answers, the other says who does and takes over."""
+"""Two extender processes with one Lease: one answers schedulers, the other names the leader and takes over."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ import pytest_asyncio
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ASKED = json.loads((ROOT / "tests" / "data" / "wire" / "kube-scheduler-filter.json").read_bytes())
+FILTER_REQUEST = json.loads((ROOT / "tests" / "data" / "wire" / "kube-scheduler-filter.json").read_bytes())
 NAMESPACE, SERVICE = "railwright-system", "railwright-extender"
 LEASE = objects_stub.LEASES.format(NAMESPACE, SERVICE)
 SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{SERVICE}-ipv4"
@@ -37,7 +37,7 @@ NODES = [
     {"metadata": {"name": f"gpu-{number}", "uid": f"{number}"}, "status": {"allocatable": {"rdma/rail0": "1"}}}
     for number in range(8)
 ]
-THE_SERVICE = {"metadata": {"name": SERVICE, "uid": "service-uid"}, "spec": {"ports": [PORT]}}
+SERVICE_OBJECT = {"metadata": {"name": SERVICE, "uid": "service-uid"}, "spec": {"ports": [PORT]}}
 
 
 class Replica:
@@ -51,20 +51,20 @@ class Replica:
     async def begin(self) -> None:
         for _ in range(2):
             while not (
-                found := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
+                match := re.match(r"(ops )?listening on (\S+)", (await self.process.stderr.readline()).decode())
             ):
                 pass
-            setattr(self, "ops" if found[1] else "url", f"http://{found[2]}")
+            setattr(self, "ops" if match[1] else "url", f"http://{match[2]}")
         self.reading = asyncio.create_task(self.process.stderr.read())
 
-    async def ask(self) -> tuple[int, str, dict]:
-        """A scheduler's question: status, the answer's Connection, body."""
-        async with self.session.post(f"{self.url}/scheduler/filter", json=ASKED) as answer:
+    async def send_request(self) -> tuple[int, str, dict]:
+        """Send a scheduler's request. Return the status, the header Connection and the body."""
+        async with self.session.post(f"{self.url}/scheduler/filter", json=FILTER_REQUEST) as answer:
             return answer.status, answer.headers.get("Connection", ""), await answer.json()
 
     async def answers(self) -> bool:
         try:
-            return (await self.ask())[0] == 200
+            return (await self.send_request())[0] == 200
         except (aiohttp.ClientError, OSError):
             return False
 
@@ -77,8 +77,8 @@ class Replica:
             return float(re.search(rf"^{name} (\S+)$", await answer.text(), re.MULTILINE)[1])
 
 
-class Town:
-    """The API server, and the replicas."""
+class Installation:
+    """The API server and the replicas of the extender."""
 
     def __init__(self, objects: objects_stub.Objects, folder: pathlib.Path, session: aiohttp.ClientSession) -> None:
         self.objects, self.folder, self.session = objects, folder, session
@@ -99,25 +99,25 @@ class Town:
         await self.replicas[-1].begin()
         return self.replicas[-1]
 
-    def living(self) -> list[Replica]:
+    def list_running(self) -> list[Replica]:
         return [replica for replica in self.replicas if replica.process.returncode is None]
 
-    def pointed_at(self) -> list[str]:
+    def list_published_addresses(self) -> list[str]:
         return [endpoint["addresses"][0] for endpoint in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def town(tmp_path_factory):
+async def installation(tmp_path_factory):
     """One for all tests, in their order: a process takes a second of a core to start."""
     tmp_path = tmp_path_factory.mktemp("standby")
     async with objects_stub.serving() as objects, aiohttp.ClientSession() as session:
-        objects.keep(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}", THE_SERVICE)
+        objects.keep(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}", SERVICE_OBJECT)
         objects.lists["/api/v1/nodes"] = NODES
         api_stub.kubeconfig(tmp_path, objects.port)
         (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-        made = Town(objects, tmp_path, session)
-        yield made
-        for replica in made.replicas:
+        started = Installation(objects, tmp_path, session)
+        yield started
+        for replica in started.replicas:
             if replica.process.returncode is None:
                 replica.process.kill()
             await replica.process.wait()
@@ -132,35 +132,37 @@ async def until(condition, seconds: float = 10.0) -> float:
     return time.monotonic() - began
 
 
-async def pair(town: Town) -> tuple[Replica, Replica]:
+async def pair(installation: Installation) -> tuple[Replica, Replica]:
     """A leader and a standby that knows of it: those that live, and new ones for those that do not."""
-    while len(town.living()) < 2:
-        await town.start()
+    while len(installation.list_running()) < 2:
+        await installation.start()
 
     async def settled() -> list[Replica]:
-        answering = [each for each in town.living() if await each.answers()]
-        others = [each for each in town.living() if each not in answering]
+        answering = [each for each in installation.list_running() if await each.answers()]
+        others = [each for each in installation.list_running() if each not in answering]
         if len(answering) != 1 or not await others[0].ready():
             return []
-        return [*answering, *others] if answering[0].name in (await others[0].ask())[2]["error"]["reason"] else []
+        return (
+            [*answering, *others] if answering[0].name in (await others[0].send_request())[2]["error"]["reason"] else []
+        )
 
     await until(settled)
     leader, standby = await settled()
     return leader, standby
 
 
-async def test_who_has_not_read_the_cluster_yet_does_not_lead(town):
-    town.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
-    first = await town.start()
+async def test_who_has_not_read_the_cluster_yet_does_not_lead(installation):
+    installation.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
+    first = await installation.start()
     await asyncio.sleep(0.7)
-    assert LEASE not in town.objects.kept
-    town.objects.fault = lambda _: None
+    assert LEASE not in installation.objects.kept
+    installation.objects.fault = lambda _: None
     await until(first.answers)
 
 
-async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is_sure(town):
-    leader, standby = await pair(town)
-    town.objects.fault = lambda _: objects_stub.HANG
+async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is_sure(installation):
+    leader, standby = await pair(installation)
+    installation.objects.fault = lambda _: objects_stub.HANG
     began = time.monotonic()
 
     async def silent() -> bool:
@@ -169,8 +171,8 @@ async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is
     assert await until(silent) < 2.6
     await asyncio.sleep(max(0.0, began + 3.5 - time.monotonic()))
     assert not await standby.answers()
-    town.objects.fault = lambda _: None
-    town.objects.release()
+    installation.objects.fault = lambda _: None
+    installation.objects.release()
 
     async def one() -> bool:
         return await leader.answers() != await standby.answers()
@@ -178,17 +180,17 @@ async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is
     await until(one)
 
 
-async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_when_it_is_killed(town):
-    leader, standby = await pair(town)
-    status, connection, body = await standby.ask()
+async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_when_it_is_killed(installation):
+    leader, standby = await pair(installation)
+    status, connection, body = await standby.send_request()
     assert (status, connection) == (503, "close")
     assert f"{leader.name} leads; reconnect to the Service railwright-extender" in body["error"]["reason"]
-    async with town.session.get(f"{standby.url}/explain/prod/a") as answer:
+    async with installation.session.get(f"{standby.url}/explain/prod/a") as answer:
         assert answer.status == 503
     assert (await leader.ready(), await standby.ready()) == (True, True)
     assert [await each.metric("railwright_leader") for each in (leader, standby)] == [1.0, 0.0]
-    written = town.objects.kept[SLICE]
-    assert town.pointed_at() == [leader.ip]
+    written = installation.objects.kept[SLICE]
+    assert installation.list_published_addresses() == [leader.ip]
     assert written["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
     assert written["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
     assert written["metadata"]["ownerReferences"][0]["uid"] == "service-uid"
@@ -197,30 +199,32 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     before = await standby.metric("railwright_leader_transitions_total")
     leader.process.send_signal(signal.SIGKILL)
     assert 1.5 < await until(standby.answers) < 5
-    status, connection, body = await standby.ask()
+    status, connection, body = await standby.send_request()
     assert (status, connection) == (200, ""), "its callers may stay"
     assert body["NodeNames"] or body["FailedNodes"] or body["FailedAndUnresolvableNodes"]
 
     async def moved() -> bool:
-        addresses = town.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
-        return town.pointed_at() == [standby.ip] == [address["ip"] for address in addresses]
+        addresses = installation.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
+        return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
     await until(moved, 2)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
 
 
-async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(town):
-    leader, standby = await pair(town)
+async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(installation):
+    leader, standby = await pair(installation)
     leader.process.send_signal(signal.SIGTERM)
     assert await until(standby.answers) < 1.0
-    assert (await leader.ask())[0] == 503
+    assert (await leader.send_request())[0] == 503
     assert await leader.process.wait() == 0
-    assert town.pointed_at() == [standby.ip], "who leaves takes nothing from who came"
+    assert installation.list_published_addresses() == [standby.ip], "who leaves takes nothing from who came"
     standby.process.send_signal(signal.SIGTERM)
     assert await standby.process.wait() == 0
-    assert town.pointed_at() == [], "nobody is sent to an address that may be somebody else's tomorrow"
-    assert town.objects.holder(LEASE) == ""
+    assert installation.list_published_addresses() == [], (
+        "nobody is sent to an address that may be somebody else's tomorrow"
+    )
+    assert installation.objects.holder(LEASE) == ""
 
 
 async def test_variables_that_are_missing_are_named(tmp_path):

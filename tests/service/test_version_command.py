@@ -1,4 +1,4 @@
-"""`railwright version`: the command's version always, the cluster's where it can be read."""
+"""`railwright version` shows the version of the command, and those in the cluster if they can be read."""
 
 import asyncio
 import hashlib
@@ -48,8 +48,8 @@ async def cluster(tmp_path):
 
 async def run(capsys, *arguments):
     code = await asyncio.to_thread(railwright.main, ["version", *arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):

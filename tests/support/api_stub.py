@@ -96,7 +96,7 @@ class Cache:
 
     def replace(self, objects) -> None:
         self.replaced += 1
-        self.objects = {each.metadata.name: each for each in objects}
+        self.objects = {item.metadata.name: item for item in objects}
         self._tell()
 
     def upsert(self, obj) -> None:

@@ -223,8 +223,8 @@ def blocking_budget(trees):
 
 
 def image(trees):
-    for each in trees["deployments"]:
-        each["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
+    for deployment in trees["deployments"]:
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
 
 
 def stale_lease(trees):

@@ -7,7 +7,7 @@ import devices
 import msgspec
 from placing import LEAF, SPINE
 
-from railwright.fabric import names, views
+from railwright.fabric import names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import claimed_rails, claimed_resources, model
@@ -141,14 +141,14 @@ def build_pod(
     return msgspec.convert(tree, views.Pod)
 
 
-def build_node(name: str, leaf: str = "") -> views.Node:
+def build_node(name: str, leaf: str = "") -> node_views.Node:
     """Return a node that reports no devices, as where all come by slices."""
     labels = {LEAF: leaf, SPINE: "s0"} if leaf else {}
     tree = {
         "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
         "status": {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110"}},
     }
-    return msgspec.convert(tree, views.Node)
+    return msgspec.convert(tree, node_views.Node)
 
 
 def name_devices(cluster: cluster_state.ClusterState) -> None:

@@ -66,8 +66,8 @@ class ApiServer:
 
     def __init__(self, objects: list[dict]) -> None:
         self.by_plural: dict[str, list[dict]] = {}
-        for each in objects:
-            self.by_plural.setdefault(_PLURALS[each["kind"]], []).append(each)
+        for item in objects:
+            self.by_plural.setdefault(_PLURALS[item["kind"]], []).append(item)
         self.reviews: list[dict] = []
         self.forbidden: set[str] = set()
         self.silent: set[str] = set()  # plurals whose lists are never answered

@@ -47,8 +47,8 @@ def faults() -> dict[int, dict]:
 
 def number_of(name: str) -> int | None:
     """The fault a test's name tells."""
-    found = NAME.match(name)
-    return int(found[1]) if found else None
+    match = NAME.match(name)
+    return int(match[1]) if match else None
 
 
 @pytest.fixture

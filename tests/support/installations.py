@@ -180,17 +180,17 @@ def _went_through(whole: snapshots.ClusterSnapshot):
 @functools.cache
 def _healthy() -> Trees:
     trees: Trees = {source.name: [] for source in snapshots.SOURCES}
-    for each in manifests():
-        if each["kind"] in _SOURCES:
-            trees[_SOURCES[each["kind"]]].append(each)
+    for manifest in manifests():
+        if manifest["kind"] in _SOURCES:
+            trees[_SOURCES[manifest["kind"]]].append(manifest)
     # an anchor of the YAML is one object in Python; a cluster holds them apart
     trees = json.loads(json.dumps(trees))
     trees["version"] = [{"gitVersion": "v1.35.0"}]
     trees["namespaces"] += [_named("default"), _named("kube-system"), _named("train", labels={names.FABRIC: "default"})]
-    for each in trees["namespaces"]:
-        each["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = each["metadata"]["name"]
-    for each in trees["deployments"]:
-        _run(trees, each)
+    for namespace in trees["namespaces"]:
+        namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"]["name"]
+    for deployment in trees["deployments"]:
+        _run(trees, deployment)
     trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
     for lease in (snapshots.EXTENDER, snapshots.CERTS):
         spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}

@@ -81,7 +81,7 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 def pods_of(job: dict) -> dict[str, dict]:
     """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    found = {each.part.split()[-1].lower(): each.pod for each in templates.expand(job, "default") or ()}
+    found = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
     for role, pod in found.items():
         pod["metadata"]["name"] = f"job-{role}-0"
     return found
@@ -94,6 +94,6 @@ def networks_of(site: str) -> dict[tuple[str, str], str | None]:
         return dict(LANS)
     metadatas = [document["metadata"] for document in yaml.safe_load_all(path.read_text())]
     return {
-        (each["namespace"], each["name"]): each.get("annotations", {}).get(names.NAD_RESOURCE_NAME)
-        for each in metadatas
+        (metadata["namespace"], metadata["name"]): metadata.get("annotations", {}).get(names.NAD_RESOURCE_NAME)
+        for metadata in metadatas
     }

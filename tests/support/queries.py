@@ -60,8 +60,8 @@ def asked(text: str) -> list[Asked]:
 
 def groupings(text: str) -> set[str]:
     """The labels that an expression groups by."""
-    found = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
-    return {label.strip() for labels in found for label in labels.split(",")}
+    matches = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
+    return {label.strip() for labels in matches for label in labels.split(",")}
 
 
 def problems(text: str) -> list[str]:

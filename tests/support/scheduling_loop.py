@@ -16,7 +16,7 @@ from placing import (
     policy,
 )
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine
 from railwright.fabric.policy import model
 
@@ -30,7 +30,12 @@ class Loop:
     """
 
     def __init__(
-        self, nodes: Sequence[views.Node], pods: Pods = (), given: model.Policy | None = None, *, announces: bool = True
+        self,
+        nodes: Sequence[node_views.Node],
+        pods: Pods = (),
+        given: model.Policy | None = None,
+        *,
+        announces: bool = True,
     ) -> None:
         self.state = build_cluster(nodes, pods)
         self.assumed = create_assumed_pods()

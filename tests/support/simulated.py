@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.policy import model
 from railwright.simulator import cluster, cluster_specs, shapes
 
@@ -19,7 +19,7 @@ def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_sp
     trees = list(shapes.build_nodes(shape)) if nodes is None else nodes
     document = msgspec.convert(cluster_specs.build_policy(mixed=mixed), model.FabricPolicy)
     made = cluster_specs.ClusterSpec(
-        "town", tuple(msgspec.convert(trees, list[views.Node])), document, cluster_specs.FABRIC, "a test"
+        "town", tuple(msgspec.convert(trees, list[node_views.Node])), document, cluster_specs.FABRIC, "a test"
     )
     return cluster_specs.set_oversubscription(made, over)
 

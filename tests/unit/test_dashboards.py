@@ -127,9 +127,9 @@ def test_a_panel_asks_only_for_metrics_and_labels_that_exist(panel):
 @panels
 def test_a_panels_legend_shows_only_labels_that_its_query_keeps(panel):
     for target in panel["targets"]:
-        shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        matches = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
         kept = queries.groupings(target["expr"]) or queries.SCRAPED
-        assert shown <= kept, target
+        assert matches <= kept, target
 
 
 @dashboards

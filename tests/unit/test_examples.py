@@ -107,7 +107,7 @@ def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(si
         extra = {names.NETWORKS, *next(iter(policy_of(site).document.fabrics.values())).annotations}
         assert set(template.pop("metadata", {}).get("annotations", {})) <= extra
         (container,) = template["spec"]["containers"]
-        own = [each for each in container.pop("env", []) if each["name"] in TUNING]
+        own = [variable for variable in container.pop("env", []) if variable["name"] in TUNING]
         container |= {"env": own} if own else {}
         for amounts in container.get("resources", {}).values():
             for name in [name for name in amounts if name != "nvidia.com/gpu"]:

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import hypernodes, topology, views
+from railwright.fabric import hypernodes, node_views, topology
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model, presets
 
@@ -28,7 +28,7 @@ def fleet_of(objects, labels=None) -> cluster_state.ClusterState:
     state = cluster_state.ClusterState()
     for name in ("n0", "n1", "n2", "n3"):
         tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
-        state.upsert_node(msgspec.convert(tree, views.Node))
+        state.upsert_node(msgspec.convert(tree, node_views.Node))
     state.replace_hyper_nodes(objects)
     return state
 
@@ -57,7 +57,7 @@ def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
     }
     assert state.find_hyper_node_problems() == ()
     near, far = (state.locate(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
-    assert topology.distance(near, far) == 1
+    assert topology.compute_distance(near, far) == 1
 
 
 def test_nodes_are_found_by_their_labels_and_move_when_those_change():
@@ -66,7 +66,7 @@ def test_nodes_are_found_by_their_labels_and_move_when_those_change():
     state = fleet_of([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
     assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0"]
     moved = {"metadata": {"name": "n1", "labels": {"rack": "a"}}}
-    state.upsert_node(msgspec.convert(moved, views.Node))
+    state.upsert_node(msgspec.convert(moved, node_views.Node))
     assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0", "n1"]
 
 
@@ -178,7 +178,7 @@ def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(o
             other.upsert_hyper_node(objects[at])
     assert places(state) == places(other)
     assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
-    tier = {each.metadata.name: each.spec.tier for each in objects}
+    tier = {item.metadata.name: item.spec.tier for item in objects}
     for place in places(state).values():
         filled = [each for each in place if each]
         assert len(set(filled)) == len(filled)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import interning, scheduling_views, views
+from railwright.fabric import interning, node_views, scheduling_views
 from railwright.fabric.placement.state import cluster_state
 from webhook import state as states
 
@@ -43,8 +43,8 @@ def test_the_memory_of_texts_does_not_grow_without_end():
 
 def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
     nodes = states.State().nodes
-    kept = [nodes.excerpt(decoded(views.Node, node(name))) for name in ("a", "b")]
-    assert kept[0] == decoded(views.Node, node("a"))
+    kept = [nodes.excerpt(decoded(node_views.Node, node(name))) for name in ("a", "b")]
+    assert kept[0] == decoded(node_views.Node, node("a"))
     assert shared(*(each.metadata.labels for each in kept))
     assert shared(*(each.status.allocatable for each in kept))
 
@@ -52,7 +52,7 @@ def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
 def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
     known = cluster_state.ClusterState()
     for name in ("a", "b"):
-        known.upsert_node(decoded(views.Node, node(name)))
+        known.upsert_node(decoded(node_views.Node, node(name)))
         known.upsert_pod(decoded(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
     assert shared(*(each.labels for each in known.nodes.values()))
     one, other = known.pods.values()

@@ -124,8 +124,8 @@ class Watcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         table = (
-            routes.Route("/livez", self._checks.live, "GET"),
-            routes.Route("/readyz", self._checks.ready, "GET"),
+            routes.Route("/livez", self._checks.handle_live, "GET"),
+            routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._serve_metrics, "GET"),
         )
         async with ops.open_port(listen, table) as address:

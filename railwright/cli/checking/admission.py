@@ -65,7 +65,7 @@ def build_pod(plan: Plan, accelerator: str) -> Mapping[str, Any]:
 
 def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: documents.Fabric, given: str) -> Plan:
     namespaces = sorted(
-        snapshot.all("namespaces"),
+        snapshot.get_all("namespaces"),
         key=lambda item: (_get_label(item, expected_entries.NAME_LABEL) != _FIRST, snapshots.get_name(item)),
     )
     allowed = [
@@ -138,14 +138,14 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     if "admission-policies" in snapshot.unknown:
         return skip("the API server has no kind ValidatingAdmissionPolicy")
     own_policies = {
-        snapshots.get_name(policy): policy for policy in snapshot.all("admission-policies") if _is_ours(policy)
+        snapshots.get_name(policy): policy for policy in snapshot.get_all("admission-policies") if _is_ours(policy)
     }
     if not own_policies:
         return warn(
             "no ValidatingAdmissionPolicy of railwright: a pod that bypasses the webhook runs without its network"
         )
     actions: dict[str, set[str]] = {}
-    for binding in snapshot.all("admission-bindings"):
+    for binding in snapshot.get_all("admission-bindings"):
         policy_actions = actions.setdefault(str(snapshots.get_path(binding, "spec", "policyName")), set())
         policy_actions.update(snapshots.get_path(binding, "spec", "validationActions") or ())
     unbound = [name for name in own_policies if name not in actions]
@@ -260,13 +260,13 @@ _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--even
 def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     labels = {
         snapshots.get_name(item): snapshots.get_path(item, "metadata", "labels") or {}
-        for item in snapshot.all("namespaces")
+        for item in snapshot.get_all("namespaces")
     }
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()
     excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     unlabelled = (pod for pod in snapshot.namespaced_pods if names.FABRIC not in pod.metadata.labels)
     opted_in, missing = 0, []
-    for pod in (*snapshot.all("pods"), *unlabelled):
+    for pod in (*snapshot.get_all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
         if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
             missing.append(f"{namespace}/{pod.metadata.name}")
@@ -280,7 +280,7 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
 
 
 def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    recent = [event for event in snapshot.all("refusals") if snapshot.now - _get_time(event) < _RECENT]
+    recent = [event for event in snapshot.get_all("refusals") if snapshot.now - _get_time(event) < _RECENT]
     if not recent:
         return ok("none in the last hour")
     newest = max(recent, key=_get_time)

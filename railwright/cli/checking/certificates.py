@@ -60,7 +60,7 @@ def _check_secret(server: str) -> check_rows.Assess:
         reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
-        secret = snapshot.one(f"{server}-secret")
+        secret = snapshot.get_one(f"{server}-secret")
         if secret is None:
             return fail(f"Secret {snapshots.SECRETS[server]} does not exist in namespace {snapshot.namespace}")
         try:
@@ -82,7 +82,7 @@ def _require_chain(
         reason = _find_exemption(snapshot, server)
         if reason:
             return skip(reason)
-        secret = snapshot.one(f"{server}-secret")
+        secret = snapshot.get_one(f"{server}-secret")
         return assess(snapshot, parse_chain(secret), secret)
 
     return assess_secret
@@ -157,7 +157,7 @@ def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 
 def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    annotations = snapshots.get_path(snapshot.one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations") or {}
+    annotations = snapshots.get_path(snapshot.get_one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations") or {}
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
     deployment = snapshot.find("deployments", snapshots.CERTS)
@@ -202,7 +202,7 @@ def _format_unread_secret(snapshot: snapshots.ClusterSnapshot) -> str:
 
 
 def _get_webhook_chain(snapshot: snapshots.ClusterSnapshot) -> Chain | None:
-    secret = snapshot.one(f"{snapshots.WEBHOOK}-secret")
+    secret = snapshot.get_one(f"{snapshots.WEBHOOK}-secret")
     return None if secret is None else parse_chain(secret)
 
 

@@ -24,7 +24,7 @@ def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
 
 
 def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    data = snapshots.get_path(snapshot.one("volcano"), "data") or {}
+    data = snapshots.get_path(snapshot.get_one("volcano"), "data") or {}
     for tree in (_read(text) for key, text in data.items() if key.endswith(".conf")):
         tiers = snapshots.get_path(tree, "tiers")
         plugins = [
@@ -46,7 +46,7 @@ def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]
 
 
 def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    for configmap in snapshot.all("kube-system"):
+    for configmap in snapshot.get_all("kube-system"):
         for text in (snapshots.get_path(configmap, "data") or {}).values():
             extenders = snapshots.get_path(_read(text), "extenders") if "KubeSchedulerConfiguration" in text else None
             for extender in extenders if isinstance(extenders, list) else ():
@@ -72,15 +72,15 @@ def _check_extended_resources(snapshot: snapshots.ClusterSnapshot) -> check_rows
     """Check that Volcano does not get pods with extended resources that only slices offer (KEP-5004)."""
     document = snapshot.policy
     resources = {rail.resource for fabric in (document.fabrics.values() if document else ()) for rail in fabric.rails}
-    mapped = {item.spec.extended_resource_name: item.metadata.name for item in snapshot.all("device-classes")}
+    mapped = {item.spec.extended_resource_name: item.metadata.name for item in snapshot.get_all("device-classes")}
     by_slices = sorted(
         resource
         for resource in resources & mapped.keys()
-        if resource and not any(snapshots.count_capacity(node, resource) for node in snapshot.all("nodes"))
+        if resource and not any(snapshots.count_capacity(node, resource) for node in snapshot.get_all("nodes"))
     )
     if not by_slices:
         return skip("no rail's resource comes by slices")
-    if snapshot.one("volcano") is None:
+    if snapshot.get_one("volcano") is None:
         return ok(snapshots.join_limited(by_slices, 4))
     return warn(
         f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: in "
@@ -97,7 +97,7 @@ def _check_injector(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     ]
     if not by_multus:
         return skip("no rails come as claims with networks")
-    injectors = [name for item in snapshot.all("mutating") if _INJECTOR in (name := snapshots.get_name(item))]
+    injectors = [name for item in snapshot.get_all("mutating") if _INJECTOR in (name := snapshots.get_name(item))]
     if injectors:
         return warn(
             f"{injectors[0]} adds the extended resource of each network to pods of fabric "

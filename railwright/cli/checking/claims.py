@@ -63,7 +63,7 @@ def _check_classes(
     missing = [name for name in classes if _find_class(snapshot, name) is None]
     if missing:
         existing = (
-            snapshots.join_limited(sorted(item.metadata.name for item in snapshot.all("device-classes"))) or "none"
+            snapshots.join_limited(sorted(item.metadata.name for item in snapshot.get_all("device-classes"))) or "none"
         )
         return fail(f"there is no DeviceClass {snapshots.join_limited(missing)}; there is {existing}")
     for name in classes:
@@ -80,7 +80,7 @@ def _list_classes(claims: claimed_rails.CompiledClaims) -> list[str]:
 
 
 def _find_class(snapshot: snapshots.ClusterSnapshot, name: str) -> objects.DeviceClass | None:
-    return next((item for item in snapshot.all("device-classes") if item.metadata.name == name), None)
+    return next((item for item in snapshot.get_all("device-classes") if item.metadata.name == name), None)
 
 
 def _get_expressions(snapshot: snapshots.ClusterSnapshot, name: str | None) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _get_expressions(snapshot: snapshots.ClusterSnapshot, name: str | None) -> t
 def _check_devices(
     snapshot: snapshots.ClusterSnapshot, fabric: model.Fabric, claims: claimed_rails.CompiledClaims
 ) -> check_rows.Assessment:
-    if not any(item.spec.driver == claims.driver.name for item in snapshot.all("device-slices")):
+    if not any(item.spec.driver == claims.driver.name for item in snapshot.get_all("device-slices")):
         return fail(
             f"no ResourceSlice has the driver {claims.driver.name}: pods stay Pending",
             hint="check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
@@ -137,7 +137,7 @@ def _list_offers(snapshot: snapshots.ClusterSnapshot, claims: claimed_rails.Comp
     accelerators: dict[str, dict[str, Device]] = {}
     of_nics = _get_expressions(snapshot, claims.claims.device_class)
     of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
-    for node, name, device in _list_devices(snapshot.all("device-slices")):
+    for node, name, device in _list_devices(snapshot.get_all("device-slices")):
         if device["driver"] == claims.driver.name:
             if _matches(of_nics, device):
                 nics.setdefault(node, {})[name] = device

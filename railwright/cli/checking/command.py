@@ -92,7 +92,7 @@ def _describe_unread(results: Sequence[check_rows.Result]) -> str:
     reasons = dict.fromkeys(result.detail for result in results if result.unread)
     return (
         f"railwright: {count} checks could not read what they need, so the result is incomplete: "
-        f"{'; '.join(map(output.visible, reasons))}; ask for these permissions, or accept it: --allow-unread"
+        f"{'; '.join(map(output.escape_controls, reasons))}; ask for these permissions, or accept it: --allow-unread"
     )
 
 

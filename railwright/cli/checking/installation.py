@@ -24,7 +24,7 @@ def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> t
     """Return the ready addresses in the EndpointSlices of a Service."""
     return tuple(
         address
-        for endpoint_slice in snapshot.all("slices")
+        for endpoint_slice in snapshot.get_all("slices")
         if (snapshots.get_path(endpoint_slice, "metadata", "labels") or {}).get("kubernetes.io/service-name") == service
         for endpoint in snapshots.get_path(endpoint_slice, "endpoints") or ()
         if snapshots.get_path(endpoint, "conditions", "ready") is not False  # absent means ready (discovery/v1)
@@ -93,7 +93,7 @@ def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str,
 
 
 def _has_no_policy(snapshot: snapshots.ClusterSnapshot) -> bool:
-    return snapshot.one("policy") is None and "policy" not in snapshot.unread
+    return snapshot.get_one("policy") is None and "policy" not in snapshot.unread
 
 
 def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
@@ -116,7 +116,7 @@ def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, 
     labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
     budgets = [
         budget
-        for budget in snapshot.all("budgets")
+        for budget in snapshot.get_all("budgets")
         if _matches_selector(snapshots.get_path(budget, "spec", "selector"), labels)
     ]
     if not budgets:
@@ -177,7 +177,7 @@ def _list_pods(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any
     selector = snapshots.get_path(deployment, "spec", "selector")
     return [
         pod
-        for pod in snapshot.all("own-pods")
+        for pod in snapshot.get_all("own-pods")
         if _matches_selector(selector, snapshots.get_path(pod, "metadata", "labels") or {})
         and not snapshots.get_path(pod, "metadata", "deletionTimestamp")
     ]

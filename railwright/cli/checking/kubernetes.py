@@ -44,7 +44,7 @@ def _check_reachable(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessme
 
 
 def _check_version(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    git_version = snapshots.get_path(snapshot.one("version"), "gitVersion") or ""
+    git_version = snapshots.get_path(snapshot.get_one("version"), "gitVersion") or ""
     match = re.match(r"v?(\d+)\.(\d+)", str(git_version))
     if match is None:
         return skip(f"the API server reports no version: {git_version!r}", unread=True)
@@ -63,8 +63,8 @@ def _check_tested_versions(snapshot: snapshots.ClusterSnapshot) -> check_rows.As
     """Compare minor versions with the tested ones. Another version is not a failure, but it is not known to work."""
     if "volcano-deployment" in snapshot.unread:
         return skip(snapshot.unread["volcano-deployment"], unread=True)
-    running = {"Kubernetes": str(snapshots.get_path(snapshot.one("version"), "gitVersion"))}
-    scheduler = snapshot.one("volcano-deployment")
+    running = {"Kubernetes": str(snapshots.get_path(snapshot.get_one("version"), "gitVersion"))}
+    scheduler = snapshot.get_one("volcano-deployment")
     if scheduler is not None:
         running["Volcano"] = next(filter(None, map(snapshots.get_image_version, snapshots.list_images(scheduler))), "")
     tested = read_tested_versions()
@@ -110,7 +110,7 @@ def _check_multus(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         else []
     )
     if "networks" not in snapshot.unknown:
-        return ok(snapshots.format_count(len(snapshot.all("networks")), "network"))
+        return ok(snapshots.format_count(len(snapshot.get_all("networks")), "network"))
     if any(rail_networks):
         return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
     if snapshot.policy is None:
@@ -122,8 +122,8 @@ def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Asses
     resources = snapshots.list_accelerators(snapshot)
     accelerated = offered_devices.list_accelerated(snapshot)
     if not accelerated:
-        return warn(f"none of {len(snapshot.all('nodes'))} nodes has any of {', '.join(resources)}")
-    return ok(f"{len(accelerated)} of {len(snapshot.all('nodes'))} nodes have {', '.join(resources)}")
+        return warn(f"none of {len(snapshot.get_all('nodes'))} nodes has any of {', '.join(resources)}")
+    return ok(f"{len(accelerated)} of {len(snapshot.get_all('nodes'))} nodes have {', '.join(resources)}")
 
 
 def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -143,7 +143,7 @@ def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if "queues" in snapshot.unknown:
         return skip("not installed; kube-scheduler places gangs pod by pod")
-    return ok(snapshots.format_count(len(snapshot.all("queues")), "queue"))
+    return ok(snapshots.format_count(len(snapshot.get_all("queues")), "queue"))
 
 
 def list_rows() -> Iterator[Row]:

@@ -24,10 +24,10 @@ _MOST = 20  # errors printed; a user with more fixes these first
 
 
 def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    if snapshot.one("policy") is None:
+    if snapshot.get_one("policy") is None:
         return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
     if snapshot.policy_text is None:
-        keys = snapshots.join_limited(snapshots.get_path(snapshot.one("policy"), "data") or ()) or "nothing"
+        keys = snapshots.join_limited(snapshots.get_path(snapshot.get_one("policy"), "data") or ()) or "nothing"
         return fail(
             f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"store the policy under this key: {_EDIT}"
         )
@@ -61,7 +61,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     if document is None:
         return skip("there is no valid policy")
     problems, count = [], 0
-    for namespace in snapshot.all("namespaces"):
+    for namespace in snapshot.get_all("namespaces"):
         labels = snapshots.get_path(namespace, "metadata", "labels") or {}
         label = labels.get(names.FABRIC)
         if label is None or label == names.FABRIC_NONE:
@@ -206,7 +206,7 @@ def _has_unread_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> bo
 
 
 def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) -> Any | None:
-    return next((network for network in snapshot.all("networks") if snapshots.get_name(network) == qualified), None)
+    return next((network for network in snapshot.get_all("networks") if snapshots.get_name(network) == qualified), None)
 
 
 def list_network_rows() -> Iterator[Row]:

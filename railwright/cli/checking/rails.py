@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
-from railwright.fabric import hypernodes, topology, views
+from railwright.fabric import hypernodes, node_views, topology
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
@@ -30,7 +30,7 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     if unavailable:
         return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
     fewest, most = min(counts.values()), max(counts.values())
-    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.all('nodes'))} nodes")
+    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.get_all('nodes'))} nodes")
 
 
 def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
@@ -112,7 +112,7 @@ def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     )
 
 
-def _has_labels(node: views.Node, key: str, rails: tuple[str, ...]) -> bool:
+def _has_labels(node: node_views.Node, key: str, rails: tuple[str, ...]) -> bool:
     return all(label in node.metadata.labels for label in topology.expand_rails(key, rails))
 
 
@@ -121,22 +121,22 @@ def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> ch
         return skip("the fabric's topology domains are labels, not HyperNodes")
     if "hypernodes" in snapshot.unknown:
         return fail("the API server has no kind HyperNode (topology.volcano.sh)")
-    if not snapshot.all("hypernodes"):
+    if not snapshot.get_all("hypernodes"):
         return fail("there is no HyperNode")
     tree = hypernodes.Tree()
-    tree.replace(snapshot.all("hypernodes"))
-    problems = tree.problems({node.metadata.name: node.metadata.labels for node in snapshot.all("nodes")})
+    tree.replace(snapshot.get_all("hypernodes"))
+    problems = tree.find_problems({node.metadata.name: node.metadata.labels for node in snapshot.get_all("nodes")})
     outside = [
         node.metadata.name
         for node in _list_nodes_with_rails(snapshot, fabric)
-        if not tree.values(node.metadata.name, node.metadata.labels)
+        if not tree.read_values(node.metadata.name, node.metadata.labels)
     ]
     if outside:
         problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {snapshots.join_limited(outside, 3)}")
     return (
         warn(snapshots.join_limited(problems, 3))
         if problems
-        else ok(snapshots.format_count(len(snapshot.all("hypernodes")), "HyperNode"))
+        else ok(snapshots.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"))
     )
 
 
@@ -145,7 +145,7 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
         return skip(f"placement.numa is {fabric.placement.numa}")
     document = snapshot.policy
     assert document is not None  # noqa: S101 - there is a fabric
-    reported = {report.metadata.name for report in snapshot.all("topologies")}
+    reported = {report.metadata.name for report in snapshot.get_all("topologies")}
     with_rails = _list_nodes_with_rails(snapshot, fabric)
     if not with_rails:
         return skip(_NO_NODES)
@@ -184,7 +184,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     return ok(f"{snapshots.format_count(len(accelerated), 'node')}, {snapshots.format_count(len(used), 'shape')}")
 
 
-def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[views.Node, ...]:
+def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[node_views.Node, ...]:
     """Return the nodes with accelerators and, if the fabric has device pools, at least one of these."""
     pools = _list_resources(snapshot, fabric)
     accelerated = offered_devices.list_accelerated(snapshot)

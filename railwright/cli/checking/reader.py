@@ -95,7 +95,7 @@ class ClusterReader:
         snapshot = await self.read(("namespaces",))
         opted_in = [
             str(snapshots.get_name(item))
-            for item in snapshot.all("namespaces")
+            for item in snapshot.get_all("namespaces")
             if (snapshots.get_path(item, "metadata", "labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
             != names.FABRIC_NONE
         ]

@@ -34,7 +34,7 @@ def _check_lease(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    configmap = snapshot.one("volcano")
+    configmap = snapshot.get_one("volcano")
     if configmap is None:
         return skip(
             f"ConfigMap {snapshots.VOLCANO_NAMESPACE}/{snapshots.VOLCANO_CONFIGMAP} does not exist: "
@@ -125,7 +125,7 @@ def _find_order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
 def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     assessments = [
         _check_kube_configuration(text, snapshots.get_name(configmap))
-        for configmap in snapshot.all("kube-system")
+        for configmap in snapshot.get_all("kube-system")
         for text in (snapshots.get_path(configmap, "data") or {}).values()
         if "KubeSchedulerConfiguration" in text
     ]

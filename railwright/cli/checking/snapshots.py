@@ -13,7 +13,7 @@ import msgspec
 
 from certs import installation, inventory
 from railwright.cluster import installed_names, policies
-from railwright.fabric import hypernodes, names, quantity, views
+from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
 
@@ -40,39 +40,39 @@ class Source(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = {}
 
 
-def _own(name: str, group: str, plural: str, **more: Any) -> Source:
+def _define_own(name: str, group: str, plural: str, **more: Any) -> Source:
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    right = f"list {plural}{_suffix(group)} -n {{namespace}}"
+    right = f"list {plural}{_format_suffix(group)} -n {{namespace}}"
     return Source(name, f"{prefix}/namespaces/{{namespace}}/{plural}", right, **more)
 
 
-def _all(name: str, group: str, plural: str, **more: Any) -> Source:
+def _define_all(name: str, group: str, plural: str, **more: Any) -> Source:
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    return Source(name, f"{prefix}/{plural}", f"list {plural}{_suffix(group)} -A", **more)
+    return Source(name, f"{prefix}/{plural}", f"list {plural}{_format_suffix(group)} -A", **more)
 
 
-def _one(name: str, namespace: str, plural: str, obj: str, group: str = "v1") -> Source:
+def _define_one(name: str, namespace: str, plural: str, obj: str, group: str = "v1") -> Source:
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
     path = f"{prefix}/namespaces/{namespace}/{plural}/{obj}"
-    return Source(name, path, f"get {plural}{_suffix(group)}/{obj} -n {namespace}", single=True)
+    return Source(name, path, f"get {plural}{_format_suffix(group)}/{obj} -n {namespace}", single=True)
 
 
-def _suffix(group: str) -> str:
+def _format_suffix(group: str) -> str:
     return f".{group.partition('/')[0]}" if "/" in group else ""
 
 
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
 SOURCES: tuple[Source, ...] = (
     Source("version", "/version", "get /version", single=True),
-    _all("namespaces", "v1", "namespaces"),
-    _all("nodes", "v1", "nodes", view=views.Node),
-    _own("deployments", "apps/v1", "deployments"),
-    _own("own-pods", "v1", "pods", query=_OURS),
-    _own("budgets", "policy/v1", "poddisruptionbudgets"),
-    _own("services", "v1", "services"),
-    _own("slices", "discovery.k8s.io/v1", "endpointslices"),
-    _own("leases", "coordination.k8s.io/v1", "leases"),
-    *(_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
+    _define_all("namespaces", "v1", "namespaces"),
+    _define_all("nodes", "v1", "nodes", view=node_views.Node),
+    _define_own("deployments", "apps/v1", "deployments"),
+    _define_own("own-pods", "v1", "pods", query=_OURS),
+    _define_own("budgets", "policy/v1", "poddisruptionbudgets"),
+    _define_own("services", "v1", "services"),
+    _define_own("slices", "discovery.k8s.io/v1", "endpointslices"),
+    _define_own("leases", "coordination.k8s.io/v1", "leases"),
+    *(_define_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
     Source(
         "mutating",
         f"{_ADMISSION}/mutatingwebhookconfigurations",
@@ -93,18 +93,20 @@ SOURCES: tuple[Source, ...] = (
         f"{_ADMISSION}/validatingadmissionpolicybindings",
         "list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ),
-    _one("policy", "{namespace}", "configmaps", installed_names.POLICY),
-    _all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
-    _all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
-    _all("topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=views.NodeResourceTopology),
-    _all("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
-    _all("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
-    _all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
-    _all("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
-    _one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),
-    _one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
+    _define_one("policy", "{namespace}", "configmaps", installed_names.POLICY),
+    _define_all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+    _define_all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
+    _define_all(
+        "topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=node_views.NodeResourceTopology
+    ),
+    _define_all("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
+    _define_all("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
+    _define_all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
+    _define_all("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
+    _define_one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),
+    _define_one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
-    _all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
+    _define_all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
 )
 
 
@@ -138,17 +140,17 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     dry_runs: tuple[DryRun, ...] = ()
     namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
 
-    def all(self, source: str) -> tuple[Any, ...]:
+    def get_all(self, source: str) -> tuple[Any, ...]:
         """Return the objects of a source, () if it could not be read."""
         return self.objects.get(source, ())
 
-    def one(self, source: str) -> Any | None:
+    def get_one(self, source: str) -> Any | None:
         """Return the object of a single-object source, None if it does not exist."""
-        return next(iter(self.all(source)), None)
+        return next(iter(self.get_all(source)), None)
 
     def find(self, source: str, name: str) -> Any | None:
         """Return the object with this name, None if it does not exist."""
-        return next((item for item in self.all(source) if get_path(item, "metadata", "name") == name), None)
+        return next((item for item in self.get_all(source) if get_path(item, "metadata", "name") == name), None)
 
     @property
     def policy(self) -> documents.FabricPolicy | None:
@@ -160,7 +162,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     @property
     def policy_text(self) -> str | None:
         """Return the policy text in the ConfigMap, None if it is missing."""
-        text = get_path(self.one("policy"), "data", names.POLICY_KEY)
+        text = get_path(self.get_one("policy"), "data", names.POLICY_KEY)
         return text if isinstance(text, str) else None
 
     @property
@@ -228,12 +230,12 @@ def list_accelerators(snapshot: ClusterSnapshot) -> tuple[str, ...]:
     return snapshot.policy.accelerators if snapshot.policy else ("nvidia.com/gpu",)  # the default of `accelerators`
 
 
-def count_allocatable(node: views.Node, resource: str | None) -> int:
+def count_allocatable(node: node_views.Node, resource: str | None) -> int:
     """Return the node's allocatable count of a resource, 0 if the value is not a quantity."""
     return _count(node.status.allocatable.get(resource or "", 0))
 
 
-def count_capacity(node: views.Node, resource: str | None) -> int:
+def count_capacity(node: node_views.Node, resource: str | None) -> int:
     """Return the node's capacity of a resource, including unhealthy devices."""
     return _count(node.status.capacity.get(resource or "", 0))
 

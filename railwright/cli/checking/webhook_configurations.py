@@ -158,8 +158,7 @@ def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     if total > _MAX_TOTAL_SECONDS:
         return warn(
             f"the timeouts of all webhooks on a pod add up to {total} s ({snapshots.join_limited(others)}); "
-            "the API server may "
-            "end the request first",
+            "the API server may end the request first",
             "lower timeoutSeconds of the other webhooks: kubectl edit mutatingwebhookconfiguration NAME",
         )
     return ok(f"at most {total} s for a pod, including {snapshots.format_count(len(others), 'other webhook')}")
@@ -193,7 +192,7 @@ def _check_order(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 def _list_other_webhooks(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the foreign mutating webhooks that are called for new pods, as CONFIGURATION/NAME and entry."""
-    for configuration in snapshot.all("mutating"):
+    for configuration in snapshot.get_all("mutating"):
         name = str(snapshots.get_path(configuration, "metadata", "name"))
         if name != snapshots.CONFIGURATION:
             for hook in snapshots.get_path(configuration, "webhooks") or ():

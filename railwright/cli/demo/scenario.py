@@ -17,7 +17,7 @@ import msgspec
 
 from railwright.cli.demo import fixture as fixtures
 from railwright.cluster import policies
-from railwright.fabric import names, views
+from railwright.fabric import names, node_views
 from railwright.fabric.policy import model
 from railwright.simulator import bandwidth_model, cluster, cluster_specs, shapes, volcano
 
@@ -87,7 +87,7 @@ def model_bandwidth(fixture: fixtures.Fixture, placed: Sequence[Placed]) -> floa
     """Return the modelled bandwidth of a ring over these nodes, in rank order, 0..1."""
     policy = policies.read(fixture.policy_text)
     assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
-    nodes = msgspec.convert(fixture.nodes, list[views.Node])
+    nodes = msgspec.convert(fixture.nodes, list[node_views.Node])
     sim_cluster = cluster.Cluster(cluster_specs.build_from_nodes(nodes, policy.document, "demo"))
     hosts = {host.name: index for index, host in enumerate(sim_cluster.hosts)}
     gpus = int(fixture.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"])

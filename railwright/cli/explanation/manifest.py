@@ -1,7 +1,7 @@
 """Runs `railwright explain FILE`: asks the webhook's own code what it would do to the pods of a manifest.
 
 Renders each preview as a coloured diff of the pod's YAML, the reason for each change, then warnings and notes. All text
-from files passes through `output.visible`, which escapes control characters.
+from files passes through `output.escape_controls`, which escapes control characters.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def explain(arguments: argparse.Namespace) -> int:
         tree_templates = templates.expand(tree, namespace)
         if tree_templates is None:
             print(
-                f"railwright: {output.visible(object_files.format_title(tree))} creates no pods, skipped",
+                f"railwright: {output.escape_controls(object_files.format_title(tree))} creates no pods, skipped",
                 file=sys.stderr,
             )
         pod_templates += tree_templates or ()
@@ -87,11 +87,11 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     for preview in results:
         console.print(render(preview, full=arguments.full))
     for text in dict.fromkeys(preview.source.text for preview in results):
-        console.print(Text(output.visible(f"source: {text}"), style="dim"))
+        console.print(Text(output.escape_controls(f"source: {text}"), style="dim"))
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        arguments.svg.write_text(output.offline(svg), encoding="utf-8")
+        arguments.svg.write_text(output.remove_web_fonts(svg), encoding="utf-8")
 
 
 def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
@@ -110,8 +110,8 @@ def render(preview: AdmissionPreview, *, full: bool) -> Group:
         f"{container}: {', '.join(entries)} (the pod's own)" for container, entries in preview.unchanged.items()
     ]
     return Group(
-        Text(output.visible(_format_title(preview)), style="bold underline"),
-        Text(output.visible(_format_outcome(preview)), style=_get_style(preview)),
+        Text(output.escape_controls(_format_title(preview)), style="bold underline"),
+        Text(output.escape_controls(_format_outcome(preview)), style=_get_style(preview)),
         *([_render_difference(preview, full=full), _render_reasons(preview)] if preview.operations else []),
         *_render_notes("warning", "yellow", [warning.line for warning in preview.warnings]),
         *_render_notes("kept", "cyan", unchanged),
@@ -157,7 +157,7 @@ def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
     text = Text()
     for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):
         if number > 1:  # the first two lines name files
-            text.append(output.visible(line) + "\n", style=_STYLES.get(line[:1], "dim"))
+            text.append(output.escape_controls(line) + "\n", style=_STYLES.get(line[:1], "dim"))
     return text
 
 
@@ -166,10 +166,10 @@ def _render_reasons(preview: AdmissionPreview) -> RenderableType:
     table.add_column("change", style="green", overflow="fold")
     table.add_column("why", overflow="fold")
     for change in preview.changes:
-        table.add_row(Text(output.visible(change.change)), Text(output.visible(change.reason)))
+        table.add_row(Text(output.escape_controls(change.change)), Text(output.escape_controls(change.reason)))
     return table
 
 
 def _render_notes(word: str, style: str, sentences: Iterable[str]) -> Iterator[Text]:
     for sentence in sentences:
-        yield Text(output.visible(f"{word}: {sentence}"), style=style)
+        yield Text(output.escape_controls(f"{word}: {sentence}"), style=style)

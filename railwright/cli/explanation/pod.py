@@ -172,7 +172,7 @@ def _join(reasons: Sequence[Message]) -> str:
 
 
 def _format_line(text: str, style: str = "") -> Text:
-    return Text(output.visible(text), style=style)
+    return Text(output.escape_controls(text), style=style)
 
 
 _PIPED_WIDTH = 160  # columns without a terminal

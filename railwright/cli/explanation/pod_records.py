@@ -18,7 +18,7 @@ from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, watch_wire
-from railwright.fabric import intent, names, views
+from railwright.fabric import event_views, intent, names, views
 from railwright.fabric.workloads import membership
 
 _FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, allow to ask the extender"
@@ -98,7 +98,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     involved = {member.metadata.name for member in members if membership.find_gang(member) == gang} | {name}
     involved |= {membership.find_pod_group(gang).rpartition("/")[2]} if gang else set()
     query = {"fieldSelector": f"source={_COMPONENT}"}
-    events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
+    events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", event_views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
     return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
 
@@ -166,7 +166,7 @@ def _report(event: Any) -> Report:
 
 
 def _format(text: str, style: str = "") -> Text:
-    return Text(output.visible(text), style=style)
+    return Text(output.escape_controls(text), style=style)
 
 
 def explain(
@@ -187,5 +187,5 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    print(f"railwright: without scores of nodes: {output.visible(no_extender.cause)}; {_FULL}", file=sys.stderr)
+    print(f"railwright: without scores of nodes: {output.escape_controls(no_extender.cause)}; {_FULL}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK

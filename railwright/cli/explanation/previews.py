@@ -100,7 +100,7 @@ def preview_admission(
 ) -> AdmissionPreview:
     """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
     body = build_review(template)
-    facts = caches.facts(template.namespace)
+    facts = caches.build_facts(template.namespace)
     if template.requested is not None:
         accelerated = not template.requested.isdisjoint(policy.document.accelerators)
         facts = msgspec.structs.replace(facts, job_accelerated=accelerated)

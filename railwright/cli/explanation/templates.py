@@ -76,14 +76,14 @@ def list_kinds() -> list[str]:
 
 def _read(kind: kinds.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
     if not kind.passes_label:
-        tree = {**tree, "metadata": _without_label(tree.get("metadata"))}
+        tree = {**tree, "metadata": _remove_label(tree.get("metadata"))}
     try:
         return stored.read(kind, msgspec.json.encode(tree))
     except stored.UnreadableError as error:
         raise output.UnreadableError(f"{object_files.format_title(tree, namespace)}: {error}") from None
 
 
-def _without_label(metadata: Any) -> Any:
+def _remove_label(metadata: Any) -> Any:
     labels = {key: value for key, value in object_files.get_mapping(metadata, "labels").items() if key != names.FABRIC}
     return {**metadata, "labels": labels} if isinstance(metadata, dict) else metadata
 
@@ -103,14 +103,14 @@ def _build_template(
     template: stored.Template, origin: kinds.TemplateOrigin, namespace: str, pods: kinds.CreatedPods
 ) -> Template:
     tree = origin.ancestors[0]
-    own = object_files.get_mapping(origin.ancestors[-1], "metadata")
-    labels = {**object_files.get_mapping(own, "labels"), **template.added.labels, **pods.labels}
+    template_metadata = object_files.get_mapping(origin.ancestors[-1], "metadata")
+    labels = {**object_files.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
     if template.inherited is not None:
         labels.setdefault(names.FABRIC, template.inherited)
     name = f"{origin.context.workload}{pods.name}"
     metadata: Tree = {"generateName" if name.endswith("-") else "name": name, "namespace": namespace}
     metadata |= {"labels": labels} if labels else {}
-    annotations = {**object_files.get_mapping(own, "annotations"), **pods.annotations}
+    annotations = {**object_files.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
     spec = copy.deepcopy(object_files.get_mapping(origin.ancestors[-1], "spec"))
     for container in _iterate_containers(spec):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that kube-scheduler makes for extended resources (KEP-5004)."""
@@ -46,7 +46,7 @@ class Device(views.View, frozen=True):
     attributes: dict[str, Attribute] | None = None
     capacity: dict[str, Capacity] | None = None
     node_name: str = ""  # only in slices with perDeviceNodeSelection
-    taints: list[views.Taint] | None = None
+    taints: list[node_views.Taint] | None = None
 
 
 class ResourcePool(views.View, frozen=True):
@@ -292,7 +292,7 @@ class DeviceTaintRuleSpec(views.View, frozen=True):
     """spec of a DeviceTaintRule."""
 
     device_selector: DeviceTaintSelector | None = None
-    taint: views.Taint = views.Taint()
+    taint: node_views.Taint = node_views.Taint()
 
 
 class DeviceTaintRule(views.View, frozen=True):

@@ -143,7 +143,7 @@ def _evaluate(expression: str, selector: _Selector, device: Device) -> bool:
 @functools.lru_cache(maxsize=1024)  # a cluster has few classes, and its claims few templates
 def _compile(expression: str) -> _Selector:
     try:
-        program = _environment().compile(expression)
+        program = _build_environment().compile(expression)
     except (RuntimeError, ValueError) as error:
         raise SelectorError(expression, _shorten(str(error))) from None
     references = _REFERENCE.findall(expression)
@@ -165,7 +165,7 @@ def _shorten(message: str) -> str:
 
 
 @functools.cache
-def _environment() -> Any:
+def _build_environment() -> Any:
     """Return the environment of device selectors: `device`, and Kubernetes' functions of quantities and versions.
 
     Both types are strings here, and a version has three numbers, so that they can be told apart. The library is loaded

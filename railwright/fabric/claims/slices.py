@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.claims import objects
 
 _MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
@@ -44,7 +44,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         return attribute.value if attribute is not None else None
 
     @property
-    def taints(self) -> Sequence[views.Taint]:
+    def taints(self) -> Sequence[node_views.Taint]:
         """Taints of the slice; empty if absent."""
         return self.device.taints or ()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import device_names, intent, names, quantity, resources, topology, views
+from railwright.fabric import device_names, intent, names, node_views, quantity, resources, topology, views
 from railwright.fabric.claims import allocation
 from railwright.fabric.injection import (
     allocated_rails,
@@ -64,7 +64,7 @@ def bind(
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
-    node: views.Node,
+    node: node_views.Node,
     claims: Claims = NO_CLAIMS,
 ) -> Binding | None:
     """Return what is written to a pod bound to `node`, or None if the pod did not opt in."""
@@ -80,7 +80,7 @@ def bind(
 
 
 def _bind(
-    pod: views.Pod, ctx: context.InjectionContext, node: views.Node, rails: Sequence[compiled.ResolvedRail]
+    pod: views.Pod, ctx: context.InjectionContext, node: node_views.Node, rails: Sequence[compiled.ResolvedRail]
 ) -> Binding:
     """Return what is written to a pod whose devices follow from its node."""
     placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails])
@@ -90,7 +90,7 @@ def _bind(
     return _build_binding(pod, {names.PLACEMENT: placement, **written})
 
 
-def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: views.Node, claims: Claims) -> Binding:
+def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: node_views.Node, claims: Claims) -> Binding:
     """Return what is written to a pod with claims: the NICs that these hold, or why they are not known.
 
     A pod whose claims hold no NIC gets its rails otherwise.
@@ -155,7 +155,7 @@ def _build_context(
 def _format_placement(
     document: policies.FabricPolicy,
     fabric: policies.Fabric | None,
-    node: views.Node,
+    node: node_views.Node,
     rail_names: Sequence[str],
     nics: tuple[allocated_rails.AllocatedRail, ...] = (),
 ) -> str:
@@ -183,7 +183,9 @@ def _find_domains(fabric: policies.Fabric, labels: Mapping[str, str]) -> tuple[s
     return tuple(domains)
 
 
-def _select_allocatable(selected: Sequence[compiled.ResolvedRail], node: views.Node) -> Sequence[compiled.ResolvedRail]:
+def _select_allocatable(
+    selected: Sequence[compiled.ResolvedRail], node: node_views.Node
+) -> Sequence[compiled.ResolvedRail]:
     """Return the rails of which the node has allocatable devices, free or used. Return all rails if it has none.
 
     With an empty device list, NCCL uses every device of the node.
@@ -235,7 +237,7 @@ def _format_file(
     return env_tables.format_file(lines) if route.by_claims or len(lines) > len(route.in_file) else None
 
 
-def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: views.Node) -> str:
+def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: node_views.Node) -> str:
     """Return the placement of a pod that the current policy would reject: by its requests, otherwise by its record."""
     _, fabric = intent.find_fabric(pod, document)
     if fabric is None:

@@ -25,7 +25,7 @@ def parse_range(text: str) -> Network | None:
 
 def find_family(ctx: rule_types.RankContext) -> int | None:
     """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
-    setting = ctx.setting(FAMILY)
+    setting = ctx.get_setting(FAMILY)
     if setting is None:
         return 4
     return None if setting.value is None else _parse_family(setting.value)

@@ -16,7 +16,7 @@ _DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "S
 
 def read_number(ctx: rule_types.RankContext, name: str) -> int | None:
     """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
-    value = ctx.value(name)
+    value = ctx.get_value(name)
     if value is None:
         return None
     result = integers.parse(value, ctx.nccl)
@@ -26,7 +26,7 @@ def read_number(ctx: rule_types.RankContext, name: str) -> int | None:
 def list_numbers(ctx: rule_types.RankContext, *names: str) -> Iterator[tuple[rule_types.Setting, int]]:
     """Yield the settings of `names` that have a number, with the number, in that order."""
     for name in names:
-        setting, value = ctx.setting(name), read_number(ctx, name)
+        setting, value = ctx.get_setting(name), read_number(ctx, name)
         if setting is not None and value is not None:
             yield setting, value
 
@@ -38,7 +38,7 @@ def is_on(ctx: rule_types.RankContext, name: str) -> bool:
 
 def is_unset(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a name is not set. A name with a value from another source is set."""
-    return ctx.setting(name) is None
+    return ctx.get_setting(name) is None
 
 
 def is_older(ctx: rule_types.RankContext, *release: int) -> bool:
@@ -65,7 +65,7 @@ def choose_network(ctx: rule_types.RankContext) -> str:
 
 def is_policy_value(ctx: rule_types.RankContext, name: str) -> bool:
     """True if a variable has the value that the operator's policy gives it, which rules then accept."""
-    fabric, value = ctx.fabric_context.fabric, ctx.value(name)
+    fabric, value = ctx.fabric_context.fabric, ctx.get_value(name)
     if fabric is None or value is None:
         return False
     return value in (fabric.env.get(name), _derive_variables(fabric, ctx.fabric_context.primary).get(name))

@@ -1,4 +1,4 @@
-"""Builds the fabric context of ranks (`model.FabricContext`) from the policy, the rails and the pod's networks."""
+"""Builds the fabric context of ranks (`rule_types.FabricContext`) from the policy, the rails and the pod's networks."""
 
 from collections.abc import Mapping, Sequence
 

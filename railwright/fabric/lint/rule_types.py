@@ -70,12 +70,12 @@ class RankContext(msgspec.Struct, frozen=True):
     images: frozenset[str] = frozenset()  # of all the job's rank containers
     nccl: tuple[int, ...] | None = None  # version of NCCL in the image, such as (2, 21, 5)
 
-    def value(self, name: str) -> str | None:
+    def get_value(self, name: str) -> str | None:
         """Return the effective value of a name, or None if it is unset or unknown."""
-        setting = self.setting(name)
+        setting = self.get_setting(name)
         return None if setting is None else setting.value
 
-    def setting(self, name: str) -> Setting | None:
+    def get_setting(self, name: str) -> Setting | None:
         """Return the effective setting of a name, or None if it is unset."""
         for setting in self.settings:
             if setting.name == name:

@@ -42,7 +42,7 @@ class FabricView:
         self._levels = presets.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         self._domains = domain_index.DomainIndex(cluster, self._levels, self._rails)
-        self._pools = _pools(fabric.rails)
+        self._pools = _group_rails_by_resource(fabric.rails)
         self._rows: dict[str, overview_types.Node] = {}
         self._leaf_by_node: dict[str, topology.Domain] = {}
         self._nodes_by_leaf: dict[topology.Domain, set[str]] = defaultdict(set)
@@ -78,7 +78,7 @@ class FabricView:
         if node is None or not self._is_part(node):
             row, leaf = None, None
         else:
-            row = self._row(node, ranks, _list_faulty_since(old_row), now)
+            row = self._build_row(node, ranks, _list_faulty_since(old_row), now)
             leaf = self._domains.leaf_by_node.get(name, topology.NO_DOMAIN)
         if row == old_row and leaf == old_leaf:
             return set()
@@ -91,7 +91,7 @@ class FabricView:
         return {domain for domain in (old_leaf, leaf) if domain is not None}
 
     def _update_leaf(self, leaf: topology.Domain) -> None:
-        key = self.leaf_id(leaf)
+        key = self.format_leaf_id(leaf)
         if not self._nodes_by_leaf[leaf]:
             del self._nodes_by_leaf[leaf]
             self.leaves.pop(key, None)
@@ -100,29 +100,31 @@ class FabricView:
             fabric=self.name,
             name=leaf[0] if leaf else "",
             above=tuple(part for part in leaf[1:] if part),
-            nodes=tuple(self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=natural_sort.natural_key)),
+            nodes=tuple(
+                self._rows[name] for name in sorted(self._nodes_by_leaf[leaf], key=natural_sort.build_natural_key)
+            ),
         )
 
-    def leaf_id(self, leaf: topology.Domain) -> str:
+    def format_leaf_id(self, leaf: topology.Domain) -> str:
         """Return the id of a leaf: the fabric and its full chain of domains."""
         return "/".join((self.name, *reversed(leaf)))
 
-    def leaf_of(self, node: str) -> topology.Domain:
-        """Return the leaf of a node; NOWHERE if it has none."""
+    def get_leaf(self, node: str) -> topology.Domain:
+        """Return the leaf of a node; NO_DOMAIN if it has none."""
         return self._leaf_by_node.get(node, topology.NO_DOMAIN)
 
     def _summarize(self) -> overview_types.Fabric:
-        letters = "".join([row.rails for row in self._rows.values()])
-        dead = letters.count(overview_types.DEAD)
-        busy = sum(_busy_rails(row) for row in self._rows.values())
+        rail_states = "".join([row.rails for row in self._rows.values()])
+        dead = rail_states.count(overview_types.DEAD)
+        busy = sum(_count_busy_rails(row) for row in self._rows.values())
         return overview_types.Fabric(
             name=self.name,
             transport=self.fabric.transport.value,
             rails=self._rails,
             levels=self._levels,
-            leaves=tuple(sorted(self.leaves, key=lambda key: _position(self.leaves[key]))),
+            leaves=tuple(sorted(self.leaves, key=lambda key: _build_leaf_sort_key(self.leaves[key]))),
             nodes=len(self._rows),
-            rails_free=max(0, len(letters) - busy - dead - letters.count(overview_types.UNCOUNTED)),
+            rails_free=max(0, len(rail_states) - busy - dead - rail_states.count(overview_types.UNCOUNTED)),
             rails_busy=busy,
             rails_dead=dead,
             gpus=sum(row.gpus for row in self._rows.values()),
@@ -143,23 +145,23 @@ class FabricView:
         has_leaf = bool(self._domains.leaf_by_node.get(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _row(
+    def _build_row(
         self, node: node_info.NodeInfo, ranks: Ranks, old_since: Mapping[str, str] | None, now: str
     ) -> overview_types.Node:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
-        pods = tuple(self._pods(node, ranks))
-        letters = "".join(self._letters(node, {rail for pod in pods for rail in pod.rails}))
+        pods = tuple(self._list_pods(node, ranks))
+        rail_states = "".join(self._list_rail_states(node, {rail for pod in pods for rail in pod.rails}))
         note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
-            rails=letters,
+            rails=rail_states,
             note=note.text,
             note_at=note.at,
             taints=note.taints,
             pods=pods,
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
-            faulty_since=_update_faulty_since(letters, old_since, now),
+            faulty_since=_update_faulty_since(rail_states, old_since, now),
         )
 
     def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
@@ -179,7 +181,7 @@ class FabricView:
         pod = self._cluster.pods.get(uid)
         return pod is not None and bool(pod.node)
 
-    def _letters(self, node: node_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
+    def _list_rail_states(self, node: node_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
         for position, rail in enumerate(self.fabric.rails):
             if not rail.resource:
                 yield overview_types.UNCOUNTED
@@ -193,7 +195,7 @@ class FabricView:
             else:
                 yield overview_types.BUSY if position in used else overview_types.FREE
 
-    def _pods(self, node: node_info.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
+    def _list_pods(self, node: node_info.NodeInfo, ranks: Ranks) -> Iterator[overview_types.Pod]:
         """Yield the pods that use rails of a node: first bound, then assumed ones."""
         bound = sorted(self._cluster.list_pods_on(node.name), key=lambda pod: pod.key)
         uids = {pod.uid for pod in bound}
@@ -221,7 +223,7 @@ class FabricView:
             yield from sorted(positions[(first + offset) % len(positions)] for offset in range(rails))
 
 
-def _busy_rails(row: overview_types.Node) -> int:
+def _count_busy_rails(row: overview_types.Node) -> int:
     """Count the rails of a node that pods use and that are not dead."""
     return sum(row.rails[rail] != overview_types.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
 
@@ -238,20 +240,20 @@ def _list_faulty_since(row: overview_types.Node | None) -> Mapping[str, str] | N
     return {str(rail): row.faulty_since.get(str(rail), "") for rail in _list_faulty_rails(row.rails)}
 
 
-def _list_faulty_rails(letters: str) -> Sequence[int]:
+def _list_faulty_rails(rail_states: str) -> Sequence[int]:
     faulty = (overview_types.DEAD, overview_types.DEGRADED)
-    return [rail for rail, letter in enumerate(letters) if letter in faulty]
+    return [rail for rail, state in enumerate(rail_states) if state in faulty]
 
 
-def _update_faulty_since(letters: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
+def _update_faulty_since(rail_states: str, old_since: Mapping[str, str] | None, now: str) -> Mapping[str, str]:
     """Return rail number -> when it was first seen faulty, of the rails that were not so when first seen."""
     if old_since is None:
         return {}
-    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(letters)}
+    since = {str(rail): old_since.get(str(rail), now) for rail in _list_faulty_rails(rail_states)}
     return {rail: at for rail, at in since.items() if at}
 
 
-def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
+def _group_rails_by_resource(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
     """Return resource -> positions of the rails that share it."""
     pools: dict[str, list[int]] = {}
     for position, rail in enumerate(rails):
@@ -260,7 +262,7 @@ def _pools(rails: Sequence[policies.Rail]) -> Mapping[str, Sequence[int]]:
     return pools
 
 
-def _position(leaf: overview_types.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
+def _build_leaf_sort_key(leaf: overview_types.Leaf) -> tuple[bool, list[natural_sort.Key], natural_sort.Key]:
     """Return a sort key that groups leaves by spine and puts nodes without a leaf last."""
-    above = [natural_sort.natural_key(part) for part in reversed(leaf.above)]
-    return (not leaf.name, above, natural_sort.natural_key(leaf.name))
+    above = [natural_sort.build_natural_key(part) for part in reversed(leaf.above)]
+    return (not leaf.name, above, natural_sort.build_natural_key(leaf.name))

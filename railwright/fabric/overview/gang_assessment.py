@@ -41,7 +41,7 @@ def assess(
     placement_engine: engine.PlacementEngine,
     cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
-    """Assess a gang. `request` is that of a waiting member, or of any member if none waits, for all nodes."""
+    """Assess a gang. `request`: of a waiting member, or of any member if none waits; it offers all nodes."""
     if request is None:
         return GangAssessment(state=gang.state, why=(reason.make(Code.FABRIC_UNDEFINED),))
     if gang.placed < len(gang.members):
@@ -61,9 +61,9 @@ def _assess_placed(
     cluster: cluster_state.ClusterState,
 ) -> GangAssessment:
     index = placement_engine.get_index(request)
-    workers = _workers(gang, request, cluster)
-    places = _places(workers, index, cluster)
-    plan = planner.solve(len(workers), _capacity_without_gang(places, index, request))
+    workers = _select_workers(gang, request, cluster)
+    placed_pods = _list_placed_pods(workers, index, cluster)
+    plan = planner.solve(len(workers), _compute_capacity_without_gang(placed_pods, index, request))
     planned = placement_result.PlannedPlacement(
         leaves=plan.leaves,
         bandwidth=plan.bandwidth,
@@ -72,7 +72,7 @@ def _assess_placed(
         members=len(workers),
     )
     placement = placement_result.assess(
-        places, planned, index.domain_sizes, request.fabric.placement.oversubscription, index.signature.links
+        placed_pods, planned, index.domain_sizes, request.fabric.placement.oversubscription, index.signature.links
     )
     if not request.domains:
         return GangAssessment(
@@ -82,20 +82,20 @@ def _assess_placed(
         )
     outcome = placement_result.classify(placement, planned) if plan.is_complete else overview_types.COMPACT
     best = max(placement.bandwidth, plan.bandwidth if plan.is_complete else 0.0)
-    used = len(placement.leaves)
-    fewest = len(plan.leaves) if plan.is_complete else used
+    leaves = len(placement.leaves)
+    planned_leaves = len(plan.leaves) if plan.is_complete else leaves
     return GangAssessment(
         state=overview_types.PLACED,
         bandwidth=round(placement.bandwidth, 3),
         best=round(best, 3),
-        leaves=used,
-        min_leaves=min(used, fewest),
-        why=tuple(_improvements(placement, plan, best))[:_MAX_REASONS],
+        leaves=leaves,
+        min_leaves=min(leaves, planned_leaves),
+        why=tuple(_list_improvements(placement, plan, best))[:_MAX_REASONS],
         outcome=outcome,
     )
 
 
-def _improvements(
+def _list_improvements(
     placement: placement_result.PlacementResult, plan: planner.Plan, best: float
 ) -> Sequence[reason.Reason]:
     """Return the degradations of a placement, and the better plan if there is one."""
@@ -109,7 +109,7 @@ def _improvements(
     return why
 
 
-def _workers(
+def _select_workers(
     gang: gang_members.GangMembers, request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState
 ) -> Sequence[pod_info.PodInfo]:
     """Return the placed members that request devices, by rank; all placed members if none does."""
@@ -122,7 +122,7 @@ def _workers(
     return [pod for pod in pods if not devices.isdisjoint(pod.requests)] or pods
 
 
-def _places(
+def _list_placed_pods(
     workers: Sequence[pod_info.PodInfo], index: node_index.NodeIndex, cluster: cluster_state.ClusterState
 ) -> list[placement_result.PlacedPod]:
     by_node: dict[str, list[pod_info.PodInfo]] = defaultdict(list)
@@ -138,7 +138,7 @@ def _places(
             pod=pod.key.partition("/")[2],
             node=pod.node,
             leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
-            evaluation=_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
+            evaluation=_evaluate_after_members(evaluations[pod.node], by_node[pod.node].index(pod))
             if pod.node in evaluations
             else None,
         )
@@ -158,13 +158,13 @@ def _evaluate_without_gang(
         for name, amount in pod.requests.items():
             free[name] = free.get(name, 0) + amount
     allocatable = cluster.nodes[node].allocatable
-    emptied = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
+    would_be_empty = all(free.get(name, 0) >= allocatable.get(name, 0) for name in index.signature.devices)
     absent = facts_builder.Absent(self_uid=members[0].uid)
     facts = index.facts.build(cluster.nodes[node], free, absent=absent)
-    return index.get_class(index.facts.replace_free(facts, free, if_preempted=emptied)).evaluation
+    return index.get_class(index.facts.replace_free(facts, free, if_preempted=would_be_empty)).evaluation
 
 
-def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
+def _evaluate_after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> node_evaluation.NodeEvaluation:
     """Return the evaluation after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
     if not members:
         return evaluation
@@ -178,22 +178,22 @@ def _after_members(evaluation: node_evaluation.NodeEvaluation, members: int) -> 
     return msgspec.structs.replace(evaluation, capacity=node_capacity)
 
 
-def _capacity_without_gang(
-    places: Sequence[placement_result.PlacedPod],
+def _compute_capacity_without_gang(
+    placed_pods: Sequence[placement_result.PlacedPod],
     index: node_index.NodeIndex,
     request: scheduling_request.SchedulingRequest,
 ) -> gang_capacity.GangCapacity:
     """Return the capacity of all nodes; the gang's own nodes count without the gang."""
-    leaves = dict(index.nodes_by_class)
+    nodes_by_class = dict(index.nodes_by_class)
     evaluations: dict[str, node_evaluation.NodeEvaluation] = {}
-    for place in places:
-        if place.evaluation is not None:
-            evaluations.setdefault(place.node, place.evaluation)
+    for pod in placed_pods:
+        if pod.evaluation is not None:
+            evaluations.setdefault(pod.node, pod.evaluation)
     classes = {node: index.get_class(evaluation.facts) for node, evaluation in evaluations.items()}
-    gang_capacity.replace_classes(leaves, index, classes)
+    gang_capacity.replace_classes(nodes_by_class, index, classes)
     return gang_capacity.GangCapacity(
         classes=index.classes,
-        nodes=leaves,
+        nodes=nodes_by_class,
         domain_sizes=index.domain_sizes,
         oversubscription=request.fabric.placement.oversubscription,
         links_per_rail=index.signature.links,

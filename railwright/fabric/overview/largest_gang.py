@@ -14,11 +14,11 @@ from railwright.fabric.placement.gangs import gang_capacity
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import model as policies
 
-_GANG = "railwright/largest-gang"  # no gang of a pod: a namespace's part has no slash, and pods have a PodGroup's name
+_GANG = "railwright/largest-gang"  # key of an imaginary gang, which has no pods
 _TOLERATE_ALL = views.PodSpec(tolerations=[views.Toleration(operator="Exists")])  # taints of GPU nodes
 
 
-def compute(  # noqa: PLR0913, PLR0917 - one argument for each source
+def compute_largest_gang(  # noqa: PLR0913, PLR0917 - one argument for each source
     name: str,
     fabric: policies.Fabric,
     nodes: Collection[str],

@@ -10,7 +10,7 @@ Key = tuple[tuple[int, str], ...]
 
 
 @functools.lru_cache(maxsize=65536)  # the names of a cluster are sorted at every refresh
-def natural_key(name: str) -> Key:
+def build_natural_key(name: str) -> Key:
     """Return a sort key that compares runs of digits as numbers."""
     return tuple(
         (int(part[-_MAX_DIGITS:]), part) if part.isascii() and part.isdigit() else (-1, part)

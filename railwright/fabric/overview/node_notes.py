@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from railwright.fabric import text, views
+from railwright.fabric import node_views, text
 
 UNSPECIFIED = "cordoned or not ready"  # for readers without this sink
 _MAX_TEXT = 300  # characters of a condition's message or an annotation
@@ -41,18 +41,18 @@ class NodeNotes:
         self._changed.clear()
         return changed
 
-    def replace(self, objects: Sequence[views.Node]) -> None:
+    def replace(self, objects: Sequence[node_views.Node]) -> None:
         """Apply the full list of nodes."""
         for name in self._notes.keys() - {node.metadata.name for node in objects}:
             self._store(name, None)
         for node in objects:
             self.upsert(node)
 
-    def upsert(self, obj: views.Node) -> None:
+    def upsert(self, obj: node_views.Node) -> None:
         """Apply a new or changed node."""
         self._store(obj.metadata.name, describe(obj))
 
-    def remove(self, obj: views.Node) -> None:
+    def remove(self, obj: node_views.Node) -> None:
         """Forget a node."""
         self._store(obj.metadata.name, None)
 
@@ -66,7 +66,7 @@ class NodeNotes:
             self._notes[name] = note
 
 
-def describe(node: views.Node) -> NodeNote | None:
+def describe(node: node_views.Node) -> NodeNote | None:
     """Return the note of a node; None if it is schedulable and Ready."""
     taints = node.spec.taints or ()
     not_ready = [each for each in node.status.conditions or () if each.type == "Ready" and each.status != "True"]
@@ -88,7 +88,7 @@ def describe(node: views.Node) -> NodeNote | None:
     )
 
 
-def _list_cordon_reasons(node: views.Node) -> Iterator[str]:
+def _list_cordon_reasons(node: node_views.Node) -> Iterator[str]:
     """Yield annotations about the cordon. Kubernetes has no field for it; repair controllers write annotations."""
     for key, value in sorted(node.metadata.annotations.items()):
         if "cordon" in key.lower() and value:

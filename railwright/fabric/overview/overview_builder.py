@@ -83,7 +83,7 @@ class OverviewBuilder:
                 for name, view in self._views.items()
             ],
             leaves={key: view.leaves[key] for view in self._views.values() for key in view.summary.leaves},
-            gangs=[self._gangs[key] for key in sorted(self._gangs, key=natural_sort.natural_key)],
+            gangs=[self._gangs[key] for key in sorted(self._gangs, key=natural_sort.build_natural_key)],
             admissions=self._admissions[1],
             events=self._events[1],
         )
@@ -221,7 +221,7 @@ class OverviewBuilder:
         for name, view in self._views.items():
             pod_size = self._pod_sizes[name]
             if pod_size is not None:
-                self._largest[name] = largest_gang.compute(
+                self._largest[name] = largest_gang.compute_largest_gang(
                     name, view.fabric, view.nodes, pod_size, self._engine, policy, self._pools
                 )
                 yield
@@ -324,7 +324,7 @@ class OverviewBuilder:
 
 
 def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
-    leaf = view.leaf_of(member.node) if view is not None and member.node else topology.NO_DOMAIN
+    leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
     return overview_types.Rank(
         rank=member.rank,
         pod=member.key.partition("/")[2],

@@ -68,7 +68,7 @@ class Process:
         """Return the networks in use. NCCL before 2.6 names them only in its channels."""
         return self.networks or {channel.network for channel in self.channels if not channel.collective}
 
-    def world_ranks(self, world: int | None) -> set[int]:
+    def list_world_ranks(self, world: int | None) -> set[int]:
         """Return the ranks in the world communicator. Sub-communicators renumber ranks and are ignored."""
         member_ranks = {member.rank for member in self.members if member.ranks == world}
         if member_ranks or self.ranks:

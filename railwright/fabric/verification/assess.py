@@ -47,7 +47,7 @@ def summarize(name: str, processes: Sequence[aggregate.Process], world: int | No
     opened, used = _count_rails(devices, used_devices, channels, providers)
     return PodSummary(
         name=name,
-        ranks=tuple(sorted({rank for process in processes for rank in process.world_ranks(world)})),
+        ranks=tuple(sorted({rank for process in processes for rank in process.list_world_ranks(world)})),
         networks=tuple(sorted(names)),
         transport="TCP" if tcp else networks.describe_transport(names, devices, providers),
         tcp=tcp,

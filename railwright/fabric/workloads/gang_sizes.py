@@ -11,7 +11,7 @@ from railwright.fabric import views
 from railwright.fabric.workloads import kinds, membership, objects, registry
 
 
-def _read_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> Callable[[Any], kinds.SizeReport]:
+def _build_size_reader(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> Callable[[Any], kinds.SizeReport]:
     def read_sizes(owner: Any) -> kinds.SizeReport:
         sizes: dict[kinds.GangKey, int] = {}
         for marks in rule.list_marks(owner.metadata):
@@ -30,7 +30,7 @@ def _find_gang(
 ) -> kinds.GangKey:
     """Return the gang of the pods that a controller creates from a template."""
     template = template or objects.Template()
-    labels, annotations = template.tags()
+    labels, annotations = template.list_tags()
     spec = template.spec or objects.TemplateSpec()
     controller = views.OwnerReference(kind=kind, name=owner.name, uid=owner.uid, controller=True)
     metadata = views.ObjectMeta(
@@ -43,11 +43,11 @@ def _find_gang(
     return membership.find_gang(views.Pod(metadata=metadata, spec=pod_spec))
 
 
-def _build_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> kinds.SizeKind:
+def _build_size_kind(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> kinds.SizeKind:
     return kinds.SizeKind(
         rule.watch or f"{kind.plural}.{kind.group}",
         kinds.SizeSource.OWNER,
-        _read_owner(kind, rule),
+        _build_size_reader(kind, rule),
         path=f"/apis/{kind.group}/{kind.versions[-1]}/{kind.plural}",
         snapshot_kind=kind.display_name,
         view=rule.view,
@@ -58,7 +58,7 @@ def _build_owner(kind: kinds.WorkloadKind, rule: kinds.SizeRule) -> kinds.SizeKi
 PODS = kinds.SizeKind("pods", kinds.SizeSource.POD, lambda _: {})  # the cluster state reads sizes from pods itself
 SIZE_KINDS: Sequence[kinds.SizeKind] = (
     *(kind for framework in registry.FRAMEWORKS for kind in framework.pod_groups),
-    *(_build_owner(kind, kind.size) for kind in registry.KINDS if kind.size is not None),
+    *(_build_size_kind(kind, kind.size) for kind in registry.KINDS if kind.size is not None),
 )
 _ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
 

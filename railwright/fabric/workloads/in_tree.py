@@ -3,7 +3,7 @@
 Both are disabled by default.
 """
 
-from railwright.fabric import views
+from railwright.fabric import pod_group_views, views
 from railwright.fabric.workloads import frameworks, kinds, objects
 
 _GROUP = "scheduling.k8s.io"
@@ -14,7 +14,7 @@ class NamedGroup(views.View, frozen=True):
     """An entry of spec.podGroups of a Workload."""
 
     name: str = ""
-    policy: views.SchedulingPolicy | None = None
+    policy: pod_group_views.SchedulingPolicy | None = None
 
 
 class WorkloadSpec(views.View, frozen=True):
@@ -35,7 +35,7 @@ def find_pod_group(key: kinds.GangKey) -> kinds.GangKey:
     return kinds.GangKey("/".join(parts[:4])) if parts[1:2] == [_WORKLOAD] else key
 
 
-def _read_min_count(group: views.PodGroup) -> kinds.SizeReport:
+def _read_min_count(group: pod_group_views.PodGroup) -> kinds.SizeReport:
     key = kinds.GangKey(f"{group.metadata.namespace}/{group.metadata.name}")
     return {key: _get_min_count(group.spec.scheduling_policy)}
 
@@ -47,7 +47,7 @@ def _read_named_groups(workload: Workload) -> kinds.SizeReport:
     return {kinds.GangKey(f"{base}/{group.name}"): _get_min_count(group.policy) for group in groups}
 
 
-def _get_min_count(policy: views.SchedulingPolicy | None) -> int:
+def _get_min_count(policy: pod_group_views.SchedulingPolicy | None) -> int:
     return policy.gang.min_count if policy and policy.gang else 0
 
 
@@ -70,7 +70,7 @@ POD_GROUPS = kinds.SizeKind(  # Kubernetes 1.37
     _read_min_count,
     path=f"/apis/{_GROUP}/v1beta1/podgroups",
     snapshot_kind=f"PodGroup.{_GROUP}",
-    view=views.PodGroup,
+    view=pod_group_views.PodGroup,
 )
 POD_GROUPS_ALPHA = kinds.SizeKind(  # Kubernetes 1.36
     f"podgroups.v1alpha2.{_GROUP}",
@@ -78,7 +78,7 @@ POD_GROUPS_ALPHA = kinds.SizeKind(  # Kubernetes 1.36
     _read_min_count,
     path=f"/apis/{_GROUP}/v1alpha2/podgroups",
     snapshot_kind=f"PodGroup.{_GROUP}",
-    view=views.PodGroup,
+    view=pod_group_views.PodGroup,
 )
 WORKLOADS = kinds.SizeKind(  # Kubernetes 1.35
     f"workloads.{_GROUP}",

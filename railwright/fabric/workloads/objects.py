@@ -30,7 +30,7 @@ class Template(views.View, frozen=True):
     metadata: Tags | None = None
     spec: TemplateSpec | None = None
 
-    def tags(self) -> Iterator[Mapping[str, str]]:
+    def list_tags(self) -> Iterator[Mapping[str, str]]:
         """Yield the labels, then the annotations, without values that are not text."""
         metadata = self.metadata or Tags()
         for field in (metadata.labels, metadata.annotations):

@@ -47,9 +47,9 @@ def find_role(pod: views.Pod, *, is_accelerated: bool) -> str:
     """
     labels = pod.metadata.labels
     if not _LABELS.isdisjoint(labels):
-        shown = {_ROLES[label].get(labels[label]) for label in _LABELS & labels.keys()}
+        label_roles = {_ROLES[label].get(labels[label]) for label in _LABELS & labels.keys()}
         for role in _PRECEDENCE:
-            if role in shown:
+            if role in label_roles:
                 return role
     for find in _FIND_ROLE:
         if role := find(pod, is_accelerated):

@@ -1,6 +1,6 @@
 """The coscheduling plugin of kubernetes-sigs/scheduler-plugins: its PodGroup."""
 
-from railwright.fabric import views
+from railwright.fabric import pod_group_views, views
 from railwright.fabric.workloads import frameworks, kinds, volcano
 
 POD_GROUP = "scheduling.x-k8s.io/pod-group"  # label
@@ -11,7 +11,7 @@ POD_GROUPS = kinds.SizeKind(
     volcano.read_min_member,
     path="/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
     snapshot_kind="PodGroup.scheduling.x-k8s.io",
-    view=views.PodGroup,
+    view=pod_group_views.PodGroup,
 )
 
 

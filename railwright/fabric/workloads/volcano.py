@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from railwright.fabric import views
+from railwright.fabric import pod_group_views, views
 from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
@@ -36,7 +36,7 @@ class Job(objects.Workload, frozen=True):
     spec: SizeSpec = SizeSpec()
 
 
-def read_min_member(group: views.PodGroup) -> kinds.SizeReport:
+def read_min_member(group: pod_group_views.PodGroup) -> kinds.SizeReport:
     """Return the size that a PodGroup of Volcano or scheduler-plugins states."""
     return {kinds.GangKey(f"{group.metadata.namespace}/{group.metadata.name}"): group.spec.min_member}
 
@@ -47,7 +47,7 @@ POD_GROUPS = kinds.SizeKind(
     read_min_member,
     path="/apis/scheduling.volcano.sh/v1beta1/podgroups",
     snapshot_kind="PodGroup.scheduling.volcano.sh",
-    view=views.PodGroup,
+    view=pod_group_views.PodGroup,
 )
 
 

@@ -84,7 +84,7 @@ class Bare:
 
     async def stop(self) -> None:
         """End everything."""
-        await asyncio.gather(*(each.stop() for each in self.servers))
+        await asyncio.gather(*(server.stop() for server in self.servers))
         for process in reversed(self._processes.values()):
             await process.kill()
         await self.session.close()

@@ -250,8 +250,8 @@ def module_folder(go: str, module: str, cwd: pathlib.Path) -> pathlib.Path:
     """The source of a module at the version that the module in `cwd` pins, downloaded if need be."""
     run([go, "mod", "download", module], cwd)
     asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
-    found = subprocess.run(asked, cwd=cwd, env=environment(), check=True, capture_output=True, text=True)
-    return pathlib.Path(found.stdout.strip())
+    completed = subprocess.run(asked, cwd=cwd, env=environment(), check=True, capture_output=True, text=True)
+    return pathlib.Path(completed.stdout.strip())
 
 
 def run(command: list[str], cwd: pathlib.Path) -> None:
@@ -274,11 +274,11 @@ def environment() -> dict[str, str]:
 
 def _go_version(go: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run([go, "version"], capture_output=True, text=True, check=True, env=environment()).stdout
+        stdout = subprocess.run([go, "version"], capture_output=True, text=True, check=True, env=environment()).stdout
     except (OSError, subprocess.CalledProcessError):
         return ()
-    found = re.search(r"go(\d+)\.(\d+)", said)
-    return tuple(int(part) for part in found.groups()) if found else ()
+    match = re.search(r"go(\d+)\.(\d+)", stdout)
+    return tuple(int(part) for part in match.groups()) if match else ()
 
 
 @contextlib.contextmanager

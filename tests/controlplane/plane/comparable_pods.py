@@ -23,5 +23,5 @@ def strip_changing_parts(pod: api.Object) -> api.Object:
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": title(pod)}, "spec": spec}
     text = _UID.sub("00000000-0000-0000-0000-000000000000", json.dumps(tree))
-    found: api.Object = json.loads(_TOKEN.sub("kube-api-access-xxxxx", text))
-    return found
+    document: api.Object = json.loads(_TOKEN.sub("kube-api-access-xxxxx", text))
+    return document

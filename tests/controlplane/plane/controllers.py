@@ -166,7 +166,7 @@ class Controllers:
         async def all_of_them() -> bool:
             for name in names:
                 crd = await self._api.get("CustomResourceDefinition", name)
-                conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"] or ()}
+                conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"] or ()}
                 assert conditions.get("Established") == "True", f"{name}: {conditions}"
             return True
 
@@ -211,7 +211,7 @@ def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
-    return [each for each in documents if each["kind"] == kind]
+    return [document for document in documents if document["kind"] == kind]
 
 
 def _on_loopback(document: api.Object, port: int) -> api.Object:

@@ -52,8 +52,8 @@ async def put(client: api.Api, namespace: str) -> None:
 
 async def take_away(client: api.Api, namespace: str) -> None:
     """Have them no longer hold there."""
-    found = await client.get_or_none("Namespace", namespace)
-    if found is not None and LABEL in found["metadata"].get("labels", {}):
+    current = await client.get_or_none("Namespace", namespace)
+    if current is not None and LABEL in current["metadata"].get("labels", {}):
         await client.patch("Namespace", namespace, {"metadata": {"labels": {LABEL: None}}})
 
 
@@ -74,7 +74,7 @@ async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) ->
             await client.create(pod, namespace=name, dry_run=True)
         except api.ApiError as error:
             return "has not injected" in error.message
-        return any("has not injected" in each for each in client.warnings)
+        return any("has not injected" in warning for warning in client.warnings)
 
     await waiting.wait(noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
     await client.delete("Namespace", name)

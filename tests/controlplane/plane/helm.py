@@ -48,10 +48,10 @@ def build() -> None:
             binaries.tell("helm: there")
             return
         started = time.monotonic()
-        found = re.search(r"helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text())
-        assert found is not None
+        match = re.search(r"helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text())
+        assert match is not None
         temporary = target / f".helm.{os.getpid()}"
-        command = [binaries.toolchain(), "build", "-buildvcs=false", "-ldflags", _STAMP.format(found.group(1))]
+        command = [binaries.toolchain(), "build", "-buildvcs=false", "-ldflags", _STAMP.format(match.group(1))]
         binaries.run([*command, "-o", str(temporary), _PACKAGE], _MODULE)
         temporary.replace(target / "helm")
         binaries.tell(f"helm: built in {time.monotonic() - started:.0f} s")

@@ -91,7 +91,7 @@ class Nodes:
         """The node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
         node = await self._api.get("Node", name)
         taints = {taint["key"] for taint in node["spec"].get("taints", ())}
-        conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", ())}
+        conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
         assert conditions.get("Ready") == "True", f"conditions {conditions}"
         assert _NOT_READY not in taints, f"taints {taints}"
         return node

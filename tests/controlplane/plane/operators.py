@@ -1,7 +1,7 @@
-"""Where the controllers of jobs come from: a Go module each, built once, with the manifests it is installed by.
+"""Builds the job controllers of the tests: each from a Go module, once, with the manifests of its installation.
 
-Owns the table of operators and a cache folder for each, keyed by its own module's sums: a new one rebuilds no other.
-Standard library only, as `binaries`, because `build.py` runs it before anything is proven to be installed.
+Each operator has a cache folder, whose key contains the sums of its module: a new version of one rebuilds no other.
+Uses the standard library only, as `binaries` does, because `build.py` runs before packages are installed.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ HEALTH_ADDRESS = "RAILWRIGHT_HEALTH_ADDRESS"  # read by the edit of mpi-operator
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """One line of a module's source replaced at build time; it has to be there once."""
+    """A line of a module's source that is replaced at build time. It must occur exactly once."""
 
     file: str
     before: str
@@ -31,7 +31,7 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """A module, its command, the kustomization it is installed by, and edits of where it listens and reads."""
+    """A module, its command, the kustomization of its installation, and edits of its ports and files."""
 
     module: str
     command: str  # the package, below the module
@@ -40,8 +40,8 @@ class Operator:
 
 
 _CERTIFICATES = 'CertDir: os.TempDir() + "/k8s-webhook-server/serving-certs",'
-# The edits move ports and files only: two runs on one machine must not meet on port 8080 or in /tmp, and nothing of a
-# test listens on more than loopback. What the controllers make of a job is untouched.
+# The edits change ports and files only: two runs on one machine must not share port 8080 or a file in /tmp, and tests
+# listen on loopback only. How the controllers handle jobs is unchanged.
 OPERATORS: Mapping[str, Operator] = {
     "mpi-operator": Operator(
         "github.com/kubeflow/mpi-operator",
@@ -79,15 +79,15 @@ OPERATORS: Mapping[str, Operator] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Ready:
+class BuiltOperator:
     """A built operator: its program, and all objects of its installation in one YAML file."""
 
     program: pathlib.Path
     manifests: pathlib.Path
 
 
-def folder(name: str) -> pathlib.Path:
-    """The cache folder of exactly these sums, edits and this kind of machine."""
+def get_folder(name: str) -> pathlib.Path:
+    """Return the cache folder for the module's sums, its edits and the type of this machine."""
     digest = hashlib.sha256()
     for part in ("go.mod", "go.sum"):
         digest.update((binaries.FOLDER / name / part).read_bytes())
@@ -96,19 +96,19 @@ def folder(name: str) -> pathlib.Path:
     return binaries.cache() / f"controller-{name}-{sys.platform}-{platform.machine()}-{key}"
 
 
-def locate(name: str) -> Ready:
-    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
-    ready = Ready(folder(name) / name, folder(name) / "install.yaml")
-    for path in (ready.program, ready.manifests):
+def locate(name: str) -> BuiltOperator:
+    """Return a built operator. Raises FileNotFoundError with the missing file and the command that builds it."""
+    built = BuiltOperator(get_folder(name) / name, get_folder(name) / "install.yaml")
+    for path in (built.program, built.manifests):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/controlplane/build.py")
-    return ready
+    return built
 
 
 def build(kubectl: str) -> None:
-    """Build what is missing, telling a line an operator; `kubectl` renders the manifests."""
+    """Build missing operators and print a line for each. `kubectl` renders the manifests."""
     for number, name in enumerate(OPERATORS, 1):
-        target = folder(name)
+        target = get_folder(name)
         with binaries.alone(target):
             binaries.tell(f"[{number}/{len(OPERATORS)}] {name}: {_build(name, target, kubectl)}")
 
@@ -116,7 +116,7 @@ def build(kubectl: str) -> None:
 def _build(name: str, target: pathlib.Path, kubectl: str) -> str:
     program, manifests = target / name, target / "install.yaml"
     if program.exists() and manifests.exists():
-        return "there"
+        return "already built"
     started = time.monotonic()
     go = binaries.toolchain()
     source = binaries.module_folder(go, OPERATORS[name].module, binaries.FOLDER / name)
@@ -126,20 +126,20 @@ def _build(name: str, target: pathlib.Path, kubectl: str) -> str:
     _put(manifests, rendered.stdout)
     package = f"{OPERATORS[name].module}/{OPERATORS[name].command}".rstrip("/")
     with tempfile.TemporaryDirectory(dir=target, prefix=".build.") as scratch:
-        made = pathlib.Path(scratch) / name
-        options = ["-buildvcs=false", "-ldflags", "-s -w", *_edited(name, source, made.parent)]
-        binaries.run([go, "build", *options, "-o", str(made), package], binaries.FOLDER / name)
-        made.replace(program)
+        binary = pathlib.Path(scratch) / name
+        options = ["-buildvcs=false", "-ldflags", "-s -w", *_apply_edits(name, source, binary.parent)]
+        binaries.run([go, "build", *options, "-o", str(binary), package], binaries.FOLDER / name)
+        binary.replace(program)
     return f"built in {time.monotonic() - started:.0f} s"
 
 
-def _edited(name: str, source: pathlib.Path, scratch: pathlib.Path) -> list[str]:
-    """Copy the module with its edits, and return the option by which `go build` takes the copy in its place."""
+def _apply_edits(name: str, source: pathlib.Path, scratch: pathlib.Path) -> list[str]:
+    """Copy the module with its edits. Return the option with which `go build` uses the copy."""
     operator = OPERATORS[name]
     if not operator.edits:
         return []
     copy = scratch / "source"
-    shutil.copytree(source, copy, copy_function=shutil.copyfile, ignore=_unneeded)  # not the read-only modes
+    shutil.copytree(source, copy, copy_function=shutil.copyfile, ignore=_list_unneeded)  # without the read-only modes
     for edit in operator.edits:
         path = copy / edit.file
         text = path.read_text()
@@ -152,8 +152,8 @@ def _edited(name: str, source: pathlib.Path, scratch: pathlib.Path) -> list[str]
     return [f"-modfile={scratch / 'go.mod'}"]
 
 
-def _unneeded(_: str, names: list[str]) -> set[str]:
-    return {each for each in names if each in ("docs", "examples", "sdk", "site", "test") or each.endswith("_test.go")}
+def _list_unneeded(_: str, names: list[str]) -> set[str]:
+    return {name for name in names if name in ("docs", "examples", "sdk", "site", "test") or name.endswith("_test.go")}
 
 
 def _put(path: pathlib.Path, content: bytes) -> None:

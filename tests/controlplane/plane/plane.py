@@ -122,8 +122,8 @@ class Plane:
 
     async def apply(self, manifests: str, *, namespace: str | None = None) -> list[api.Object]:
         """Create every object of a YAML text, in order."""
-        documents = [each for each in yaml.safe_load_all(manifests) if each]
-        return [await self.api.create(each, namespace=namespace) for each in documents]
+        documents = [document for document in yaml.safe_load_all(manifests) if document]
+        return [await self.api.create(document, namespace=namespace) for document in documents]
 
     async def serve(self, module: str, *arguments: str, **environment: str) -> servers.Server:
         """Start `python -m webhook` or `-m extender` with these options; it is ended with the run at the latest."""
@@ -168,7 +168,7 @@ class Plane:
             pods = await self.api.list("Pod", name)
             if pods:
                 await self.api.delete_all("Pod", name, grace=0)
-            assert not pods, f"pods {[each['metadata']['name'] for each in pods]}"
+            assert not pods, f"pods {[pod['metadata']['name'] for pod in pods]}"
             return True
 
         await waiting.wait(emptied, describe=f"the pods of namespace {name} to be gone")

@@ -79,10 +79,10 @@ class Process:
         )
 
     def _match(self, pattern: str, after: int | None) -> re.Match[str] | None:
-        found = re.search(pattern, self.output(after=after), re.MULTILINE)
-        if found is None:
+        match = re.search(pattern, self.output(after=after), re.MULTILINE)
+        if match is None:
             self.assert_running()
-        return found
+        return match
 
     def assert_running(self) -> None:
         """Stop waiting when there is nothing left to wait for."""

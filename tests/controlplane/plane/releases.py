@@ -21,8 +21,10 @@ class FailedError(Exception):
 
 async def clear(client: api.Api) -> None:
     """Take away what other tests have left of an installation in the namespace, which stays."""
-    documents = [each for path in BASE.glob("*.yaml") for each in yaml.safe_load_all(path.read_text()) if each]
-    left = [each for each in documents if each["kind"] not in ("Namespace", "Kustomization")]
+    documents = [
+        document for path in BASE.glob("*.yaml") for document in yaml.safe_load_all(path.read_text()) if document
+    ]
+    left = [document for document in documents if document["kind"] not in ("Namespace", "Kustomization")]
     places = [(f"{each['apiVersion']}/{each['kind']}", each["metadata"]) for each in left]
     await asyncio.gather(*(client.delete(kind, at["name"], at.get("namespace")) for kind, at in places))
     for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):

@@ -95,7 +95,7 @@ async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
 
 def _service() -> dict[str, Any]:
     documents = yaml.safe_load_all((site.BASE / "extender.yaml").read_text())
-    [found] = [each for each in documents if each["kind"] == "Service"]
+    [found] = [document for document in documents if document["kind"] == "Service"]
     made: dict[str, Any] = found
     return made
 

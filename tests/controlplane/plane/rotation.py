@@ -26,7 +26,9 @@ class Rotation:
         self.replicas: list[processes.Process] = []
         self._account = installed.kubeconfig("certs")
         self._documents = [
-            each for each in yaml.safe_load_all(MANIFEST.read_text()) if each and each["kind"] != "Deployment"
+            document
+            for document in yaml.safe_load_all(MANIFEST.read_text())
+            if document and document["kind"] != "Deployment"
         ]
 
     async def prepare(self) -> None:
@@ -129,7 +131,7 @@ class Rotation:
 
     async def remove(self) -> None:
         """End every replica and take away what was applied."""
-        await asyncio.gather(*(each.stop() for each in self.replicas))
+        await asyncio.gather(*(replica.stop() for replica in self.replicas))
         for kind in _KINDS:
             await self.plane.api.delete(kind, NAME)
         for document in self._documents:

@@ -65,7 +65,9 @@ class Schedulers:
         self._changed.add("kube")
         process = self._running["kube-scheduler"]
         await process.stop()
-        self._write(self._parts.kube_scheduler_conf, self._kube_conf([dict(each) for each in extenders], plugins))
+        self._write(
+            self._parts.kube_scheduler_conf, self._kube_conf([dict(extender) for extender in extenders], plugins)
+        )
         process.start()
         await healthy(self._session, self._parts.health("kube-scheduler"), process)
 
@@ -90,8 +92,8 @@ class Schedulers:
     async def _sessions(self) -> int:
         url = f"http://{components.LOOPBACK}:{self._parts.port['vc-scheduler']}/metrics"
         async with self._session.get(url) as answer:
-            found = _SESSIONS.search(await answer.text())
-        return int(found.group(1)) if found else 0
+            match = _SESSIONS.search(await answer.text())
+        return int(match.group(1)) if match else 0
 
     @staticmethod
     def _write(path: pathlib.Path, document: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ def command(module: str, arguments: tuple[str, ...]) -> list[str]:
     defaults = [
         part
         for option in ("--listen", "--ops-listen")
-        if not any(each == option or each.startswith(f"{option}=") for each in arguments)
+        if not any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
         for part in (option, "127.0.0.1:0")
     ]
     return [sys.executable, "-m", module, *defaults, *arguments]

@@ -147,8 +147,8 @@ async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: 
     async def said() -> str:
         groups = await client.list(POD_GROUP, namespace)
         mine = [each for each in groups if each["metadata"]["name"].startswith(f"{name}-")]
-        conditions = [each for group in mine for each in group.get("status", {}).get("conditions", ())]
-        words = [each.get("message", "") for each in conditions if each["type"] == "Unschedulable"]
+        conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
+        words = [condition.get("message", "") for condition in conditions if condition["type"] == "Unschedulable"]
         assert words, f"conditions {conditions}"
         return str(words[-1])
 

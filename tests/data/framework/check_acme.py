@@ -29,7 +29,7 @@ def mission() -> dict:
 
 def pods() -> list[dict]:
     """The pods that explain shows, the pilot first."""
-    return [each.pod for each in explained.expand(mission(), "prod")]
+    return [template.pod for template in explained.expand(mission(), "prod")]
 
 
 def test_admission_gives_devices_to_the_templates_of_ranks_only():
@@ -40,7 +40,7 @@ def test_admission_gives_devices_to_the_templates_of_ranks_only():
         team["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
         for team in patched["spec"]["teams"]
     ]
-    assert ["nvidia.com/mlx5_0" in each for each in limits] == [False, True]
+    assert ["nvidia.com/mlx5_0" in limit for limit in limits] == [False, True]
 
 
 def test_the_role_label_decides_the_role_of_a_pod():
@@ -51,7 +51,7 @@ def test_the_role_label_decides_the_role_of_a_pod():
 
 def test_pods_are_one_gang_in_the_order_of_their_index():
     labels = [LABELS | {"acme.example/index": str(index)} for index in (10, 9)]
-    views = [admitting.view({"metadata": {"name": "x", "namespace": "prod", "labels": each}}) for each in labels]
+    views = [admitting.view({"metadata": {"name": "x", "namespace": "prod", "labels": label}}) for label in labels]
     assert {membership.find_gang(pod) for pod in views} == {"prod/mission/moon"}
     assert [membership.find_rank(pod).index for pod in views] == [10, 9]
 
@@ -67,7 +67,10 @@ def test_the_size_comes_from_a_watch_and_from_a_snapshot():
 
 
 def test_explain_shows_the_pods_as_the_controller_creates_them():
-    shown = [(each.part, each.pods, each.pod["metadata"]["name"]) for each in explained.expand(mission(), "prod")]
+    shown = [
+        (template.part, template.pods, template.pod["metadata"]["name"])
+        for template in explained.expand(mission(), "prod")
+    ]
     assert shown == [("team pilot", 1, "moon-pilot-0"), ("team flyer", 4, "moon-flyer-0")]
     labels = LABELS | {"railwright.io/fabric": "f", "acme.example/index": "0"}
     assert pods()[1]["metadata"]["labels"] == labels
@@ -75,7 +78,7 @@ def test_explain_shows_the_pods_as_the_controller_creates_them():
 
 def test_lint_counts_the_pods_of_its_templates():
     (linted_mission,) = linted.read(mission())
-    assert [(each.part, each.count) for each in linted_mission.templates] == [("pilot", 1), ("flyer", 4)]
+    assert [(template.part, template.count) for template in linted_mission.templates] == [("pilot", 1), ("flyer", 4)]
 
 
 @pytest.mark.parametrize(("label", "same"), [("acme.example/index", True), ("acme.example/role", False)])

@@ -9,7 +9,7 @@ import jsonpatch
 import msgspec
 
 from fuzzing import catalogue
-from railwright.fabric import views
+from railwright.fabric import node_views
 from webhook import bindings, state, wire
 
 EXECUTIONS = 6_000
@@ -29,7 +29,7 @@ def seeds() -> Iterator[bytes]:
 def _caches() -> state.State:
     known = state.State()
     node = {"metadata": {"name": "gpu-3", "labels": {"gpu": "a"}}}
-    known.nodes.replace([msgspec.convert(node, views.Node)])
+    known.nodes.replace([msgspec.convert(node, node_views.Node)])
     metadata = json.loads(_CAPTURED.read_text())["request"]["object"]["metadata"]
     tree = admitting.admitted(admitting.pod(), _POLICY)
     tree["metadata"] |= {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}

@@ -86,10 +86,10 @@ def _check_words(words: list[str]) -> None:
 def _check_findings(ranks: rule_types.RankContext) -> None:
     findings = list(engine.check(ranks))
     assert findings == list(engine.check(ranks))
-    for each in findings:
-        assert each.message
-        assert len(each.message) < 2000, each
-        assert each.message.isprintable(), each
-    told = engine.limit_warnings(engine.list_warnings(findings))
-    assert len(told) <= engine.MOST_WARNINGS
-    assert all(len(each.line) <= engine.LONGEST_WARNING for each in told)
+    for finding in findings:
+        assert finding.message
+        assert len(finding.message) < 2000, finding
+        assert finding.message.isprintable(), finding
+    limited = engine.limit_warnings(engine.list_warnings(findings))
+    assert len(limited) <= engine.MOST_WARNINGS
+    assert all(len(each.line) <= engine.LONGEST_WARNING for each in limited)

@@ -66,18 +66,18 @@ class _Files(hosts.Host):
         super().__init__()
         self._files = files
 
-    def text(self, path: str) -> str | None:
-        found = self._files.get(path)
-        return None if found is None else found.encode("utf-8", "replace").decode("utf-8", "replace").strip()
+    def read_text(self, path: str) -> str | None:
+        text = self._files.get(path)
+        return None if text is None else text.encode("utf-8", "replace").decode("utf-8", "replace").strip()
 
-    def names(self, path: str) -> list[str]:
+    def list_names(self, path: str) -> list[str]:
         below = [file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")]
-        return sorted({each.partition("/")[0] for each in below}, key=hosts.build_sort_key)
+        return sorted({name.partition("/")[0] for name in below}, key=hosts.build_sort_key)
 
     def exists(self, path: str) -> bool:
         return any(file == path or file.startswith(f"{path}/") for file in self._files)
 
-    def open_error(self, path: str) -> str:
+    def find_open_error(self, path: str) -> str:
         return "" if self.exists(path) else "No such file or directory"
 
 
@@ -105,13 +105,13 @@ def check(data: bytes) -> None:
     files, environment = _texts(tree, "files"), _texts(tree, "environment")
     host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
-    chosen = variables.value(variables.HCA, environment, host)
+    chosen = variables.get_value(variables.HCA, environment, host)
     wanted = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=tuple(_rails(tree)),
         hca=chosen,
         mtu=4200,
-        gid_index=variables.gid_index(environment, host),
+        gid_index=variables.get_gid_index(environment, host),
     )
     for device in (*hca.parse_exact_list(chosen or ""), "mlx5_0"):
         hca.selects(chosen or "", device, 1)
@@ -120,7 +120,7 @@ def check(data: bytes) -> None:
     line = sentence.format_line(report, warn=False)
     assert line.isprintable()
     assert len(line) <= sentence.MAX
-    json.dumps([each._asdict() for each in (*report.problems, *report.rails)])
+    json.dumps([problem._asdict() for problem in (*report.problems, *report.rails)])
 
 
 def _fits(path: str) -> bool:

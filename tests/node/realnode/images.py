@@ -109,7 +109,7 @@ def write_archive(
     archive: pathlib.Path, name: str, layers: Sequence[tuple[str, io.IOBase]], config: Mapping[str, Any]
 ) -> None:
     """Write a docker-archive of layers, each a tar file with its sha256, and an image's `config`."""
-    environment = [each for each in config.get("Env", []) if each.startswith("PATH=")] or [_PATH]
+    environment = [variable for variable in config.get("Env", []) if variable.startswith("PATH=")] or [_PATH]
     document = {
         "architecture": "amd64",
         "os": "linux",

@@ -38,7 +38,7 @@ async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: flo
 
     async def is_ready() -> api.Object | None:
         pod = await client.get("Pod", name, namespace)
-        conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+        conditions = {condition["type"]: condition["status"] for condition in pod["status"].get("conditions", [])}
         return pod if conditions.get("Ready") == "True" else None
 
     async def explain() -> str:

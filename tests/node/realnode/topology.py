@@ -30,7 +30,7 @@ async def set_policy(client: api.Api, server: node.Node, policy: str, scope: str
     async def is_back() -> bool:
         assert log.read_text().count("registered, error <nil>") >= registrations + len(resources)
         allocatable = (await client.get("Node", server.name))["status"]["allocatable"]
-        offered = {each["name"]: str(len(each["devices"])) for each in resources}
+        offered = {resource["name"]: str(len(resource["devices"])) for resource in resources}
         assert {name: allocatable.get(name) for name in offered} == offered
         return True
 

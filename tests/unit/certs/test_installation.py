@@ -52,9 +52,9 @@ def test_a_stamp_that_somebody_has_spoilt_counts_as_none(stamp):
 
 
 def test_an_empty_or_missing_secret_holds_no_pair():
-    seen = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).observed
-    assert seen.keyring == rotation.Keyring()
-    assert {name: held.pair for name, held in seen.certificates.items()} == {"webhook": None, "extender": None}
+    observed = look({"ca": None, "webhook": secret({}), "extender": secret({"tls.crt": b"", "tls.key": b""})}).observed
+    assert observed.keyring == rotation.Keyring()
+    assert {name: held.pair for name, held in observed.certificates.items()} == {"webhook": None, "extender": None}
 
 
 def test_only_webhooks_that_call_us_are_ours():

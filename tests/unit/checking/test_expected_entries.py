@@ -7,15 +7,17 @@ import yaml
 from railwright.cli.checking import expected_entries, snapshots, webhook_configurations
 
 HOOKS = {
-    hook["name"]: (each["kind"], hook)
-    for each in yaml.safe_load_all((installations.BASE / "admission.yaml").read_text())
-    for hook in each["webhooks"]
+    hook["name"]: (document["kind"], hook)
+    for document in yaml.safe_load_all((installations.BASE / "admission.yaml").read_text())
+    for hook in document["webhooks"]
 }
 
 
 def expressions(selector):
     return {
-        each for each in webhook_configurations._parse_expressions(selector) if each[0] != expected_entries.NAME_LABEL
+        expression
+        for expression in webhook_configurations._parse_expressions(selector)
+        if expression[0] != expected_entries.NAME_LABEL
     }
 
 
@@ -28,7 +30,7 @@ def test_the_table_of_entries_is_the_manifests():
             resources=webhook_configurations._list_called(hook),
             objects=tuple(sorted(expressions(hook.get("objectSelector")))),
             namespaces=tuple(sorted(expressions(hook.get("namespaceSelector")))),
-            conditions=tuple(each["name"] for each in hook.get("matchConditions", ())),
+            conditions=tuple(match_condition["name"] for match_condition in hook.get("matchConditions", ())),
             mutating=kind.startswith("Mutating"),
             reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
         )
@@ -46,12 +48,14 @@ def test_the_table_of_entries_is_the_manifests():
 
 def test_names_of_secrets_and_configurations_are_the_manifests():
     mounted = {
-        each["metadata"]["name"]: volume["secret"]["secretName"]
-        for each in installations.manifests()
-        if each["kind"] == "Deployment"
-        for volume in each["spec"]["template"]["spec"].get("volumes", ())
+        manifest["metadata"]["name"]: volume["secret"]["secretName"]
+        for manifest in installations.manifests()
+        if manifest["kind"] == "Deployment"
+        for volume in manifest["spec"]["template"]["spec"].get("volumes", ())
         if "secret" in volume
     }
     assert mounted.items() >= snapshots.SECRETS.items()
-    configurations = [each for each in installations.manifests() if each["kind"].endswith("WebhookConfiguration")]
-    assert {each["metadata"]["name"] for each in configurations} == {snapshots.CONFIGURATION}
+    configurations = [
+        manifest for manifest in installations.manifests() if manifest["kind"].endswith("WebhookConfiguration")
+    ]
+    assert {configuration["metadata"]["name"] for configuration in configurations} == {snapshots.CONFIGURATION}

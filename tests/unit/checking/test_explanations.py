@@ -101,7 +101,7 @@ def test_the_tested_versions_are_those_that_the_tests_build(capsys):
     assert kubernetes.read_tested_versions() == tested_versions.read_versions()
     pins = "".join(path.read_text() for path in (installations.ROOT / "tests").rglob("go.mod"))
     assert main(["check", "--explain", "versions"]) == 0
-    shown = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     for name, versions in tested_versions.read_versions().items():
         assert all(f" {version} " in pins or f" {version}\n" in pins for version in versions)
-        assert re.search(rf"^    {re.escape(name)} +{re.escape(', '.join(versions))}$", shown, re.MULTILINE)
+        assert re.search(rf"^    {re.escape(name)} +{re.escape(', '.join(versions))}$", stdout, re.MULTILINE)

@@ -43,7 +43,7 @@ def test_hints_name_the_namespace_that_was_asked_for():
     trees["deployments"].clear()
     elsewhere = msgspec.structs.replace(installations.seen(trees), namespace="fabric")
     results = check_rows.run_checks(command.GROUPS, elsewhere)
-    assert not [each.hint for each in results if f"-n {names.NAMESPACE}" in each.hint]
+    assert not [result.hint for result in results if f"-n {names.NAMESPACE}" in result.hint]
 
 
 def test_the_fields_of_the_json_answer_are_the_documented_ones():

@@ -33,14 +33,16 @@ ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
 
 
 def wrong(results):
-    return {each.check for each in results if each.state in (check_rows.State.FAIL, check_rows.State.WARN)}
+    return {result.check for result in results if result.state in (check_rows.State.FAIL, check_rows.State.WARN)}
 
 
 def test_a_healthy_cluster_passes_every_row():
     results = judged(installations.healthy())
     assert wrong(results) == set()
-    assert {each.check for each in results} == {a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE}
-    assert not any(each.hint for each in results)
+    assert {result.check for result in results} == {
+        a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE
+    }
+    assert not any(result.hint for result in results)
 
 
 def restrict(whole, row):
@@ -156,8 +158,8 @@ def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks
 @pytest.mark.parametrize("tag", [":latest", "", "@sha256:" + "0" * 64])
 def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
     trees = installations.healthy()
-    for each in trees["deployments"]:
-        each["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
+    for deployment in trees["deployments"]:
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
     [row] = [each for each in judged(trees) if each.check == "images"]
     assert row.state is check_rows.State.SKIP
     assert "names no version" in row.detail
@@ -195,9 +197,11 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
     trees = installations.healthy()
     change(trees)
     results = judged(trees)
-    assert wrong(results) == {anchor}, [(each.check, each.detail) for each in results if each.check in wrong(results)]
-    found = [each for each in results if each.check == anchor and each.state == state]
-    assert found, [(each.state, each.detail) for each in results if each.check == anchor]
+    assert wrong(results) == {anchor}, [
+        (result.check, result.detail) for result in results if result.check in wrong(results)
+    ]
+    found = [result for result in results if result.check == anchor and result.state == state]
+    assert found, [(result.state, result.detail) for result in results if result.check == anchor]
     assert words in " ".join(each.detail for each in found)
     assert all(each.hint for each in found)
 
@@ -213,8 +217,8 @@ def test_every_row_is_broken_above_or_below():
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
     results = check_rows.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
-    assert [each.check for each in results if each.state is check_rows.State.FAIL] == ["api-reachable"]
-    assert {each.detail for each in results[1:]} == {"fix api-reachable first"}
+    assert [result.check for result in results if result.state is check_rows.State.FAIL] == ["api-reachable"]
+    assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
 
 @pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES if each.name != "version"])
@@ -260,7 +264,7 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
 )  # fmt: skip
 def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
     results = judged(installations.healthy(), dry_runs=(dry_run,))
-    (found,) = [each for each in results if each.check == check]
+    (found,) = [result for result in results if result.check == check]
     assert (found.state, found.subject) == (state, "roce")
     assert words in found.detail
     assert wrong(results) == ({check} if state == "fail" else set())
@@ -297,9 +301,9 @@ def test_an_extender_that_is_not_installed_is_no_failure():
 def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
     trees = installations.healthy()
     for source in ("mutating", "validating"):
-        for each in trees[source][0]["webhooks"]:
-            service = each["clientConfig"].pop("service")
-            each["clientConfig"]["url"] = f"https://127.0.0.1:9443{service['path']}"
+        for webhook in trees[source][0]["webhooks"]:
+            service = webhook["clientConfig"].pop("service")
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:9443{service['path']}"
     assert wrong(judged(trees)) == {"webhook-names"}
     leaf, authority = installations.pair("127.0.0.1")
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
@@ -334,8 +338,8 @@ def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root(
     data = {"tls.crt": base64.b64encode(chain).decode(), "tls.key": base64.b64encode(key).decode()}
     trees[f"{WEBHOOK}-secret"][0]["data"] = data
     for source in ("mutating", "validating"):
-        for each in trees[source][0]["webhooks"]:
-            each["clientConfig"]["caBundle"] = base64.b64encode(root[0].public_bytes(pem)).decode()
+        for webhook in trees[source][0]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = base64.b64encode(root[0].public_bytes(pem)).decode()
     assert wrong(judged(trees)) == set()
     data["tls.crt"] = base64.b64encode(leaf[0].public_bytes(pem)).decode()
     assert wrong(judged(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
@@ -348,20 +352,22 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     def pods(*trees):
         from railwright.fabric import views
 
-        return tuple(msgspec.convert(each, views.Pod) for each in trees)
+        return tuple(msgspec.convert(tree, views.Pod) for tree in trees)
 
     trained, other = installations.pod("trained", {}, {}, gpus=1), installations.pod("other", {}, {})
     trees = installations.healthy()
     assert wrong(judged(trees, namespaced_pods=pods(other))) == set()
     results = judged(trees, namespaced_pods=pods(trained, other))
-    (found,) = [each for each in results if each.state is check_rows.State.FAIL]
+    (found,) = [result for result in results if result.state is check_rows.State.FAIL]
     assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
 def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
     case, trees = missed_pods.CASES[name], installations.healthy()
-    trees["namespaces"] = [each for each in trees["namespaces"] if snapshots.get_name(each) != case.namespace]
+    trees["namespaces"] = [
+        namespace for namespace in trees["namespaces"] if snapshots.get_name(namespace) != case.namespace
+    ]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
     for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
@@ -391,9 +397,9 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
 def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
     trees = installations.healthy()
     trees["policy"] = []
-    for each in trees["deployments"]:
-        if each["metadata"]["name"] in (WEBHOOK, EXTENDER):
-            each["status"] = {"replicas": 2}
+    for deployment in trees["deployments"]:
+        if deployment["metadata"]["name"] in (WEBHOOK, EXTENDER):
+            deployment["status"] = {"replicas": 2}
     rows = {each.check: each for each in judged(trees)}
     create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
     for each in ("webhook-replicas", "extender-replicas"):
@@ -437,7 +443,11 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
     guard = named(trees, "admission-policies", "railwright-injected-by-namespace")
-    [condition] = [each for each in guard["spec"]["matchConditions"] if each["name"] == "asks-for-an-accelerator"]
+    [condition] = [
+        match_condition
+        for match_condition in guard["spec"]["matchConditions"]
+        if match_condition["name"] == "asks-for-an-accelerator"
+    ]
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
     [found] = [each for each in judged(trees) if each.check == "admission-policy"]
     assert found.state is check_rows.State.WARN
@@ -449,14 +459,14 @@ def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]")(trees)
     results = judged(trees)
     assert wrong(results) == {"admission-policy"}
-    assert "amd.com/gpu" in next(each.detail for each in results if each.check == "admission-policy")
+    assert "amd.com/gpu" in next(result.detail for result in results if result.check == "admission-policy")
 
 
 def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     from railwright.cli.checking import kubernetes
 
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
-    made = [each for path in base.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
         ("create", each["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", each["kind"].lower() + "s"))
         for each in made
@@ -474,9 +484,11 @@ def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_
     may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
     more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
     results = judged(empty, before=True, **more)
-    assert {each.check for each in results} == {a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED}
+    assert {result.check for result in results} == {
+        a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED
+    }
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
-    told = {each.check: each for each in results}
+    told = {result.check: result for result in results}
     assert told["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
     assert told["volcano"].state is check_rows.State.SKIP
     denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}

@@ -115,7 +115,7 @@ def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
     assert injected["kept"] == record["kept"]
     assert injected["skipped"] == {"preflight": {"code": "DisabledByPolicy", "message": "disabled by policy"}}
     assert record["skipped"] == {"preflight": {"code": "DisabledByPolicy"}}
-    paths = {each["path"] for each in injected["operations"]}
+    paths = {operation["path"] for operation in injected["operations"]}
     for change in injected["changes"]:
         assert change["path"] in paths
         assert change["entry"]

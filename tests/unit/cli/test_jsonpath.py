@@ -65,9 +65,9 @@ def test_a_template_that_cannot_be_read_is_wrong_usage(template, problem, capsys
     with pytest.raises(ValueError, match=r"jsonpath template"):
         jsonpath.compile_template(template)
     assert main(["policy", "validate", "p.yaml", "-o", f"jsonpath={template}"]) == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert "usage: railwright policy validate" in said
+    stderr = capsys.readouterr().err
+    assert problem in stderr
+    assert "usage: railwright policy validate" in stderr
 
 
 def test_the_value_itself_is_its_json():

@@ -31,10 +31,10 @@ def nowhere(monkeypatch, tmp_path):
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_without_a_kubeconfig_a_command_names_only_options_that_it_has(nowhere, capsys, command):
     assert railwright.main(list(command)) == output.UNUSABLE
-    said = capsys.readouterr().err
-    assert "no kubeconfig" in said
+    stderr = capsys.readouterr().err
+    assert "no kubeconfig" in stderr
     assert railwright.main([*command, "--help"]) == output.OK
-    assert set(re.findall(r"--[a-z-]+", said)) <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    assert set(re.findall(r"--[a-z-]+", stderr)) <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
 
 
 def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as_kubectl_does(
@@ -45,8 +45,8 @@ def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as
     home.touch()
     assert cluster_access.choose_kubeconfig("") == str(home)
     files = [tmp_path / "a", tmp_path / "b"]
-    for each in files:
-        each.touch()
+    for file in files:
+        file.touch()
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, [files[0], tmp_path / "gone", files[1]])))
     assert cluster_access.choose_kubeconfig("") == os.pathsep.join(map(str, files))
     assert cluster_access.choose_kubeconfig("given") == "given"

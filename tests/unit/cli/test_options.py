@@ -85,12 +85,12 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
 )
 def test_a_slip_is_answered_with_what_was_meant_and_the_usage_of_that_command(words, said, capsys):
     assert main(words) == 2
-    shown = capsys.readouterr().err
-    assert said in shown
+    stderr = capsys.readouterr().err
+    assert said in stderr
     known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate")]
     path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
-    assert shown.startswith(f"usage: {path}")
-    assert shown.splitlines()[-1].startswith(f"{path}: error: ")
+    assert stderr.startswith(f"usage: {path}")
+    assert stderr.splitlines()[-1].startswith(f"{path}: error: ")
 
 
 def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):

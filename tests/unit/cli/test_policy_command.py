@@ -109,8 +109,8 @@ def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
     assert all(callable(pkgutil.resolve_name(name)) for name in functions if name)
     assert functions.count("") == len(programs.PROGRAMS)
     assert command_line.main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(any(line.split()[:1] == [name] for line in shown.splitlines()) for name in known)
+    stdout = capsys.readouterr().out
+    assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in known)
 
 
 def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the_default():

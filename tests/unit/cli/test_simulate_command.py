@@ -31,12 +31,12 @@ def test_it_says_modelled_and_names_every_policy(capsys):
 
 def test_json_has_the_figures_of_each_policy(capsys):
     assert command_line.main([*QUICK, "--policies", "none,optimum", "-o", "json", "--scheduler", "kube"]) == output.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["modelled"] is True
-    assert found["scheduler"] == "kube"
-    assert list(found["policies"]) == ["none", "optimum"]
-    assert found["policies"]["optimum"]["modelled_busbw_of_optimum"] == 1.0
-    assert found["policies"]["none"]["jobs"] == 40
+    document = json.loads(capsys.readouterr().out)
+    assert document["modelled"] is True
+    assert document["scheduler"] == "kube"
+    assert list(document["policies"]) == ["none", "optimum"]
+    assert document["policies"]["optimum"]["modelled_busbw_of_optimum"] == 1.0
+    assert document["policies"]["none"]["jobs"] == 40
 
 
 def test_parameters_and_shapes_come_with_their_sources(capsys):
@@ -93,9 +93,9 @@ def without_defaults(document):
 def test_a_real_clusters_nodes_are_read_from_a_file(tmp_path, capsys):
     options = [*a_cluster(tmp_path, 4), "--jobs", "20", "-o", "json"]
     assert command_line.main(["simulate", *options]) == output.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["site"]["nodes"] == 4
-    assert str(tmp_path / "nodes.json") in found["site"]["source"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["site"]["nodes"] == 4
+    assert str(tmp_path / "nodes.json") in document["site"]["source"]
 
 
 def test_files_that_hold_no_cluster_are_refused(tmp_path, capsys):
@@ -118,7 +118,7 @@ def test_pictures_are_drawn_as_png_and_svg(tmp_path, capsys):
 
 def test_without_matplotlib_it_says_what_to_install_before_it_simulates(tmp_path):
     (tmp_path / "matplotlib.py").write_text('raise ModuleNotFoundError("as if it were not there", name="matplotlib")')
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "railwright.cli", *QUICK, "--plot", str(tmp_path / "new")],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         cwd=ROOT,
@@ -126,9 +126,9 @@ def test_without_matplotlib_it_says_what_to_install_before_it_simulates(tmp_path
         text=True,
         check=False,
     )
-    assert found.returncode == output.UNUSABLE
-    assert "pip install 'railwright[plots]'" in found.stderr
-    assert not found.stdout
+    assert completed.returncode == output.UNUSABLE
+    assert "pip install 'railwright[plots]'" in completed.stderr
+    assert not completed.stdout
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
@@ -160,17 +160,17 @@ def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
 
 def test_a_file_gets_every_column_and_no_blanks_behind_it(capsys):
     assert command_line.main(["simulate", "--shape", "superpod-2", "--jobs", "20"]) == output.OK
-    told = capsys.readouterr().out
-    assert all(head in told for head in HEADS)
-    assert all(line == line.rstrip() for line in told.splitlines())
+    stdout = capsys.readouterr().out
+    assert all(head in stdout for head in HEADS)
+    assert all(line == line.rstrip() for line in stdout.splitlines())
 
 
 def test_unasked_the_links_of_a_published_cluster_are_oversubscribed_and_policies_differ(capsys):
     quick = ["simulate", "--shape", "lingjun", "--jobs", "60", "--policies", "none,railwright", "-o", "json"]
     assert command_line.main(quick) == output.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["site"]["oversubscription"][0] > 1
-    worth = {name: policy["modelled_busbw_of_optimum"] for name, policy in found["policies"].items()}
+    document = json.loads(capsys.readouterr().out)
+    assert document["site"]["oversubscription"][0] > 1
+    worth = {name: policy["modelled_busbw_of_optimum"] for name, policy in document["policies"].items()}
     assert worth["none"] < worth["railwright"]
 
 

@@ -19,7 +19,11 @@ WORKER, LAUNCHER = "worker", "launcher"
 
 
 def found() -> dict[tuple[str, str], templates.Template]:
-    every = [each for tree in object_files.read_manifest(TEXT, "f") for each in templates.expand(tree, "default") or ()]
+    every = [
+        template
+        for tree in object_files.read_manifest(TEXT, "f")
+        for template in templates.expand(tree, "default") or ()
+    ]
     keyed = {(each.owner, each.part): each for each in every}
     assert len(keyed) == len(every)
     return keyed
@@ -27,7 +31,7 @@ def found() -> dict[tuple[str, str], templates.Template]:
 
 def role(template: templates.Template) -> str:
     view = admitting.view(template.pod)
-    computing = any("nvidia.com/gpu" in each.requests for each in view.spec.containers)
+    computing = any("nvidia.com/gpu" in container.requests for container in view.spec.containers)
     return roles.find_role(view, policies.Roles(), accelerated=computing).name
 
 
@@ -90,8 +94,8 @@ def test_the_label_on_a_workload_counts_for_its_templates_and_not_over_their_own
         labels = {"labels": {"railwright.io/fabric": on_object}} if on_object else {}
         spec = {"template": {"metadata": own, "spec": {}}}
         tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **labels}, "spec": spec}
-        (found,) = templates.expand(tree, "default")
-        return found.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
+        (pod,) = templates.expand(tree, "default")
+        return pod.pod["metadata"].get("labels", {}).get("railwright.io/fabric")
 
     assert (label("a", None), label("a", "b"), label(None, "b"), label(None, None)) == ("a", "b", "b", None)
 
@@ -134,7 +138,7 @@ def test_what_is_no_manifest_is_told_with_its_file(text, told):
 
 def test_lists_are_unfolded_and_empty_documents_are_nothing():
     text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
-    assert [each["kind"] for each in object_files.read_manifest(text, "f")] == ["A", "B"]
+    assert [document["kind"] for document in object_files.read_manifest(text, "f")] == ["A", "B"]
     deep = "{kind: List, items: [" * 20 + "]}" * 20
     with pytest.raises(output.UnreadableError, match="nested deeper"):
         object_files.read_manifest(deep, "f")

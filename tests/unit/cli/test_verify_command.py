@@ -82,9 +82,9 @@ def test_a_file_that_is_not_there_is_named(verify, tmp_path):
 
 def test_json_has_every_pod_and_wide_a_row_for_each(verify):
     code, out, _ = verify(FOLDER / "mixed-one-pod-tcp.log", "-o", "json")
-    found = json.loads(out)
-    assert (code, found["state"]) == (1, "tcp")
-    assert [(each["name"], each["state"]) for each in found["pods"]] == [
+    document = json.loads(out)
+    assert (code, document["state"]) == (1, "tcp")
+    assert [(pod["name"], pod["state"]) for pod in document["pods"]] == [
         ("train-worker-0", "unknown"),
         ("train-worker-1", "tcp"),
     ]

@@ -27,22 +27,22 @@ def test_where_there_is_no_lease_one_is_written():
 
 
 def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_say():
-    seen = candidacy.observe(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
-    assert candidacy.propose(seen, 102.9, "now") is None
-    taken = candidacy.propose(seen, 103.0, "now")
+    observation = candidacy.observe(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
+    assert candidacy.propose(observation, 102.9, "now") is None
+    taken = candidacy.propose(observation, 103.0, "now")
     assert taken is not None
     assert (taken.holder_identity, taken.lease_transitions) == ("a", 5)
 
 
 def test_each_change_of_the_record_is_waited_for_anew():
-    seen = candidacy.observe(candidate(), held("b", renew_time="1"), 100.0)
-    assert candidacy.get_expiry(candidacy.observe(seen, held("b", renew_time="1"), 102.0)) == 103.0
-    assert candidacy.get_expiry(candidacy.observe(seen, held("b", renew_time="2"), 102.0)) == 105.0
+    observation = candidacy.observe(candidate(), held("b", renew_time="1"), 100.0)
+    assert candidacy.get_expiry(candidacy.observe(observation, held("b", renew_time="1"), 102.0)) == 103.0
+    assert candidacy.get_expiry(candidacy.observe(observation, held("b", renew_time="2"), 102.0)) == 105.0
 
 
 def test_a_lease_given_back_is_taken_at_once():
-    seen = candidacy.observe(candidate(), held("", renew_time="1"), 100.0)
-    assert candidacy.propose(seen, 100.0, "now") is not None
+    observation = candidacy.observe(candidate(), held("", renew_time="1"), 100.0)
+    assert candidacy.propose(observation, 100.0, "now") is not None
 
 
 def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
@@ -52,14 +52,18 @@ def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
 
 
 def test_the_duration_is_the_holders_own():
-    seen = candidacy.observe(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0)
-    assert candidacy.get_expiry(seen) == 115.0
+    observation = candidacy.observe(
+        candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=15), 100.0
+    )
+    assert candidacy.get_expiry(observation) == 115.0
 
 
 @pytest.mark.parametrize("said", [None, 0, -7])
 def test_a_duration_that_is_none_is_not_believed(said):
-    seen = candidacy.observe(candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0)
-    assert candidacy.get_expiry(seen) > 100.0
+    observation = candidacy.observe(
+        candidate(), candidacy.Record(holder_identity="b", lease_duration_seconds=said), 100.0
+    )
+    assert candidacy.get_expiry(observation) > 100.0
 
 
 def test_the_leader_counts_from_before_its_write_was_sent():

@@ -50,16 +50,16 @@ from railwright.cluster import errors
     ],
 )  # fmt: skip
 def test_a_forbidden_request_names_verb_resource_namespace_and_who_grants_it(method, path, right, fix):
-    said = errors.ApiError(403, "Forbidden", 'User "dev" cannot', path, method=method).sentence
-    assert said.startswith(
+    sentence = errors.ApiError(403, "Forbidden", 'User "dev" cannot', path, method=method).sentence
+    assert sentence.startswith(
         f'you may not {right} (403 Forbidden: User "dev" cannot); ask an administrator of the cluster'
     )
-    assert fix in said
-    assert said.endswith(", or use an account that has it")
-    assert "/api/" not in said
-    assert "/apis/" not in said
+    assert fix in sentence
+    assert sentence.endswith(", or use an account that has it")
+    assert "/api/" not in sentence
+    assert "/apis/" not in sentence
 
 
 def test_a_proxys_page_is_not_quoted():
-    said = errors.ApiError(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True).sentence
-    assert said.startswith("you may not list nodes (403 Forbidden); ask")
+    sentence = errors.ApiError(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True).sentence
+    assert sentence.startswith("you may not list nodes (403 Forbidden); ask")

@@ -35,15 +35,15 @@ def device(store: policies.PolicyStore) -> str:
 def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_map.replace([])
-    assert origin.policy_problem() == (
+    assert origin.find_policy_problem() == (
         "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
         " key policy.yaml"
     )
     origin.policy_map.replace([config_map(GOOD.format(device="mlx5_0"))])
-    assert origin.policy_problem() == ""
+    assert origin.find_policy_problem() == ""
     origin.policy_map.remove(config_map(""))
     assert origin.store.errors[0].message == "the policy was deleted; create it again"
-    assert origin.policy_problem() == "", "the last good one is in force"
+    assert origin.find_policy_problem() == "", "the last good one is in force"
 
 
 def children() -> set[str]:

@@ -81,10 +81,10 @@ def test_every_common_refusal_is_refused_or_warned_of(case):
 
 def test_the_pages_of_sites_show_changes_with_a_reason_each():
     for site in ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma"):
-        told = examples.show_admission(site)
-        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", told, re.MULTILINE)
+        report = examples.show_admission(site)
+        rows = re.findall(r"^\| (?!change|---)(.+?) \| (.+?) \|$", report, re.MULTILINE)
         assert rows
-        assert "+    railwright.io/injection" in told
+        assert "+    railwright.io/injection" in report
 
 
 def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
@@ -126,9 +126,9 @@ def test_a_comparison_shows_both_placements_beside_each_other():
     assert left.attrib["transform"] == "translate(0)"
     assert shift == width / 2
     for half, title in ((left, "T"), (right, "U")):
-        texts = [each.text for each in half.iter("{http://www.w3.org/2000/svg}text")]
+        texts = [text.text for text in half.iter("{http://www.w3.org/2000/svg}text")]
         assert texts.count(title) == texts.count("7") == 1
-        boxes = [each.attrib for each in half.iter("{http://www.w3.org/2000/svg}rect")]
+        boxes = [rect.attrib for rect in half.iter("{http://www.w3.org/2000/svg}rect")]
         assert all(float(box["x"]) + float(box["width"]) <= shift for box in boxes)
 
 

@@ -1,4 +1,4 @@
-"""Every link leads somewhere: between pages, into the tree, and none leads to a site that is not there."""
+"""Every relative link of a page has a target in the repository, and no text names a site that does not exist."""
 
 import pathlib
 import re
@@ -13,29 +13,30 @@ SITE = "https://railwright.io/docs"
 TEXTS = {".py", ".yaml", ".yml", ".md", ".json", ".html", ".js", ".tpl", ".txt", ".svg"}
 
 
-def missing(page: pathlib.Path, target: str) -> str:
-    """What is wrong with a link; "" where it leads somewhere."""
+def find_problem(page: pathlib.Path, target: str) -> str:
+    """Return what is wrong with a link; "" if its target exists."""
     if re.match(r"[a-z]+:", target):
         return ""
     path, _, anchor = target.partition("#")
-    at = (page.parent / path).resolve() if path else page
-    if not at.exists():
+    target_file = (page.parent / path).resolve() if path else page
+    if not target_file.exists():
         return f"{target}: there is no {path}"
-    if anchor and at.suffix == ".md" and anchor not in pages.anchors(at):
-        return f"{target}: {at.name} has no heading for #{anchor}; it has {', '.join(sorted(pages.anchors(at)))}"
+    if anchor and target_file.suffix == ".md" and anchor not in pages.anchors(target_file):
+        anchors = ", ".join(sorted(pages.anchors(target_file)))
+        return f"{target}: {target_file.name} has no heading for #{anchor}; it has {anchors}"
     return ""
 
 
 @pytest.mark.parametrize("page", [*pages.PAGES, *pages.AROUND], ids=lambda page: str(page.relative_to(pages.ROOT)))
 def test_every_relative_link_and_anchor_of_a_page_resolves(page):
-    assert [why for target in pages.links(page) if (why := missing(page, target))] == []
+    assert [problem for target in pages.links(page) if (problem := find_problem(page, target))] == []
 
 
 def test_a_link_to_nowhere_and_one_to_no_heading_are_found():
     page = pages.DOCS / "index.md"
-    assert missing(page, "nowhere.md")
-    assert missing(page, "policy.md#nowhere")
-    assert not missing(page, "policy.md#nccl")
+    assert find_problem(page, "nowhere.md")
+    assert find_problem(page, "policy.md#nowhere")
+    assert not find_problem(page, "policy.md#nccl")
 
 
 def test_code_and_manifests_have_no_address_of_the_site():
@@ -52,16 +53,18 @@ class Page:
 
 
 @pytest.mark.parametrize(
-    ("page", "link", "plain", "led"),
+    ("page", "link", "plain", "expected"),
     [
         ("a.md", "[x](../tests/y.py)", "x", "[x](https://h/blob/main/tests/y.py)"),
         ("sites/a.md", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)"),
         ("sites/a.md", "[`x`](../../manifests/y)", "`x`", "[`x`](https://h/blob/main/manifests/y)"),
     ],
 )
-def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_is_plain_text(page, link, plain, led):
+def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_is_plain_text(
+    page, link, plain, expected
+):
     assert site.on_page_markdown(link, Page(page), {}, None) == plain
-    assert site.on_page_markdown(link, Page(page), {"repo_url": "https://h/"}, None) == led
+    assert site.on_page_markdown(link, Page(page), {"repo_url": "https://h/"}, None) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ OURS = {"extender": 9000, "ops": 9001}
 
 
 def documents(name: str, kind: str) -> list[dict]:
-    return [each for each in yaml.safe_load_all((BASE / name).read_text()) if each["kind"] == kind]
+    return [document for document in yaml.safe_load_all((BASE / name).read_text()) if document["kind"] == kind]
 
 
 def service() -> endpoints.Service:
@@ -54,11 +54,13 @@ def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
 
 def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
     made = endpoints.build_endpoint_slice(service(), AT, endpoints.build_ports(service(), OURS))
-    assert [each["addresses"] for each in made["endpoints"]] == [["10.0.0.1"]]
+    assert [endpoint["addresses"] for endpoint in made["endpoints"]] == [["10.0.0.1"]]
     assert made["addressType"] == "IPv4"
     assert made["metadata"]["labels"]["kubernetes.io/service-name"] == names.EXTENDER_SERVICE
     assert made["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
-    assert [(each["kind"], each["uid"]) for each in made["metadata"]["ownerReferences"]] == [("Service", "u")]
+    assert [
+        (owner_reference["kind"], owner_reference["uid"]) for owner_reference in made["metadata"]["ownerReferences"]
+    ] == [("Service", "u")]
     assert made["endpoints"][0]["targetRef"] == {"kind": "Pod", "namespace": AT.namespace, "name": AT.pod}
 
 
@@ -103,7 +105,7 @@ def test_the_service_selects_nobody_and_two_replicas_stand():
     assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert "--leader-elect" in container["args"]
     shared = {"RAILWRIGHT_NAMESPACE", "RAILWRIGHT_INSTALLATION"}  # of every server
-    assert {each["name"] for each in container["env"]} == set(leadership._PARTS.values()) | shared
+    assert {variable["name"] for variable in container["env"]} == set(leadership._PARTS.values()) | shared
     [budget] = documents("extender.yaml", "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
 
@@ -129,7 +131,7 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
             await endpoints.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
         finally:
             await client.close()
-        assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
+        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
         assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.kept
 
 
@@ -150,4 +152,4 @@ async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_
             await publishing._try_write()
         finally:
             await client.close()
-        assert [each["addresses"] for each in api.kept[ours]["endpoints"]] == [[AT.ip]]
+        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [[AT.ip]]

@@ -19,8 +19,8 @@ def cluster():
 @pytest.fixture
 def ask(cluster):
     """POST /scheduler/filter for a pod and the one node there is."""
-    given = policy(required=True, domains=[LEAF])
-    verbs = schedulers.Schedulers(cluster, lambda: given, clock=time.monotonic, observe=lambda *_: None)
+    fabric_policy = policy(required=True, domains=[LEAF])
+    verbs = schedulers.Schedulers(cluster, lambda: fabric_policy, clock=time.monotonic, observe=lambda *_: None)
     (handle,) = [route.handle for route in app.build_routes(verbs, None) if route.path == "/scheduler/filter"]
     limits = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1")}
     pod = {
@@ -43,17 +43,17 @@ async def shown_after(cluster, seconds, rails):
 
 async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
-    shown = asyncio.create_task(shown_after(cluster, 0.08, 1))
+    task = asyncio.create_task(shown_after(cluster, 0.08, 1))
     assert await ask() == ["only"]
-    await shown
+    await task
 
 
 async def test_nor_one_that_was_refused_just_before(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     assert await ask() == []
-    shown = asyncio.create_task(shown_after(cluster, 0.03, 1))
+    task = asyncio.create_task(shown_after(cluster, 0.03, 1))
     assert await ask() == ["only"]
-    await shown
+    await task
 
 
 async def test_hopeless_pods_hold_the_scheduler_up_only_so_often(cluster, ask):

@@ -9,7 +9,7 @@ from wording import texts
 
 from extender import gang_events, gang_tracker, schedulers, state
 from railwright.cluster import event_correlator, resources, sources
-from railwright.fabric import views
+from railwright.fabric import pod_group_views
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
 
@@ -30,15 +30,17 @@ class Site:
         self.state.cluster.replace_nodes(nodes)
         self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
         group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
-        self.state.cluster.upsert_pod_group(msgspec.convert(group, views.PodGroup))
+        self.state.cluster.upsert_pod_group(msgspec.convert(group, pod_group_views.PodGroup))
         for each in self.pods:
             self.state.cluster.upsert_pod(each)
-        given = policy(domains=[LEAF, SPINE], **placement)
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
+        fabric_policy = policy(domains=[LEAF, SPINE], **placement)
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
+        )
 
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
-        given = json.loads(msgspec.json.encode(self.pods[rank]))
-        body = {"Pod": given, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
+        document = json.loads(msgspec.json.encode(self.pods[rank]))
+        body = {"Pod": document, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
         return json.loads(getattr(self.verbs, verb)(json.dumps(body).encode()))
 
     def bind(self, rank: int, to: str) -> None:
@@ -207,7 +209,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     )
     beside = groups.add_recorder(watch)
     meta = {"namespace": "train", "name": "g", "uid": "u-g"}
-    beside.sink.upsert(msgspec.convert({"metadata": meta}, views.PodGroup))
+    beside.sink.upsert(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
     assert len(watch.sink.seen) == 1, "the sink behind it hears it, too"
     tell = gang_events.build_sink(posting, groups)
     for gang in (GANG, "train/other"):
@@ -219,7 +221,7 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     assert {note[1:] for note in posting.notes} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")
     }
-    beside.sink.remove(msgspec.convert({"metadata": meta}, views.PodGroup))
+    beside.sink.remove(msgspec.convert({"metadata": meta}, pod_group_views.PodGroup))
     assert groups.find(GANG) is None
 
 

@@ -22,8 +22,10 @@ class Asked:
         for index, name in enumerate(NODES):
             self.state.cluster.upsert_node(node(name, f"leaf-{index // 2}"))
         self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
-        given = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
+        fabric_policy = policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
+        )
 
     def filter(self, each: views.Pod, names: list[str], **spec: object) -> list[str]:
         self.state.cluster.upsert_pod(each)

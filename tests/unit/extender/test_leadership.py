@@ -105,15 +105,15 @@ def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
 
 
 def test_a_lease_is_renewed_often_enough_and_held_for_less_than_others_wait():
-    given = leadership.build_timings(3.0)
-    assert (given.duration, given.renew, given.retry) == (3.0, 2.0, 0.4)
+    timings = leadership.build_timings(3.0)
+    assert (timings.duration, timings.renew, timings.retry) == (3.0, 2.0, 0.4)
 
 
 def test_the_lease_lasts_as_client_go_has_it_unless_a_faster_hand_over_is_asked_for():
     options = command_line.parse("extender", ["--plain-http", "--listen=127.0.0.1:0"], {})
-    given = leadership.build_timings(options.lease_seconds)
-    assert (given.duration, given.renew, given.retry) == (15.0, 10.0, 2.0)
-    assert given == lease.Timings()
+    timings = leadership.build_timings(options.lease_seconds)
+    assert (timings.duration, timings.renew, timings.retry) == (15.0, 10.0, 2.0)
+    assert timings == lease.Timings()
 
 
 def test_every_missing_variable_is_named_with_where_it_comes_from():

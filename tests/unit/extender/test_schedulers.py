@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import decoding, kube_wire, schedulers, state
-from railwright.fabric import names, views
+from railwright.fabric import names, network_views, views
 from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import scheduler_plugins
@@ -55,32 +55,32 @@ def raw(tree) -> bytes:
 
 
 def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
-    given = body("volcano-prioritize")
-    answer = json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))
+    request_body = body("volcano-prioritize")
+    answer = json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))
     assert set(answer) == {"nodeScore", "errorMessage"}
-    assert set(answer["nodeScore"]) == {each["Name"] for each in given["nodes"]}
+    assert set(answer["nodeScore"]) == {each["Name"] for each in request_body["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
 
 
 def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
-    given = body("volcano-prioritize")
-    del given["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
-    given["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
-    assert set(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"].values()) == {0.0}
-    asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
+    request_body = body("volcano-prioritize")
+    del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
+    request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
+    assert set(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"].values()) == {0.0}
+    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
     assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
     assert {row["Score"] for row in json.loads(handlers.verbs.prioritize(raw(asked)))} == {0}
 
 
 def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
-    given = body("volcano-prioritize")
-    for each in given["nodes"]:
+    request_body = body("volcano-prioritize")
+    for each in request_body["nodes"]:
         if each["Name"] == "gpu-0":
             each["Idle"]["ScalarResources"][RESOURCES[1]] = 0
-    answer = predicate(handlers, given, "gpu-0")
+    answer = predicate(handlers, request_body, "gpu-0")
     assert answer["code"] == 2
     assert answer["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
-    assert predicate(handlers, given, "gpu-1") == {"status": "", "code": 0}
+    assert predicate(handlers, request_body, "gpu-1") == {"status": "", "code": 0}
 
 
 def predicate(handlers, given, name):
@@ -90,21 +90,21 @@ def predicate(handlers, given, name):
 
 def test_a_node_that_can_never_give_the_rail_is_code_3():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=dict.fromkeys(RESOURCES[:3], 100))])
-    given = body("volcano-prioritize")
-    given["nodes"][0]["Idle"]["ScalarResources"].pop(RESOURCES[3])
-    assert predicate(handlers, given, "gpu-0")["code"] == 3
+    request_body = body("volcano-prioritize")
+    request_body["nodes"][0]["Idle"]["ScalarResources"].pop(RESOURCES[3])
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 3
 
 
 def test_devices_being_released_let_the_predicate_pass():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=1)])
-    given = body("volcano-prioritize")
-    offered = given["nodes"][0]
+    request_body = body("volcano-prioritize")
+    offered = request_body["nodes"][0]
     offered["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 0)
-    assert predicate(handlers, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 2
     offered["Releasing"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert predicate(handlers, given, "gpu-0")["code"] == 0
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 0
     offered["Pipelined"]["ScalarResources"] = dict.fromkeys(RESOURCES, 1000)
-    assert predicate(handlers, given, "gpu-0")["code"] == 2
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 2
 
 
 def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
@@ -122,24 +122,24 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
 
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
-    given = body("volcano-prioritize")
-    for each in given["nodes"]:
+    request_body = body("volcano-prioritize")
+    for each in request_body["nodes"]:
         each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
-    assert predicate(handlers, given, "gpu-0")["code"] == 0
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 0
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
-    assert predicate(handlers, given, "gpu-0")["code"] == 2
-    releasing = next(each for each in given["nodes"] if each["Name"] == "gpu-0")
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 2
+    releasing = next(each for each in request_body["nodes"] if each["Name"] == "gpu-0")
     releasing["Releasing"]["ScalarResources"] = {"nvidia.com/gpu": 1000}
-    assert predicate(handlers, given, "gpu-0")["code"] == 2
-    assert predicate(handlers, given, "gpu-1")["code"] == 0
+    assert predicate(handlers, request_body, "gpu-0")["code"] == 2
+    assert predicate(handlers, request_body, "gpu-1")["code"] == 0
 
 
 def test_a_required_rail_that_another_scheduler_has_bound_meanwhile_is_no_place_to_announce():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     event = body("volcano-allocate")
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on=event["task"]["NodeName"]))
-    said = json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
-    assert said.startswith(
+    error_message = json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
+    assert error_message.startswith(
         "railwright: rail0 of gpu-5 was allocated by another scheduler in the meantime: 0 nvidia.com/mlx5_0"
     )
     assert len(handlers.state.assumed) == 0
@@ -196,8 +196,8 @@ def test_kube_filter_sorts_busy_from_impossible():
         ]
     )
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
-    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
-    answer = json.loads(handlers.verbs.filter(raw(given)))
+    request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2", "unknown"])
+    answer = json.loads(handlers.verbs.filter(raw(request_body)))
     assert answer["NodeNames"] == ["gpu-0", "unknown"]
     assert list(answer["FailedNodes"]) == ["gpu-1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["gpu-2"]
@@ -333,19 +333,22 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
 
 
 def test_nulls_and_unknown_fields_are_read_over(handlers):
-    given = body("volcano-prioritize", extra={"x": [None]})
-    given["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
-    given["task"] |= {"InitResreq": None, "Later": None}
-    given["task"]["Pod"]["metadata"] |= {"labels": given["task"]["Pod"]["metadata"]["labels"], "ownerReferences": None}
-    assert len(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == 6
+    request_body = body("volcano-prioritize", extra={"x": [None]})
+    request_body["nodes"][0] |= {"Idle": None, "Releasing": None, "Pipelined": None, "New": 1}
+    request_body["task"] |= {"InitResreq": None, "Later": None}
+    request_body["task"]["Pod"]["metadata"] |= {
+        "labels": request_body["task"]["Pod"]["metadata"]["labels"],
+        "ownerReferences": None,
+    }
+    assert len(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=1)])
     handlers.state.cluster.upsert_pod(pod("holder", on="gpu-1"))
-    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
-    name = given["Pod"]["metadata"]["name"]
-    handlers.verbs.filter(raw(given))
+    request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1"])
+    name = request_body["Pod"]["metadata"]["name"]
+    handlers.verbs.filter(raw(request_body))
     explanation = handlers.verbs.explanations.explain("prod", name)
     assert explanation is not None
     refused = next(row for row in explanation.nodes if row["node"] == "gpu-1")
@@ -364,10 +367,10 @@ def test_filtered_nodes_are_counted_by_reason_code():
 
 
 def test_only_the_last_thousand_decisions_are_stored(handlers):
-    given = body("kube-scheduler-filter")
+    request_body = body("kube-scheduler-filter")
     for i in range(1001):
-        given["Pod"]["metadata"]["name"] = f"p-{i}"
-        handlers.verbs.filter(raw(given))
+        request_body["Pod"]["metadata"]["name"] = f"p-{i}"
+        handlers.verbs.filter(raw(request_body))
     assert handlers.verbs.explanations.explain("prod", "p-0") is None
     assert handlers.verbs.explanations.explain("prod", "p-1000") is not None
 
@@ -377,9 +380,9 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
     def asked(name: str) -> bytes:
-        given = body("kube-scheduler-prioritize", NodeNames=offered)
-        given["Pod"]["metadata"] |= {"name": name, "uid": name}
-        return raw(given)
+        request_body = body("kube-scheduler-prioritize", NodeNames=offered)
+        request_body["Pod"]["metadata"] |= {"name": name, "uid": name}
+        return raw(request_body)
 
     wires = [asked(f"job-{i}") for i in range(10)]
     handlers.verbs.prioritize(asked("first"))  # what is made once
@@ -397,9 +400,9 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
 def test_pods_of_a_snapshot_without_uids_are_distinct():
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(3)])
     state.Pods(handlers.state).replace([anonymous(pod(f"p-{i}", on=f"gpu-{i}")) for i in range(2)])
-    given = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
-    del given["Pod"]["metadata"]["uid"]
-    assert json.loads(handlers.verbs.filter(raw(given)))["NodeNames"] == ["gpu-2"]
+    request_body = body("kube-scheduler-filter", NodeNames=["gpu-0", "gpu-1", "gpu-2"])
+    del request_body["Pod"]["metadata"]["uid"]
+    assert json.loads(handlers.verbs.filter(raw(request_body)))["NodeNames"] == ["gpu-2"]
 
 
 def anonymous(each):
@@ -469,9 +472,9 @@ def test_of_many_holders_of_a_pool_a_few_are_named():
     handlers = Handlers(nodes=[node("gpu-0", rails_each=20)])
     for i in range(20):
         handlers.state.cluster.upsert_pod(pod(f"h-{i:02}", on="gpu-0", gpus=0))
-    given = body("kube-scheduler-filter", NodeNames=["gpu-0"])
-    handlers.verbs.filter(raw(given))
-    (row,) = handlers.verbs.explanations.explain("prod", given["Pod"]["metadata"]["name"]).nodes
+    request_body = body("kube-scheduler-filter", NodeNames=["gpu-0"])
+    handlers.verbs.filter(raw(request_body))
+    (row,) = handlers.verbs.explanations.explain("prod", request_body["Pod"]["metadata"]["name"]).nodes
     held = ", ".join(f"train/h-0{i}" for i in range(5))
     assert row["rails"][0].message == f"rail0 has 0 of 20 free, held by {held} and others"
 
@@ -502,7 +505,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
 def network(name, resource):
     annotations = {names.NAD_RESOURCE_NAME: resource} if resource else {}
     tree = {"metadata": {"namespace": "net", "name": name, "annotations": annotations}}
-    return msgspec.convert(tree, views.NetworkAttachmentDefinition)
+    return msgspec.convert(tree, network_views.NetworkAttachmentDefinition)
 
 
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
@@ -513,25 +516,27 @@ def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
 
 
 def test_a_node_named_twice_is_one_node(handlers):
-    given = body("volcano-prioritize")
-    given["nodes"] = [given["nodes"][0]] * 8
-    assert list(json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]) == ["gpu-0"]
-    task = given["task"]["Pod"]["metadata"]
+    request_body = body("volcano-prioritize")
+    request_body["nodes"] = [request_body["nodes"][0]] * 8
+    assert list(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"]) == ["gpu-0"]
+    task = request_body["task"]["Pod"]["metadata"]
     explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
-    asked = {"Pod": given["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
+    asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-0"]}
     assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0"]
 
 
 def two_sided():
     """A policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
-    given = policy(domains=[LEAF], numa="required")
+    fabric_policy = policy(domains=[LEAF], numa="required")
     sides = [
         {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
         {"node": 1, "gpus": [4, 5, 6, 7], "rails": RAILS[2:]},
     ]
     shape = msgspec.convert({"name": "s", "match": {}, "numa": sides}, model.NodeShape)
-    return msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, node_shapes=(shape,)))
+    return msgspec.structs.replace(
+        fabric_policy, document=msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,))
+    )
 
 
 def whole_node(given, **amounts):

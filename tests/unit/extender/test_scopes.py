@@ -23,8 +23,10 @@ class Site:
         self.whole = {GPU: 8, **dict.fromkeys(RESOURCES, rails_each)}
         for name in (N, OTHER):
             self.state.cluster.upsert_node(node(name, "leaf", rails_each=rails_each))
-        given = policy(required=required, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: given, clock=lambda: self.now, observe=lambda *_: None)
+        fabric_policy = policy(required=required, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
+        )
         for scope in ("red", "blue", ""):
             self.verbs.volcano_close(b"{}", scope)
 
@@ -193,8 +195,8 @@ def test_the_refusal_says_why_and_the_explanation_keeps_it(site):
     site.scores("blue", theirs)
     explanation = site.verbs.explanations.explain("train", "theirs")
     rejected = next(row for row in explanation.nodes if row["node"] == N)
-    said = rejected["rejection"].message
-    assert "busy" in said or "assumed for" in said
+    message = rejected["rejection"].message
+    assert "busy" in message or "assumed for" in message
     assert "train/mine" in str(rejected)
 
 

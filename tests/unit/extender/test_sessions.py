@@ -59,8 +59,8 @@ def tasked(index: int) -> dict:
 
 def test_a_gang_with_pods_placed_before_the_start_is_rejected_once():
     door = Door()
-    said = door.allocate(2)["errorMessage"]
-    assert "does not know where the gang's first pods are" in said
+    error_message = door.allocate(2)["errorMessage"]
+    assert "does not know where the gang's first pods are" in error_message
     assert not list(door.state.assumed)
     assert door.allocate(3, "a-1") == TAKEN, "one is enough: a gang that lacks a pod is taken back whole"
 

@@ -8,12 +8,12 @@ from placing import LEAF, RAILS, RESOURCES, SPINE, node, policy
 
 from extender import state as states
 from extender import topology_labels
-from railwright.fabric import hypernodes, views
+from railwright.fabric import hypernodes, node_views, views
 from railwright.fabric.placement.explain import missing_labels
 from railwright.serving import metrics
 
 
-def fleet_with(*nodes: views.Node) -> states.State:
+def fleet_with(*nodes: node_views.Node) -> states.State:
     state = states.State(assume_seconds=30)
     state.cluster.replace_nodes(nodes)
     return state
@@ -23,9 +23,9 @@ def find_missing(state: states.State, **placement: object) -> missing_labels.Mis
     return missing_labels.find_missing_labels(policy(**placement).document, state.cluster, {})
 
 
-def plain(name: str) -> views.Node:
+def plain(name: str) -> node_views.Node:
     """A node without accelerators and rails."""
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, views.Node)
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, node_views.Node)
 
 
 def test_pods_that_come_and_go_are_no_reason_to_look_again():
@@ -64,7 +64,7 @@ def test_a_node_lacks_a_rails_label_only_for_a_rail_it_has():
 
 
 def hyper(name: str, *members: str) -> hypernodes.HyperNode:
-    listed = [{"type": "Node", "selector": {"exactMatch": {"name": each}}} for each in members]
+    listed = [{"type": "Node", "selector": {"exactMatch": {"name": member}}} for member in members]
     return msgspec.convert({"metadata": {"name": name}, "spec": {"tier": 1, "members": listed}}, hypernodes.HyperNode)
 
 

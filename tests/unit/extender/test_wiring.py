@@ -12,7 +12,7 @@ BUILT_IN = frozenset({"nodes", "pods", "jobs.batch", "replicasets.apps", "statef
 
 
 def kinds():
-    return [each.kind for each in watches.list_watches(states.State(assume_seconds=30))]
+    return [watch.kind for watch in watches.list_watches(states.State(assume_seconds=30))]
 
 
 def place(path):
@@ -22,7 +22,7 @@ def place(path):
 
 
 def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
-    [role] = [each for each in yaml.safe_load_all(ROLES.read_text()) if each["kind"] == "ClusterRole"]
+    [role] = [document for document in yaml.safe_load_all(ROLES.read_text()) if document["kind"] == "ClusterRole"]
     allowed = {
         (group, resource)
         for rule in role["rules"]

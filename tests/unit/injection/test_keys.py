@@ -163,8 +163,8 @@ def test_explain_has_the_warnings_of_admission_about_the_workload():
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
     ]
     found = [
-        messages(previews.preview_admission(templates.expand(each, "prod")[0], BY, previews.load_caches(None)))
-        for each in objects
+        messages(previews.preview_admission(templates.expand(item, "prod")[0], BY, previews.load_caches(None)))
+        for item in objects
     ]
     assert [len(each) for each in found] == [1, 1]
     assert "rails '2' of the Job has no effect" in found[0][0]

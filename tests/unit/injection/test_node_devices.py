@@ -5,7 +5,7 @@ import json
 import pytest
 from admitting import admitted, env, fabric, gpus, known, messages, planned, pod, skipped, view
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding
 
 CONF, HCA = "railwright.io/nccl.conf", "NCCL_IB_HCA"
@@ -20,9 +20,9 @@ OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # 
 
 
 def bound(tree: dict, by, gpu: str, allocatable: dict | None = None) -> dict:
-    node = views.Node(
+    node = node_views.Node(
         metadata=views.ObjectMeta(name="n", labels_or_none={"gpu": gpu}),
-        status=views.NodeStatus(allocatable_or_none=allocatable),
+        status=node_views.NodeStatus(allocatable_or_none=allocatable),
     )
     written = binding.bind(view(tree), by, known(), node)
     return dict(written.annotations) if written else {}

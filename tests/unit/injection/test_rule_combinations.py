@@ -20,7 +20,7 @@ from admitting import (
     view,
 )
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding, pod_changes
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -38,7 +38,7 @@ def paths(tree: dict, container: int = 0) -> list[str]:
 
 
 def bound(tree: dict, by, labels: dict) -> dict:
-    node = views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
+    node = node_views.Node(metadata=views.ObjectMeta(name="n", labels_or_none=labels))
     written = binding.bind(view(tree), by, known(), node)
     return dict(written.annotations) if written else {}
 

@@ -56,8 +56,8 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
     after = working.patched(row, tree, BY)
     templates = working.read(row, after).templates
     assert len(templates) == len(row.templates)
-    for each in templates:
-        before, now = working.at(tree, each.pointer), working.at(after, each.pointer)
+    for template in templates:
+        before, now = working.at(tree, template.pointer), working.at(after, template.pointer)
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"

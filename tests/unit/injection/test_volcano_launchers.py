@@ -157,8 +157,8 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 @pytest.mark.parametrize(("others", "role"), [(gpus(8), "launcher"), (cpu(), "rank")])
 def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
-    found = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
-    told = previews.preview_admission(found[0], BY, previews.load_caches(None))
+    pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
+    told = previews.preview_admission(pods[0], BY, previews.load_caches(None))
     assert bool(told.rails) == (role == "rank")
 
 

@@ -48,7 +48,7 @@ def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_count
     many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
     warnings = warned(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(warnings) == 5
-    assert all(len(each) <= 256 for each in warnings)
+    assert all(len(warning) <= 256 for warning in warnings)
     assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
     assert warnings[-1] == "MoreFindings: 6 more findings about NCCL settings; `railwright lint FILE` shows them all"
 
@@ -85,7 +85,7 @@ def test_a_launcher_learns_about_what_it_passes_on():
     tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     warnings = warned(tree, admitting.fabric())
-    assert [each.split(":")[0] for each in warnings] == ["N09", "N15"]
+    assert [warning.split(":")[0] for warning in warnings] == ["N09", "N15"]
 
 
 def test_of_two_entries_with_one_name_the_last_counts():
@@ -141,9 +141,9 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
         findings = engine.check(rank_contexts.build(pod, 0, around))
         told = [
-            each
-            for each in findings
-            if each.severity is not lint.Severity.INFO and each.name in {v.name for v in derived}
+            finding
+            for finding in findings
+            if finding.severity is not lint.Severity.INFO and finding.name in {v.name for v in derived}
         ]
         assert not told
 
@@ -163,7 +163,7 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
             for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
                 warnings = warned(tree, by, admitting.known(networks=None))
-                assert {re.search(r"N\d\d", each)[0] for each in warnings} <= expected, warnings
+                assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
 PODS = [

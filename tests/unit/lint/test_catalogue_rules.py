@@ -13,7 +13,8 @@ READ = [row for row in catalogue.list_variables() if row.status in {"active", "d
 
 def codes(name, value, **known):
     return {
-        each.code for each in engine.check(rule_types.RankContext("r", settings.build_env(**{name: value}), **known))
+        finding.code
+        for finding in engine.check(rule_types.RankContext("r", settings.build_env(**{name: value}), **known))
     }
 
 
@@ -103,7 +104,7 @@ def test_findings_stand_errors_first_and_once():
     findings = engine.check(
         rule_types.RankContext("r", settings.build_env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1"))
     )
-    assert [each.code for each in findings] == ["N09", "N01", "N05"]
+    assert [finding.code for finding in findings] == ["N09", "N01", "N05"]
     assert engine.check(rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))) == engine.check(
         rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))
     )

@@ -20,23 +20,23 @@ def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
     script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
     entries = variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
-    found = ranks(tree)
+    contexts = ranks(tree)
     names = ("NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_RETRY_CNT", "NCCL_IB_SL")
-    assert [found.value(name) for name in names] == ["1", "2", "3", "4"]
-    assert [found.setting(name).origin for name in names] == [
+    assert [contexts.get_value(name) for name in names] == ["1", "2", "3", "4"]
+    assert [contexts.get_setting(name).origin for name in names] == [
         rule_types.Origin.MPIRUN, rule_types.Origin.ENV, rule_types.Origin.ENV, rule_types.Origin.FILE,
     ]  # fmt: skip
 
 
 def test_the_last_export_of_a_script_counts():
     script = "export NCCL_IB_TIMEOUT=99\nexport NCCL_IB_TIMEOUT=22"
-    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).value("NCCL_IB_TIMEOUT") == "22"
+    assert ranks(admitting.pod(admitting.gpus(8, command=["sh", "-c", script]))).get_value("NCCL_IB_TIMEOUT") == "22"
 
 
 def test_the_annotation_counts_only_where_the_file_is_mounted():
     assert ranks(admitting.pod(admitting.gpus(8), annotations=CONF)).settings == ()
-    found = ranks(admitting.pod(admitting.gpus(8, **FILE), annotations=CONF))
-    assert [(setting.name, setting.where) for setting in found.settings] == [
+    contexts = ranks(admitting.pod(admitting.gpus(8, **FILE), annotations=CONF))
+    assert [(setting.name, setting.where) for setting in contexts.settings] == [
         ("NCCL_IB_SL", "line 2"),
         ("NCCL_IB_TIMEOUT", "line 3"),
     ]
@@ -46,7 +46,7 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     tree = admitting.pod(
         admitting.gpus(8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=variables(NCCL_IB_SL="9"))
     )
-    assert [(each.name, each.value) for each in rank_contexts.list_passed(admitting.view(tree), 0)] == [
+    assert [(context.name, context.value) for context in rank_contexts.list_passed(admitting.view(tree), 0)] == [
         ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
     ]  # fmt: skip
 
@@ -67,13 +67,13 @@ def test_what_the_container_has_is_read_from_its_pod():
         ],
         securityContext={"runAsUser": 1000},
     )
-    found = ranks(tree)
-    assert (found.accelerators, found.devices, found.networks) == (8, {"rdma/hca": 2}, 2)
-    assert (found.capabilities, found.run_as_user, found.privileged) == (frozenset({"IPC_LOCK"}), 1000, False)
-    assert (found.mounts, found.shared_memory) == ({"/dev/shm": "memory", "/h": "hostPath"}, 2 << 30)
-    assert found.fabric_context.interfaces == ("eth0", "net1", "rail1")
-    assert found.fabric_context.rail_interfaces == ("net1", "rail1")
-    assert found.image == "i"
+    contexts = ranks(tree)
+    assert (contexts.accelerators, contexts.devices, contexts.networks) == (8, {"rdma/hca": 2}, 2)
+    assert (contexts.capabilities, contexts.run_as_user, contexts.privileged) == (frozenset({"IPC_LOCK"}), 1000, False)
+    assert (contexts.mounts, contexts.shared_memory) == ({"/dev/shm": "memory", "/h": "hostPath"}, 2 << 30)
+    assert contexts.fabric_context.interfaces == ("eth0", "net1", "rail1")
+    assert contexts.fabric_context.rail_interfaces == ("net1", "rail1")
+    assert contexts.image == "i"
 
 
 def test_a_pod_without_a_limit_on_its_shared_memory_has_no_limit():

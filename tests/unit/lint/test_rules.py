@@ -50,9 +50,9 @@ def test_a_good_example_is_silent(pair):
 @pytest.mark.parametrize("pair", BAD, ids=named)
 def test_a_bad_example_is_reported_with_a_short_message_that_names_what_is_wrong(pair):
     rule, example = pair
-    found = [finding for finding in engine.check(example.context) if finding.code == rule.code]
-    assert found
-    for finding in found:
+    findings = [finding for finding in engine.check(example.context) if finding.code == rule.code]
+    assert findings
+    for finding in findings:
         assert finding.severity is rule.severity
         assert finding.message
         assert finding.name in finding.message

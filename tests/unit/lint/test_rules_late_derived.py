@@ -93,8 +93,8 @@ def admitted(draw):
 @hypothesis.given(admitted())
 def test_what_is_derived_is_never_a_warning_or_an_error_of_the_late_rules(ranks):
     told = [
-        f"{found.code} {found.message}"
-        for found in engine.check(ranks)
-        if found.severity is not rule_types.Severity.INFO and int(found.code[1:]) >= 23
+        f"{finding.code} {finding.message}"
+        for finding in engine.check(ranks)
+        if finding.severity is not rule_types.Severity.INFO and int(finding.code[1:]) >= 23
     ]
     assert told == []

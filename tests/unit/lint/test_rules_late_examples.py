@@ -25,13 +25,13 @@ def test_a_good_example_is_not_complained_about(rule, example):
 def test_a_bad_example_is_complained_about_by_name_value_and_fix(rule, example):
     findings = list(rule.check(example.context))
     assert findings
-    for each in findings:
-        assert len(f"container worker: {rule.code} {each.message}") <= WARNING
-        assert each.name in each.message
-        setting = example.context.setting(each.name) if each.where else None
+    for finding in findings:
+        assert len(f"container worker: {rule.code} {finding.message}") <= WARNING
+        assert finding.name in finding.message
+        setting = example.context.get_setting(finding.name) if finding.where else None
         if setting is not None and setting.value is not None:
-            assert setting.value in each.message
-            assert each.where == setting.where
+            assert setting.value in finding.message
+            assert finding.where == setting.where
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

@@ -197,7 +197,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_exactly_these_rules_speak_of_what_is_published(name):
     ranks, expected = PUBLISHED[name]
-    assert {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23} == expected
+    assert {finding.code for finding in engine.check(ranks) if int(finding.code[1:]) >= 23} == expected
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
@@ -206,7 +206,7 @@ def test_a_job_written_by_hand_learns_what_it_lacks(site):
     (workload,) = workloads.read(tree)
     for template in workload.templates:
         ranks = build(template)
-        codes = {found.code for found in engine.check(ranks) if int(found.code[1:]) >= 23}
+        codes = {finding.code for finding in engine.check(ranks) if int(finding.code[1:]) >= 23}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
         assert codes == {"N43", "N45", "N46"}
 
@@ -216,4 +216,4 @@ def test_a_job_that_leaves_it_to_the_webhook_gets_no_warning_about_what_it_leave
         (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / "job.yaml").read_text()))
         for template in workload.templates:
             ranks = build(template)
-            assert not [each for each in engine.check(ranks) if each.severity is not rule_types.Severity.INFO]
+            assert not [finding for finding in engine.check(ranks) if finding.severity is not rule_types.Severity.INFO]

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.overview import node_notes
 
 
@@ -12,7 +12,7 @@ def node(spec=None, conditions=(), annotations=None, name="n"):
         "spec": spec or {},
         "status": {"conditions": list(conditions)},
     }
-    return msgspec.convert(tree, views.Node)
+    return msgspec.convert(tree, node_views.Node)
 
 
 NOT_READY = {

@@ -6,7 +6,7 @@ import placing
 import pytest
 
 from railwright.cluster import policies
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.overview import (
     deltas,
     node_notes,
@@ -52,9 +52,9 @@ class Cluster:
         )
 
     def add(self, *pods):
-        for each in pods:
-            self.state.upsert_pod(each)
-            self.known.upsert(each)
+        for pod in pods:
+            self.state.upsert_pod(pod)
+            self.known.upsert(pod)
         return self
 
     def seen(self) -> overview_types.Overview:
@@ -137,7 +137,7 @@ def test_assumed_pods_are_shown_as_assumed():
 
 def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_device_plugin_is_dead():
     cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
-    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, views.Node)]).seen()
+    seen = Cluster([placing.node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
@@ -246,10 +246,10 @@ def test_without_a_policy_there_is_nothing_to_see_and_no_failure():
 def test_a_node_says_why_a_gang_is_not_on_it():
     cluster = Cluster(placing.leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
-    told = cluster.builder.explain("train/g", "a-00")
-    assert told is not None
-    assert "is busy" in told["rejection"].message
-    assert "held by train/o-0" in told["rails"][0].message
+    explanation = cluster.builder.explain("train/g", "a-00")
+    assert explanation is not None
+    assert "is busy" in explanation["rejection"].message
+    assert "held by train/o-0" in explanation["rails"][0].message
     free = cluster.builder.explain("train/g", "b-00")
     assert free is not None
     assert "locality" in free["terms"]
@@ -260,10 +260,10 @@ def test_a_node_says_why_a_gang_is_not_on_it():
 def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
-    told = cluster.builder.explain("train/g", "a-01")
-    assert told is not None
-    assert (told["pod"], told["here"]) == ("train/g-1", True)
-    assert "rejection" not in told
+    explanation = cluster.builder.explain("train/g", "a-01")
+    assert explanation is not None
+    assert (explanation["pod"], explanation["here"]) == ("train/g-1", True)
+    assert "rejection" not in explanation
 
 
 def test_only_changed_sections_are_sent():

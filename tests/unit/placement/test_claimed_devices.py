@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from placing import GPU, RESOURCES, build_cluster, create_assumed_pods, node, pod, policy
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 
 
@@ -13,7 +13,7 @@ def bare(name):
     """A node that reports no devices, as where all come by slices."""
     return msgspec.convert(
         {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110"}}},
-        views.Node,
+        node_views.Node,
     )
 
 

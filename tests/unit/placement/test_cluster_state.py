@@ -54,13 +54,13 @@ def test_a_terminating_pod_still_holds_its_devices():
 
 def test_a_heartbeat_touches_no_node():
     state = build_cluster([node("n", "a")], [pod("bound", group="g", on="n"), pod("waits", group="g")])
-    seen = state.change_log.position
+    position = state.change_log.position
     state.upsert_node(node("n", "a"))
     state.upsert_pod(pod("bound", group="g", on="n"))
-    assert state.change_log.position == seen
+    assert state.change_log.position == position
     state.upsert_node(node("n", "b"))
     state.upsert_pod(pod("bound", group="g", gpus=4, on="n"))
-    assert state.change_log.position > seen
+    assert state.change_log.position > position
     assert state.get_used("n")[GPU] == 4000
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from placing import build_cluster, node
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import eligibility
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -65,5 +65,5 @@ def test_a_cordoned_node_is_not_eligible():
 
 def test_a_node_that_is_not_ready_is_not_eligible():
     tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-    state = build_cluster([msgspec.convert(tree, views.Node)])
+    state = build_cluster([msgspec.convert(tree, node_views.Node)])
     assert not eligibility.is_eligible(state.nodes["n"], views.PodSpec())

@@ -51,7 +51,7 @@ def test_kube_scheduler_fills_the_next_leaf_while_bindings_are_still_unseen():
     offered = list(state.nodes)
     for rank in range(8):
         explanations = score_once(build_request(pod(f"job-{rank}", group="gang"), offered), state).explanations
-        landed.append(max(explanations.values(), key=lambda each: (each.score, each.node)).node)
+        landed.append(max(explanations.values(), key=lambda explanation: (explanation.score, explanation.node)).node)
         offered.remove(landed[-1])
     assert [name[0] for name in landed] == list("aaaaabbb")
 

@@ -324,9 +324,9 @@ def of_sizes(*sizes):
 
 
 def test_small_pods_that_follow_each_other_count_as_one_large_one():
-    given = policy()
-    document = msgspec.structs.replace(given.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
-    loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(given, document=document))
+    fabric_policy = policy()
+    document = msgspec.structs.replace(fabric_policy.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
+    loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
     pods = of_sizes(8, 8, 4, 2, 1)
     loop.submit(pods)
     first = loop.asks(pods[0])

@@ -1,4 +1,4 @@
-"""What kubelet's topology manager would refuse, by the rules of the Kubernetes documentation and source (1.34)."""
+"""Pods that kubelet's topology manager would reject, by the documentation and source of Kubernetes (1.34)."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wording import text
 
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 
 GPU, RAILS = "nvidia.com/gpu", tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
@@ -26,14 +26,16 @@ def report(*nodes, policy="", scope="", deprecated=""):
                 "name": f"node-{number}",
                 "type": "Node",
                 "resources": [
-                    {"name": name, "capacity": str(has), "allocatable": str(has), "available": str(free)}
-                    for name, (has, free) in each.items()
+                    {"name": name, "capacity": str(total), "allocatable": str(total), "available": str(free)}
+                    for name, (total, free) in zones.items()
                 ],
             }
-            for number, each in enumerate(nodes)
+            for number, zones in enumerate(nodes)
         ],
     }
-    return msgspec.convert({key: value for key, value in tree.items() if value is not None}, views.NodeResourceTopology)
+    return msgspec.convert(
+        {key: value for key, value in tree.items() if value is not None}, node_views.NodeResourceTopology
+    )
 
 
 def want(gpus=0, *rails):
@@ -144,7 +146,9 @@ def hints(has, free, amount):
 def admits(policy, given_hints):
     """Whether the merged hint is preferred, as policy.go and policy_single_numa_node.go merge them."""
     if policy == "single-numa-node":
-        given_hints = [{mask: good for mask, good in each.items() if len(mask) == 1 and good} for each in given_hints]
+        given_hints = [
+            {mask: good for mask, good in given_hint.items() if len(mask) == 1 and good} for given_hint in given_hints
+        ]
     return any(
         all(mask == masks[0] for mask in masks)
         and all(each[mask] for mask, each in zip(masks, given_hints, strict=True))

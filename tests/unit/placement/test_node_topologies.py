@@ -7,7 +7,7 @@ from placing import GPU, RAILS, RESOURCES, build_cluster, node, pod
 from extender import state as states
 from extender import watches
 from railwright.cluster import snapshots
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.placement.nodes import node_zones
 from railwright.fabric.policy import model
 
@@ -34,13 +34,13 @@ def report(*gpus, written="", rails=(), name="n1"):
             "type": "Node",
             "resources": [
                 {"name": GPU, "capacity": "4", "allocatable": "4", "available": str(available)},
-                *({"name": each, "capacity": "1", "allocatable": "1", "available": "1"} for each in rails),
+                *({"name": rail, "capacity": "1", "allocatable": "1", "available": "1"} for rail in rails),
             ],
         }
         for number, available in enumerate(gpus)
     ]
     tree = {"metadata": {"name": name, "managedFields": fields if written else []}, "zones": zones}
-    return msgspec.convert(tree, views.NodeResourceTopology)
+    return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 
 def bound(name, gpus, at="", *, rails=0, on="n1"):
@@ -103,7 +103,7 @@ def test_times_the_api_server_writes_as_null_are_no_times():
     status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
     assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
     fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}
-    assert msgspec.json.decode(msgspec.json.encode(fields), type=views.NodeResourceTopology).written_at == ""
+    assert msgspec.json.decode(msgspec.json.encode(fields), type=node_views.NodeResourceTopology).written_at == ""
 
 
 def test_the_order_of_the_first_lists_is_no_matter():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import GPU, RAILS, RESOURCES
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.placement.nodes import numa
 from railwright.fabric.policy import model
 
@@ -65,7 +65,7 @@ def topology(*free, **more):
         }
         for number, each in enumerate(free)
     ]
-    return msgspec.convert({"metadata": {"name": "n"}, "zones": found, **more}, views.NodeResourceTopology)
+    return msgspec.convert({"metadata": {"name": "n"}, "zones": found, **more}, node_views.NodeResourceTopology)
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node()
             model.NumaNode(node=0, gpus=(0,), rails=("rail0", "rail1", "rail2")),
         ),
     )
-    found = numa.build_zones_from_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
-    assert [(zone.node, dict(zone.free)[POOL]) for zone in found] == [(0, 5000), (1, 2000)]
+    built_zones = numa.build_zones_from_shape(three_to_one, ONE_POOL, {**FULL, POOL: 7000}, [GPU])
+    assert [(zone.node, dict(zone.free)[POOL]) for zone in built_zones] == [(0, 5000), (1, 2000)]
 
 
 def test_a_dead_rail_is_there_with_nothing_free():
@@ -115,7 +115,7 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
     other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
     tree = msgspec.to_builtins(found)
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
-    with_socket = msgspec.convert({**tree, "zones": zones_}, views.NodeResourceTopology)
+    with_socket = msgspec.convert({**tree, "zones": zones_}, node_views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
     assert numa.read_available_zones(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
     assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(found, names)
@@ -198,16 +198,16 @@ def test_the_charged_devices_are_those_requested_up_to_all_in_any_order(held, ch
 
 
 def test_eight_gpus_and_four_rails_are_matching_pairs_of_a_whole_node():
-    found = numa.assign(node(), want(8, 0, 1, 2, 3))
-    assert found is not None
-    assert (found.is_aligned, found.local, found.zones) == (True, 4, (0, 1))
-    assert found.taken == node()
+    assignment = numa.assign(node(), want(8, 0, 1, 2, 3))
+    assert assignment is not None
+    assert (assignment.is_aligned, assignment.local, assignment.zones) == (True, 4, (0, 1))
+    assert assignment.taken == node()
 
 
 def test_four_gpus_with_the_rails_of_their_numa_node_are_in_it_alone():
-    found = numa.assign(node(), want(4, 2, 3))
-    assert found is not None
-    assert (found.is_aligned, found.local, found.zones) == (True, 2, (1,))
+    assignment = numa.assign(node(), want(4, 2, 3))
+    assert assignment is not None
+    assert (assignment.is_aligned, assignment.local, assignment.zones) == (True, 2, (1,))
 
 
 def test_two_pods_of_four_gpus_with_the_same_shared_rails_are_not_both_local():
@@ -236,22 +236,22 @@ def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
 )
 def test_four_gpus_left_two_and_two(asked, expected):
     held = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
-    found = numa.assign(held, asked)
-    assert (found and (found.is_aligned, found.local)) == expected
+    assignment = numa.assign(held, asked)
+    assert (assignment and (assignment.is_aligned, assignment.local)) == expected
 
 
 def test_one_gpu_and_one_rail_are_together_or_not_aligned():
-    found = numa.assign(node(), want(1, 3))
-    assert found is not None
-    assert (found.is_aligned, found.zones) == (True, (1,))
+    assignment = numa.assign(node(), want(1, 3))
+    assert assignment is not None
+    assert (assignment.is_aligned, assignment.zones) == (True, (1,))
     away = numa.assign(zones({GPU: 4, RESOURCES[3]: 0}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3))
     assert away == numa.NumaAssignment(False, 0, zones({GPU: 1}, {RESOURCES[3]: 1}), (0, 1))
 
 
 def test_a_pod_goes_where_it_completes_a_numa_node_and_a_whole_one_stays_whole():
-    found = numa.assign(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
-    assert found is not None
-    assert found.zones == (1,)
+    assignment = numa.assign(zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2))
+    assert assignment is not None
+    assert assignment.zones == (1,)
     over_two = numa.assign(zones({GPU: 4}, {GPU: 4}, {GPU: 2}), want(6))
     assert over_two is not None
     assert over_two.zones == (0, 2)
@@ -266,8 +266,8 @@ def test_without_rails_or_accelerators_or_any_knowledge_nothing_is_far_from_anyt
 
 
 def test_a_resource_that_no_numa_node_names_is_not_judged():
-    found = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
-    assert found == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
+    assignment = numa.assign(zones({GPU: 4}, {GPU: 4}), want(4, 0, 1))
+    assert assignment == numa.NumaAssignment(True, 2, zones({GPU: 4}), (0,))
     over_both = numa.assign(zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}), want(8, 0, 1, 2))
     assert over_both is not None
     assert (over_both.is_aligned, over_both.local, over_both.zones) == (True, 3, (0, 1))
@@ -289,9 +289,9 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
     zones = tuple(numa.Zone(node, tuple(sorted(here.items()))) for node, here in enumerate(free))
     want = numa.NumaDemand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     began = time.process_time()
-    found = numa.assign(zones, want)
+    assignment = numa.assign(zones, want)
     left = numa.subtract_usage(zones, [{GPU: 7000, RESOURCES[0]: 3000}])
     assert time.process_time() - began < 0.1
-    assert found is not None
-    assert found == numa.assign(zones[:4], want)
+    assert assignment is not None
+    assert assignment == numa.assign(zones[:4], want)
     assert left[:4] == numa.subtract_usage(zones[:4], [{GPU: 7000, RESOURCES[0]: 3000}])

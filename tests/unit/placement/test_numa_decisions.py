@@ -17,7 +17,7 @@ from placing import (
 )
 from wording import text
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.policy import model
 
@@ -45,10 +45,10 @@ def explain_both(numa, *, shape=SHAPE):
         with_requests("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
         with_requests("b", {GPU: "3"}, on="far"),
     ]
-    given = policy(numa=numa)
-    document = msgspec.structs.replace(given.document, node_shapes=(shape,) if shape else ())
+    fabric_policy = policy(numa=numa)
+    document = msgspec.structs.replace(fabric_policy.document, node_shapes=(shape,) if shape else ())
     asking = with_requests("p-0", HALF, group="g")  # of a gang: a job of one pod uses no rail
-    request = build_request(asking, ["far", "near"], msgspec.structs.replace(given, document=document))
+    request = build_request(asking, ["far", "near"], msgspec.structs.replace(fabric_policy, document=document))
     return score_once(request, build_cluster(nodes, taken, {"train/g": 2})).explanations
 
 
@@ -93,15 +93,15 @@ def report(*free: int, manager: str, scope: str = "container", written: str = ""
             for number, left in enumerate(free)
         ],
     }
-    return msgspec.convert(tree, views.NodeResourceTopology)
+    return msgspec.convert(tree, node_views.NodeResourceTopology)
 
 
 def decide(asking, topology_report, *, numa: str, bound=(), entries=()):
     state = build_cluster([node("n", "leaf")], bound)
     state.upsert_topology(topology_report)
     assumed = create_assumed_pods()
-    for each in entries:
-        assumed.assume(build_assumed_pod(each, "n"))
+    for entry in entries:
+        assumed.assume(build_assumed_pod(entry, "n"))
     request = build_request(asking, ["n"], policy(numa=numa))
     filtered = engine.PlacementEngine(state, assumed).filter(request)
     (explanation,) = score_once(request, state, assumed).explanations.values()

@@ -116,8 +116,8 @@ def test_a_board_follows_nodes_and_pods_that_come_change_and_go():
     assert scores() == before
     state.remove_node("b-02")
     assert "b-02" not in scores()
-    for each in leaves(c=2):
-        state.upsert_node(each)
+    for leaf in leaves(c=2):
+        state.upsert_node(leaf)
     assert set(scores()) == {"a-00", "a-01", "a-02", "b-00", "b-01", "c-00", "c-01"}
     assumed.assume(build_assumed_pod(pod("y"), "c-00"))
     assert scores()["c-00"] < scores()["c-01"]

@@ -58,7 +58,9 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
 
     async def shown() -> dict[str, str]:
         await gauges.count()
-        lines = [line for line in counters.exposition().decode().splitlines() if line.startswith("railwright_rail_")]
+        lines = [
+            line for line in counters.format_exposition().decode().splitlines() if line.startswith("railwright_rail_")
+        ]
         return dict(line.rsplit(" ", 1) for line in lines)
 
     cluster.cluster.replace_nodes([node(f"n{number}") for number in range(250)])

@@ -32,7 +32,7 @@ def test_documents_and_lists_unfold_into_views_by_kind():
 
 def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
     others = ("longhorn.io/v1beta2", "events.example.com/v1")
-    text = "---\n".join(f"apiVersion: {each}\nkind: Node\nmetadata: {{name: a}}\n" for each in ("v1", *others))
+    text = "---\n".join(f"apiVersion: {other}\nkind: Node\nmetadata: {{name: a}}\n" for other in ("v1", *others))
     assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"]
     event = "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: e}\n"
     assert len(snapshots.read(event)["Event"]) == 1

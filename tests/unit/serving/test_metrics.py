@@ -16,7 +16,7 @@ TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
 def families(server="webhook", change=lambda _: None):
     found = metrics.Metrics(server)
     change(found)
-    return {family.name: family for family in parser.text_string_to_metric_families(found.exposition().decode())}
+    return {family.name: family for family in parser.text_string_to_metric_families(found.format_exposition().decode())}
 
 
 def rows():
@@ -43,9 +43,9 @@ def test_two_servers_of_one_process_count_apart():
     one.count_request("/mutate/pods", "allowed", 0.001)
     other.count_request("/scheduler/filter", "ok", 0.001)
     other.webhook_warnings.labels("HostNetwork").inc()  # counted, shown nowhere
-    assert b'railwright_webhook_requests_total{outcome="allowed",path="/mutate/pods"} 1.0' in one.exposition()
-    assert b'railwright_extender_requests_total{outcome="ok",path="/scheduler/filter"} 1.0' in other.exposition()
-    assert b"webhook" not in other.exposition()
+    assert b'railwright_webhook_requests_total{outcome="allowed",path="/mutate/pods"} 1.0' in one.format_exposition()
+    assert b'railwright_extender_requests_total{outcome="ok",path="/scheduler/filter"} 1.0' in other.format_exposition()
+    assert b"webhook" not in other.format_exposition()
 
 
 def test_exactly_one_policy_digest_is_shown():
@@ -65,7 +65,7 @@ def test_without_a_certificate_no_expiry_is_near():
 def test_counters_have_no_created_series():
     found = metrics.Metrics("webhook")
     found.webhook_refusals.labels("roce", "network").inc()
-    assert b"_created" not in found.exposition()
+    assert b"_created" not in found.format_exposition()
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)

@@ -209,8 +209,8 @@ def test_there_is_no_dashboard_unless_it_is_asked_for():
 def test_the_help_of_a_server_lists_its_own_options_only(server, own, other, capsys):
     with pytest.raises(SystemExit):
         command_line.parse(server, ["--help"], {})
-    shown = capsys.readouterr().out
-    assert own in shown
-    assert other not in shown
-    assert "extender: " not in shown
-    assert "webhook: " not in shown
+    stdout = capsys.readouterr().out
+    assert own in stdout
+    assert other not in stdout
+    assert "extender: " not in stdout
+    assert "webhook: " not in stdout

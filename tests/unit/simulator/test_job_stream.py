@@ -26,7 +26,10 @@ def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
 
 def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
     trace, of, jobs = drawn
-    share = {each.gpus: each.share * each.gpus * each.mean / of.gpu_seconds for each in of.classes}
+    share = {
+        device_class.gpus: device_class.share * device_class.gpus * device_class.mean / of.gpu_seconds
+        for device_class in of.classes
+    }
     expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in distributions.SIZES]
     assert expected == pytest.approx(trace.gpu_time, abs=0.5)
     shares = cumulated(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)

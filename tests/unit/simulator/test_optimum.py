@@ -1,4 +1,4 @@
-"""The optimum against all placements there are, on clusters small enough to try them."""
+"""Compares the optimum with all possible placements, on clusters small enough to try them."""
 
 import itertools
 
@@ -11,32 +11,32 @@ from railwright.simulator import bandwidth_model, cluster_specs, optimum, shapes
 
 @st.composite
 def situations(draw):
-    """(world, pods, GPUs a pod): up to six nodes in a small tree, some partly taken."""
+    """Draw (cluster, pods, GPUs per pod): up to six nodes in a small tree, some of them partly used."""
     spines = draw(
         st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1)
     )
-    over = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
-    on = town(spines, over)
-    for host in range(len(on.hosts)):
+    oversubscription = draw(st.sampled_from([(1.0, 1.0), (7.0, 7.0), (1.0, 3.0), (2.0, 1.0)]))
+    cluster = town(spines, oversubscription)
+    for host in range(len(cluster.hosts)):
         for gpus in draw(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=2)):
-            if on.get_capacity(on.build_demand(gpus)).slots[host]:
-                fill(on, host, gpus)
-    return on, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
+            if cluster.get_capacity(cluster.build_demand(gpus)).slots[host]:
+                fill(cluster, host, gpus)
+    return cluster, draw(st.integers(2, 4)), draw(st.sampled_from([4, 8]))
 
 
-def every_placement(on, capacity, pods):
+def every_placement(cluster, capacity, pods):
     free = capacity.snapshot()
-    for hosts in itertools.product([host for host, room in enumerate(capacity.slots) if room], repeat=pods):
+    for hosts in itertools.product([host for host, slots in enumerate(capacity.slots) if slots], repeat=pods):
         if all(hosts.count(host) <= capacity.slots[host] for host in set(hosts)):
-            yield bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(free, hosts))
+            yield bandwidth_model.assess_gang(cluster, capacity.demand, bandwidth_model.grant_ranks(free, hosts))
 
 
 @given(situations())
 def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(situation):
-    on, pods, gpus = situation
-    capacity = on.get_capacity(on.build_demand(gpus))
-    best = optimum.find_best(on, capacity.snapshot(), pods)
-    tried = list(every_placement(on, capacity, pods))
+    cluster, pods, gpus = situation
+    capacity = cluster.get_capacity(cluster.build_demand(gpus))
+    best = optimum.find_best(cluster, capacity.snapshot(), pods)
+    tried = list(every_placement(cluster, capacity, pods))
     if not tried:
         assert best is None
         return
@@ -46,21 +46,21 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
     assert best.leaves == min(value.leaves for value in tried if value.total == most)
     assert (
         bandwidth_model.assess_gang(
-            on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), best.hosts)
+            cluster, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), best.hosts)
         ).total
         == best.value
     )
-    assert optimum.count_min_leaves(on, capacity.snapshot(), pods) == min(value.leaves for value in tried)
-    alone = any(value.leaves == 1 and value.total >= most for value in tried)
-    assert optimum.fits_one_leaf(on, capacity.snapshot(), pods, most) == alone
+    assert optimum.count_min_leaves(cluster, capacity.snapshot(), pods) == min(value.leaves for value in tried)
+    fits_alone = any(value.leaves == 1 and value.total >= most for value in tried)
+    assert optimum.fits_one_leaf(cluster, capacity.snapshot(), pods, most) == fits_alone
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
-    on = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
-    free = on.get_capacity(on.build_demand(8)).snapshot()
-    assert optimum.find_best(on, free, 2).value == 1.0
-    assert set(optimum.find_best(on, free, 2).hosts) == {0, 2}
-    assert optimum.find_best(on, free, 3).value == 0.5
+    cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
+    free = cluster.get_capacity(cluster.build_demand(8)).snapshot()
+    assert optimum.find_best(cluster, free, 2).value == 1.0
+    assert set(optimum.find_best(cluster, free, 2).hosts) == {0, 2}
+    assert optimum.find_best(cluster, free, 3).value == 0.5
 
 
 def renamed(trees, suffix):
@@ -70,29 +70,34 @@ def renamed(trees, suffix):
 
 
 def test_a_small_leaf_with_weak_uplinks_is_not_used():
-    on = town({"s": (3, 7, 7)}, (7.0, 1.0))
+    cluster = town({"s": (3, 7, 7)}, (7.0, 1.0))
     for host in range(3, 7):
-        fill(on, host, 8)
-    best = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 9)
+        fill(cluster, host, 8)
+    best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 9)
     assert best.value == 1.0
-    assert {on.hosts[host].chain[0] for host in best.hosts} == {on.hosts[3].chain[0], on.hosts[10].chain[0]}
+    assert {cluster.hosts[host].chain[0] for host in best.hosts} == {
+        cluster.hosts[3].chain[0],
+        cluster.hosts[10].chain[0],
+    }
 
 
 def test_among_equals_the_optimum_splits_no_pod_over_numa_nodes():
-    on = town({"s": (3,)})
-    fill(on, 0, 2, 4, 1)  # (1, 0) left
-    fill(on, 1, 2)
-    grant = on.start_pod(1, on.build_demand(4))
-    on.start_pod(1, on.build_demand(1))
-    on.end_pod(1, grant)
-    free = on.get_capacity(on.build_demand(4)).snapshot()
-    assert all(not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(on, free, 2).hosts))
+    cluster = town({"s": (3,)})
+    fill(cluster, 0, 2, 4, 1)  # (1, 0) left
+    fill(cluster, 1, 2)
+    grant = cluster.start_pod(1, cluster.build_demand(4))
+    cluster.start_pod(1, cluster.build_demand(1))
+    cluster.end_pod(1, grant)
+    free = cluster.get_capacity(cluster.build_demand(4)).snapshot()
+    assert all(
+        not grant.split for _, grant in bandwidth_model.grant_ranks(free, optimum.find_best(cluster, free, 2).hosts)
+    )
 
 
 def test_of_rail_sets_with_equal_bandwidth_the_optimum_uses_the_one_with_fewer_leaves():
     wide = shapes.Shape({"s": (1, 1)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "a test", product="8x8")
     narrow = shapes.Shape({"s": (2,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "a test", product="8x4")
     nodes = [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 2)]
-    on = town({}, (2.0,), mixed=True, nodes=nodes)
-    best = optimum.find_best(on, on.get_capacity(on.build_demand(8)).snapshot(), 2)
+    cluster = town({}, (2.0,), mixed=True, nodes=nodes)
+    best = optimum.find_best(cluster, cluster.get_capacity(cluster.build_demand(8)).snapshot(), 2)
     assert (best.value, best.leaves, set(best.hosts)) == (0.5, 1, {2, 3})

@@ -179,13 +179,13 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
         },
         default_fabric="roce",
     )
-    from railwright.fabric import views
+    from railwright.fabric import node_views
 
-    given = cluster_specs.build_from_nodes(msgspec.convert(trees, list[views.Node]), policy, "a test")
-    on = cluster.Cluster(given)
+    cluster_spec = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
+    on = cluster.Cluster(cluster_spec)
     assert (on.counted, on.named, len(on.hosts)) == (True, True, 64)
     assert on.hosts[0].hardware.devices == (100,) * 4
-    assert play(given, [job(0, 8)], "railwright").placed[0].value == 1.0
+    assert play(cluster_spec, [job(0, 8)], "railwright").placed[0].value == 1.0
     with pytest.raises(cluster_specs.ClusterSpecError, match=r"no node has allocatable nvidia\.com/gpu"):
         cluster_specs.build_from_nodes([], policy, "a test")
 

@@ -56,7 +56,11 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert code == 0
     caches = previews.load_caches(None)
     text = yaml.safe_dump_all(trees)
-    found = [each for tree in object_files.read_manifest(text, "job") for each in templates.expand(tree, "prod") or ()]
+    found = [
+        template
+        for tree in object_files.read_manifest(text, "job")
+        for template in templates.expand(tree, "prod") or ()
+    ]
     accounts = [previews.preview_admission(each, policy, caches) for each in found]
     assert all(account.outcome != "refused" for account in accounts), [account.message for account in accounts]
     gpus = policy.document.fabrics[fabric].gpus_per_node or 8

@@ -99,9 +99,9 @@ PREFIXES = [
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_others_put_before_a_line_does_not_matter(prefix):
-    found = judged([prefix + line for line in GOOD.splitlines()], ALSO)
-    assert found.state == log_types.RDMA, found.line
-    assert [pod.name for pod in found.pods] == ["w-0", "w-1"]
+    results = judged([prefix + line for line in GOOD.splitlines()], ALSO)
+    assert results.state == log_types.RDMA, results.line
+    assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
 
 
 def test_colours_within_the_prefix_are_taken_out():
@@ -136,16 +136,16 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
 def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
     row = "536870912 134217728 float sum -1 2789.9 192.43 360.81 0 2793.6 192.18 360.34 0"
     speed = f"\n# Avg bus bandwidth    : 355.2 \n  {row}"
-    found = judged(GOOD + speed, ALSO)
-    assert found.line == (
+    results = judged(GOOD + speed, ALSO)
+    assert results.line == (
         "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect, busbw 360.81 peak, 355.2 average GB/s"
     )
 
 
 def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
-    found = judged(GOOD, rank("w-1", 1, network="Socket"))
-    assert found.state == log_types.TCP
-    assert found.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
+    results = judged(GOOD, rank("w-1", 1, network="Socket"))
+    assert results.state == log_types.TCP
+    assert results.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
 
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
@@ -155,15 +155,15 @@ def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback
 
 
 def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
-    found = judged(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
-    assert found.state == log_types.PARTIAL
-    assert found.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
+    results = judged(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
+    assert results.state == log_types.PARTIAL
+    assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
 
 
 def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
-    found = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
-    assert by_name(found)["w-1"].missing == ("mlx5_0:1",)
-    assert found.state == log_types.PARTIAL
+    results = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
+    assert by_name(results)["w-1"].missing == ("mlx5_0:1",)
+    assert results.state == log_types.PARTIAL
 
 
 def test_fewer_rails_than_expected_on_all_pods_are_too_few():
@@ -174,9 +174,9 @@ def test_fewer_rails_than_expected_on_all_pods_are_too_few():
 def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     devices = (("mlx5_0",), ("mlx5_1", "mlx5_5"))
     storage = [rank(f"w-{at}", at, using=hcas(0, 9), channels=("0", "1")) for at in (0, 1)]
-    found = judged(*storage, rails=2, devices=devices)
-    assert found.state == log_types.PARTIAL
-    assert found.pods[0].missing == ("mlx5_1 or mlx5_5",)
+    results = judged(*storage, rails=2, devices=devices)
+    assert results.state == log_types.PARTIAL
+    assert results.pods[0].missing == ("mlx5_1 or mlx5_5",)
     renamed = [rank(f"w-{at}", at, using=hcas(20, 21), channels=("0", "1")) for at in (0, 1)]
     assert judged(*renamed, rails=2, devices=devices).state == log_types.RDMA, (
         "virtual functions have names of their own"
@@ -184,44 +184,44 @@ def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
 
 
 def test_another_fabric_than_the_policys_is_reported():
-    found = judged(GOOD, ALSO, transport="infiniband")
-    assert found.state == log_types.PARTIAL
-    assert "the fabric is infiniband, and it ran over RoCE" in found.line
+    results = judged(GOOD, ALSO, transport="infiniband")
+    assert results.state == log_types.PARTIAL
+    assert "the fabric is infiniband, and it ran over RoCE" in results.line
 
 
 def test_ranks_whose_logs_are_not_there_leave_it_open():
-    found = judged(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
-    assert found.state == log_types.UNKNOWN
-    assert "ranks 1-15 of 16 do not show their network in the logs" in found.line
+    results = judged(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
+    assert results.state == log_types.UNKNOWN
+    assert "ranks 1-15 of 16 do not show their network in the logs" in results.line
 
 
 def test_smaller_communicators_do_not_change_who_is_which_rank():
     pairs = "w-1:7:8 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n"
-    found = judged(GOOD, pairs + ALSO)
-    assert by_name(found)["w-1"].ranks == (1,)
+    results = judged(GOOD, pairs + ALSO)
+    assert by_name(results)["w-1"].ranks == (1,)
 
 
 def test_one_pod_alone_never_used_its_rails():
-    found = judged(rank("w-0", 0, of=1, using=hcas(0, 1)))
-    assert found.state == log_types.UNKNOWN
-    assert "no channel to another node" in found.line
+    results = judged(rank("w-0", 0, of=1, using=hcas(0, 1)))
+    assert results.state == log_types.UNKNOWN
+    assert "no channel to another node" in results.line
 
 
 def test_a_process_that_is_cut_off_before_its_network_leaves_it_open():
-    found = judged(GOOD, "\n".join(ALSO.splitlines()[:1]))
-    assert (found.state, by_name(found)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
+    results = judged(GOOD, "\n".join(ALSO.splitlines()[:1]))
+    assert (results.state, by_name(results)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
 
 
 def test_channels_over_a_device_that_no_line_names_leave_it_open():
-    found = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
-    assert found.state == log_types.UNKNOWN
-    assert "add NET to NCCL_DEBUG_SUBSYS" in found.line
+    results = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
+    assert results.state == log_types.UNKNOWN
+    assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
 
 
 def test_wrong_results_fail_the_job_whatever_carried_them():
-    found = judged(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
-    assert found.state == log_types.FAILED
-    assert "3 results were wrong" in found.line
+    results = judged(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
+    assert results.state == log_types.FAILED
+    assert "3 results were wrong" in results.line
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])

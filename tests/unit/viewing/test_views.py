@@ -65,12 +65,12 @@ def test_a_namespace_alone_and_what_waits_alone(view):
 
 
 def test_json_and_yaml_are_the_same_and_have_every_rank(view):
-    found = json.loads(view("gangs", "-o", "json")[1])
-    assert [(each["key"], len(each["ranks"])) for each in found] == [
+    document = json.loads(view("gangs", "-o", "json")[1])
+    assert [(each["key"], len(each["ranks"])) for each in document] == [
         ("prod/llama", 8),
         ("research/a-gang-whose-name-is-long-enough-to-hurt", 12),
     ]
-    assert yaml.safe_load(view("gangs", "-o", "yaml")[1]) == found
+    assert yaml.safe_load(view("gangs", "-o", "yaml")[1]) == document
 
 
 def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
@@ -180,9 +180,9 @@ def test_a_fabric_by_name_and_one_that_is_not_there(view):
 
 
 def test_json_has_the_leaves_by_id(view):
-    found = json.loads(view("fabric", "-o", "json")[1])
-    assert [each["name"] for each in found["fabrics"]] == ["roce"]
-    assert len(found["leaves"]) == 4
+    document = json.loads(view("fabric", "-o", "json")[1])
+    assert [fabric["name"] for fabric in document["fabrics"]] == ["roce"]
+    assert len(document["leaves"]) == 4
 
 
 def test_a_snapshot_needs_a_policy_and_no_cluster(cluster, capsys):

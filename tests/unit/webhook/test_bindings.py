@@ -7,7 +7,7 @@ import jsonpatch
 import msgspec
 from admitting import SHAPES, fabric, pod, view
 
-from railwright.fabric import hypernodes, views
+from railwright.fabric import hypernodes, node_views, views
 from webhook import bindings, state
 
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -18,7 +18,7 @@ CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 def caches(*pods: dict, labels: dict | None = None) -> state.State:
     known = state.State()
     node = {"metadata": {"name": "gpu-3", "labels": labels or {LEAF: "leaf-1", SPINE: "spine-0"}}}
-    known.nodes.replace([msgspec.convert(node, views.Node)])
+    known.nodes.replace([msgspec.convert(node, node_views.Node)])
     known.pods.replace([view(tree) for tree in pods])
     return known
 

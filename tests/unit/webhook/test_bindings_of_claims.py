@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from admitting import fabric, view
 
-from railwright.fabric import views
+from railwright.fabric import node_views
 from railwright.fabric.claims import objects
 from railwright.serving import metrics, routes
 from webhook import app, bindings, state
@@ -54,7 +54,7 @@ def named(tree: dict) -> dict:
 def caches(tree: dict, *claims: dict, slices=None, classes=(), allocatable=None) -> state.State:
     known = state.State()
     node = {"metadata": {"name": "gpu-3"}, "status": {"allocatable": allocatable or {}}}
-    known.nodes.replace([msgspec.convert(node, views.Node)])
+    known.nodes.replace([msgspec.convert(node, node_views.Node)])
     known.devices.classes.replace(devices.read_classes(*classes))
     known.devices.slices.replace(devices.read_slices(*(devices.build_slices("gpu-3") if slices is None else slices)))
     known.devices.claims.replace(read_claims(*claims))
@@ -74,7 +74,8 @@ def written(known: state.State, by=BY) -> dict:
     response = answer(known, by)
     assert response["allowed"]
     return {
-        each["path"].rpartition("/")[2].replace("~1", "/"): each["value"] for each in admitting.operations(response)
+        operation["path"].rpartition("/")[2].replace("~1", "/"): operation["value"]
+        for operation in admitting.operations(response)
     }
 
 

@@ -216,8 +216,8 @@ def test_a_v1beta1_review_is_malformed_even_where_it_decodes():
 
 
 def test_warnings_are_bounded_in_number_and_length():
-    shown = wire.limit_warnings([rendering.Message("Code", f"{n} {'x' * 300}") for n in range(20)])
-    assert len(shown) == wire.MAX_WARNINGS
-    assert max(map(len, shown)) == wire.MAX_WARNING
-    assert "13 more" in shown[-1]
+    limited = wire.limit_warnings([rendering.Message("Code", f"{n} {'x' * 300}") for n in range(20)])
+    assert len(limited) == wire.MAX_WARNINGS
+    assert max(map(len, limited)) == wire.MAX_WARNING
+    assert "13 more" in limited[-1]
     assert wire.limit_warnings([rendering.Message("Code", "a")]) == ["Code: a"]

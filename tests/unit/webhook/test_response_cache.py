@@ -10,7 +10,7 @@ from admitting import cpu, fabric, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import views
+from railwright.fabric import network_views, node_views, views
 from railwright.fabric.injection import facts
 from webhook import pods, response_cache, state
 
@@ -125,18 +125,20 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     kept, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, by, caches.facts, kept)
-    assert pods.handle(body, by, caches.facts, kept) == first
+    first = pods.handle(body, by, caches.build_facts, kept)
+    assert pods.handle(body, by, caches.build_facts, kept) == first
     if change == "policy":
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
-        caches.networks.upsert(seen(views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"}))
+        caches.networks.upsert(
+            seen(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
+        )
     elif change == "offer":
-        caches.nodes.upsert(seen(views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+        caches.nodes.upsert(seen(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
         caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, by, caches.facts, kept)
-    assert second == pods.handle(body, by, caches.facts)
+    second = pods.handle(body, by, caches.build_facts, kept)
+    assert second == pods.handle(body, by, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 

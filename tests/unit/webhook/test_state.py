@@ -2,57 +2,57 @@
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import network_views, node_views, views
 from webhook import state
 
 
-def node(name: str, **allocatable: str) -> views.Node:
+def node(name: str, **allocatable: str) -> node_views.Node:
     offers = {f"x.y/{key}": amount for key, amount in allocatable.items()}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, views.Node)
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, node_views.Node)
 
 
-def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDefinition:
+def network(name: str, resource: str | None = None) -> network_views.NetworkAttachmentDefinition:
     annotations = {"k8s.v1.cni.cncf.io/resourceName": resource} if resource else None
     metadata = {"name": name, "namespace": "prod", "annotations": annotations}
-    return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
+    return msgspec.convert({"metadata": metadata}, network_views.NetworkAttachmentDefinition)
 
 
 def test_nothing_is_known_before_a_source_has_listed_all():
     known = state.State()
     known.networks.upsert(network("a"))
     known.nodes.upsert(node("n", a="1"))
-    facts = known.facts("prod")
+    facts = known.build_facts("prod")
     assert (facts.namespace_labels, facts.networks, facts.offered) == (None, None, None)
 
 
 def test_a_resource_is_offered_while_some_node_has_any_of_it():
     known = state.State()
     known.nodes.replace([node("a", r="1"), node("b", r="2", s="0")])
-    assert known.facts("x").offered == {"x.y/r"}
+    assert known.build_facts("x").offered == {"x.y/r"}
     known.nodes.upsert(node("b", s="1"))
-    assert known.facts("x").offered == {"x.y/r", "x.y/s"}
+    assert known.build_facts("x").offered == {"x.y/r", "x.y/s"}
     known.nodes.remove(node("a"))
-    assert known.facts("x").offered == {"x.y/s"}
+    assert known.build_facts("x").offered == {"x.y/s"}
 
 
 def test_networks_bring_the_resource_they_draw_on():
     known = state.State()
     known.networks.replace([network("a", "x.y/vf"), network("b")])
-    assert known.facts("prod").networks == {("prod", "a"): "x.y/vf", ("prod", "b"): None}
+    assert known.build_facts("prod").networks == {("prod", "a"): "x.y/vf", ("prod", "b"): None}
     known.networks.remove(network("a"))
     known.networks.upsert(network("b", "x.y/vf"))
-    assert known.facts("prod").networks == {("prod", "b"): "x.y/vf"}
+    assert known.build_facts("prod").networks == {("prod", "b"): "x.y/vf"}
 
 
 def test_labels_of_namespaces_are_followed():
     known = state.State()
     known.namespaces.replace([msgspec.convert({"metadata": {"name": "a", "labels": {"x": "1"}}}, views.Namespace)])
-    assert known.facts("a").namespace_labels == {"x": "1"}
-    assert known.facts("b").namespace_labels is None
+    assert known.build_facts("a").namespace_labels == {"x": "1"}
+    assert known.build_facts("b").namespace_labels is None
     known.namespaces.upsert(msgspec.convert({"metadata": {"name": "a"}}, views.Namespace))
-    assert known.facts("a").namespace_labels == {}
+    assert known.build_facts("a").namespace_labels == {}
     known.namespaces.remove(msgspec.convert({"metadata": {"name": "a"}}, views.Namespace))
-    assert known.facts("a").namespace_labels is None
+    assert known.build_facts("a").namespace_labels is None
 
 
 def test_pods_are_kept_only_where_they_may_have_opted_in():
@@ -65,10 +65,10 @@ def test_pods_are_kept_only_where_they_may_have_opted_in():
     assert known.pods.find("a", "m", "") is not None
     assert known.pods.find("a", "m", "other") is None
     assert known.pods.find("a", "o", "2") is None
-    assert known.pods.has("a", "o", "2")
-    assert not known.pods.has("a", "o", "3")
+    assert known.pods.has_pod("a", "o", "2")
+    assert not known.pods.has_pod("a", "o", "3")
     known.pods.remove(msgspec.convert({"metadata": mine}, views.Pod))
-    assert not known.pods.has("a", "m", "1")
+    assert not known.pods.has_pod("a", "m", "1")
 
 
 def pending(uid: str = "1", containers: list | None = None, node: str | None = None, **annotations: str) -> views.Pod:
@@ -86,7 +86,7 @@ def test_a_pod_is_kept_for_its_devices_until_it_is_bound():
     assert known.pods.find("a", "p", "1") is not None
     known.pods.upsert(pending(containers=RAIL, node="n"))
     assert known.pods.find("a", "p", "1") is None
-    assert known.pods.has("a", "p", "1")
+    assert known.pods.has_pod("a", "p", "1")
     assert len(known.pods) == 0
     known.pods.upsert(pending(containers=[{"name": "c", "resources": {"limits": {"cpu": "1"}}}]))
     assert len(known.pods) == 0

@@ -156,20 +156,20 @@ def test_audit_annotations_travel_with_either_verdict():
 
 @given(st.lists(st.text(max_size=600), max_size=40))
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
-    shown = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
-    assert len(shown) <= 10
-    assert all(len(each) <= 256 for each in shown)
-    assert sum(map(len, shown)) <= 4096
-    assert len(warnings) > wire.MAX_WARNINGS or len(shown) == len(warnings)
+    limited = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
+    assert len(limited) <= 10
+    assert all(len(each) <= 256 for each in limited)
+    assert sum(map(len, limited)) <= 4096
+    assert len(warnings) > wire.MAX_WARNINGS or len(limited) == len(warnings)
 
 
 def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
     few = [rendering.Message("Code", f"warning {index}") for index in range(wire.MAX_WARNINGS)]
     assert wire.limit_warnings(few) == [f"Code: warning {index}" for index in range(wire.MAX_WARNINGS)]
     many = [rendering.Message("Code", f"warning {index}") for index in range(20)]
-    shown = wire.limit_warnings(many)
-    assert shown[:-1] == [warning.line for warning in many[: wire.MAX_WARNINGS - 1]]
-    assert shown[-1].startswith(f"MoreWarnings: and {20 - wire.MAX_WARNINGS + 1} more warnings")
+    limited = wire.limit_warnings(many)
+    assert limited[:-1] == [warning.line for warning in many[: wire.MAX_WARNINGS - 1]]
+    assert limited[-1].startswith(f"MoreWarnings: and {20 - wire.MAX_WARNINGS + 1} more warnings")
     long = [rendering.Message("Code", "x" * 10_000)]
     assert len(msgspec.json.encode(wire.limit_warnings(long))) == wire.MAX_WARNING + 4
 

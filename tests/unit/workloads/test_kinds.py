@@ -56,8 +56,8 @@ def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller
 @pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
 def test_a_label_that_nobody_copies_to_the_pods_is_not_promised_by_explain(kind):
     tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
-    (found,) = explained.expand(tree, "prod")
-    assert FABRIC not in found.pod["metadata"].get("labels", {})
+    (pod,) = explained.expand(tree, "prod")
+    assert FABRIC not in pod.pod["metadata"].get("labels", {})
 
 
 def test_a_cron_jobs_label_counts_from_its_job_template_only():
@@ -66,8 +66,8 @@ def test_a_cron_jobs_label_counts_from_its_job_template_only():
         job = {"metadata": {"labels": {FABRIC: below} if below else {}}, "spec": tree["spec"]}
         metadata = {"name": "c", "labels": {FABRIC: above} if above else {}}
         cron = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"jobTemplate": job}}
-        (found,) = explained.expand(cron, "prod")
-        assert found.pod["metadata"]["labels"].get(FABRIC) == expected
+        (pod,) = explained.expand(cron, "prod")
+        assert pod.pod["metadata"]["labels"].get(FABRIC) == expected
 
 
 def webhooks() -> dict[str, dict]:

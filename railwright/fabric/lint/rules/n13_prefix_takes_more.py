@@ -12,7 +12,7 @@ _DEVICES = (("mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"),)
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value or ctx.fabric_context.devices is None:
         return
     name_list = lists.parse(settings.strip_quotes(setting.value))

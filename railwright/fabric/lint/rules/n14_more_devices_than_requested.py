@@ -10,7 +10,7 @@ _UNLIMITED = 1 << 20  # entries: only to count them
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value:
         return
     name_list = lists.parse(settings.strip_quotes(setting.value), _UNLIMITED)

@@ -10,7 +10,7 @@ _SHAPES = (("mlx5_0", "mlx5_1"), ("mlx5_4", "mlx5_5"))
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting, sets = ctx.setting(_NAME), ctx.fabric_context.devices
+    setting, sets = ctx.get_setting(_NAME), ctx.fabric_context.devices
     if setting is None or not setting.value or not sets:
         return
     name_list = lists.parse(settings.strip_quotes(setting.value))

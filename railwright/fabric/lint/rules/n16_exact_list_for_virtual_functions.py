@@ -9,7 +9,7 @@ _NAME = "NCCL_IB_HCA"
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value:
         return
     name_list = lists.parse(settings.strip_quotes(setting.value))

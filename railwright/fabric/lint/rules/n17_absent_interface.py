@@ -11,7 +11,7 @@ _POD = rule_types.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("n
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting, interfaces = ctx.setting(_NAME), ctx.fabric_context.interfaces
+    setting, interfaces = ctx.get_setting(_NAME), ctx.fabric_context.interfaces
     if setting is None or not setting.value or interfaces is None:
         return
     if not lists.select_interfaces(settings.strip_quotes(setting.value), (*interfaces, _LOOPBACK)):

@@ -10,7 +10,7 @@ _POD = rule_types.FabricContext(interfaces=("eth0", "net1", "net2"), rail_interf
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value:
         return
     rails = lists.select_interfaces(settings.strip_quotes(setting.value), ctx.fabric_context.rail_interfaces)

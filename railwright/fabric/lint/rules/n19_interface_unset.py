@@ -9,7 +9,7 @@ _POD = rule_types.FabricContext(interfaces=("eth0", "net1"), rail_interfaces=("n
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    if ctx.fabric_context.rail_interfaces and ctx.setting(_NAME) is None:
+    if ctx.fabric_context.rail_interfaces and ctx.get_setting(_NAME) is None:
         yield rule_types.Violation(
             f"{_NAME} is not set, and the pod has {', '.join(ctx.fabric_context.rail_interfaces)}: NCCL may choose a "
             f"rail for bootstrap; set it to ={ctx.fabric_context.primary}",

@@ -13,7 +13,7 @@ _ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value or ctx.fabric_context.transport in _WITHOUT_GIDS:
         return
     index = integers.parse(setting.value, ctx.nccl)

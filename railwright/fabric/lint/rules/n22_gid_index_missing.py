@@ -15,7 +15,7 @@ _ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.nccl is None or ctx.nccl >= _AUTOMATIC or ctx.fabric_context.transport not in _WITH_GIDS:
         return
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is not None and (setting.value is None or _is_fixed(setting.value, ctx.nccl)):
         return
     release = ".".join(map(str, ctx.nccl))

@@ -11,7 +11,7 @@ _MOST_FUSED = 4  # devices of one fused NIC (nccl_net.h, NCCL_NET_MAX_DEVS_PER_N
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    fused = _count_fused(ctx.value(_GROUPS) or "")
+    fused = _count_fused(ctx.get_value(_GROUPS) or "")
     for setting, pairs in effective_values.list_numbers(ctx, _NAME):
         if pairs * fused > _MOST:
             group = f" times {fused} devices that {_GROUPS} fuses" if fused > 1 else ""

@@ -9,7 +9,7 @@ _WITHOUT = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, pol
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(addresses.RANGE)
+    setting = ctx.get_setting(addresses.RANGE)
     text = settings.strip_quotes(setting.value or "") if setting else ""
     if setting is None or not text or ctx.fabric_context.transport in _WITHOUT or effective_values.is_on_efa(ctx):
         return

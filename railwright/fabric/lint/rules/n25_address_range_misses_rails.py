@@ -11,7 +11,7 @@ _RAILS = rule_types.FabricContext(
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(addresses.RANGE)
+    setting = ctx.get_setting(addresses.RANGE)
     if setting is None or setting.value is None or effective_values.is_policy_value(ctx, setting.name):
         return
     network = addresses.parse_range(settings.strip_quotes(setting.value))

@@ -17,7 +17,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         or ctx.fabric_context.transport not in {None, *effective_values.WITH_GIDS}
     ):
         return
-    setting, index = ctx.setting(addresses.FAMILY), ctx.setting(_INDEX)
+    setting, index = ctx.get_setting(addresses.FAMILY), ctx.get_setting(_INDEX)
     number = effective_values.read_number(ctx, _INDEX)
     fixed = index is not None and (index.value is None or (number is not None and number >= 0))
     if addresses.find_family(ctx) != 4 or fixed or effective_values.is_older(ctx, *addresses.SINCE):

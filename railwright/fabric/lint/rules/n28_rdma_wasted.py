@@ -11,7 +11,7 @@ _SHARED = {"rdma/hca_shared_devices": 1}
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if (
         setting is None
         or not effective_values.is_on(ctx, _NAME)
@@ -27,7 +27,7 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
 
 def _is_plugin_in_use(ctx: rule_types.RankContext) -> bool:
     """True if a plugin carries the data, because it ignores the variable."""
-    named = ctx.value("NCCL_NET")
+    named = ctx.get_value("NCCL_NET")
     return effective_values.is_on_efa(ctx) or (named is not None and named.casefold() not in _BUILT_IN)
 
 

@@ -8,7 +8,7 @@ _NAME = "NCCL_NET"
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if (
         setting is None
         or (setting.value or "").casefold() != "ib"

@@ -10,7 +10,7 @@ _EXPLICIT_CHOICES = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IBEXT_DISABLE")
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not effective_values.is_on(ctx, _NAME) or effective_values.is_on_efa(ctx):
         return
     if all(effective_values.is_unset(ctx, name) for name in _EXPLICIT_CHOICES):

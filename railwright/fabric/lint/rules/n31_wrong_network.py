@@ -19,11 +19,11 @@ _PLUGINS = frozenset({"ibext", "aws libfabric", "gib"})
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value:
         return
     network = _strip_version(settings.strip_quotes(setting.value))
-    if network in _PLUGINS and ctx.value("NCCL_NET_PLUGIN") == "none":
+    if network in _PLUGINS and ctx.get_value("NCCL_NET_PLUGIN") == "none":
         yield settings.build_violation(
             setting,
             "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "

@@ -9,7 +9,7 @@ _NAME = "NCCL_ALGO"
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value or effective_values.is_older(ctx, *algo_proto.SINCE):
         return
     try:

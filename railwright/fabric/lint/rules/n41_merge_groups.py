@@ -9,7 +9,7 @@ _NODES = rule_types.FabricContext(devices=(("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     text = settings.strip_quotes(setting.value or "") if setting else ""
     if setting is None or not text:
         return

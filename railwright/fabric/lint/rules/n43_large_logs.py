@@ -9,7 +9,7 @@ _LOUD = frozenset({"INFO", "TRACE"})
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is not None and settings.strip_quotes(setting.value or "").upper() in _LOUD:
         yield settings.build_violation(setting, "makes large logs from every rank; write WARN in production")
 

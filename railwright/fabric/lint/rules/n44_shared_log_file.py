@@ -10,7 +10,7 @@ _PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other po
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     value = settings.strip_quotes(setting.value or "") if setting else ""
     if setting is None or not value or value.startswith(_STREAMS):
         return

@@ -11,7 +11,7 @@ _SHARED = rule_types.FabricContext(transport=policies.Transport.ROCE, exclusive=
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if setting is None or not setting.value or not ctx.networks or not _needs_interfaces(ctx.fabric_context):
         return
     devices = _list_exact_devices(settings.strip_quotes(setting.value))

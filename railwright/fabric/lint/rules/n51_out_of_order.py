@@ -11,7 +11,7 @@ _ROCE = rule_types.FabricContext(transport=policies.Transport.ROCE)
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if (
         setting is None
         or not effective_values.is_on(ctx, _NAME)

@@ -10,7 +10,7 @@ _AUTOMATIC = "auto"
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting, index = ctx.setting(_NAME), ctx.setting(_INDEX)
+    setting, index = ctx.get_setting(_NAME), ctx.get_setting(_INDEX)
     if setting is None or index is None or (index.value or "").casefold() == _AUTOMATIC:
         return
     yield settings.build_violation(

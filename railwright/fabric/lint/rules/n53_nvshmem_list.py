@@ -10,7 +10,7 @@ _ON = ("1", "y", "t")  # NVSHMEM looks at the first letter of a boolean
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting, switch = ctx.setting(_NAME), ctx.setting(_SWITCH)
+    setting, switch = ctx.get_setting(_NAME), ctx.get_setting(_SWITCH)
     if setting is None or (switch is not None and (switch.value is None or switch.value.lower().startswith(_ON))):
         return
     yield settings.build_violation(setting, f"NVSHMEM reads the list only with {_SWITCH}=1; set it too")

@@ -9,7 +9,7 @@ _FAMILIES = ("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for family in _FAMILIES:
-        included, excluded = ctx.setting(f"{family}_include"), ctx.setting(f"{family}_exclude")
+        included, excluded = ctx.get_setting(f"{family}_include"), ctx.get_setting(f"{family}_exclude")
         if included is not None and excluded is not None:
             yield settings.build_violation(
                 included,

@@ -15,7 +15,7 @@ _LIMIT = "a virtual machine has one PVRDMA device, and it talks to others of its
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
-    setting = ctx.setting(_NAME)
+    setting = ctx.get_setting(_NAME)
     if (
         setting is not None
         and setting.value

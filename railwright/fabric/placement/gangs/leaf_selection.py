@@ -177,7 +177,9 @@ def _compute_distance(chosen: Sequence[topology.Domain], problem: LeafProblem) -
     """Return the distance of the leaves to the previous and next peer in rank order, because the ring crosses it."""
     neighbours = [leaf for leaf in (*problem.peer_leaves[:1], problem.next_leaf) if leaf]
     return (
-        sum(min(topology.distance(neighbour, leaf) for neighbour in neighbours) for leaf in chosen) if neighbours else 0
+        sum(min(topology.compute_distance(neighbour, leaf) for neighbour in neighbours) for leaf in chosen)
+        if neighbours
+        else 0
     )
 
 
@@ -318,8 +320,8 @@ def _sort_leaves(chosen: Sequence[topology.Domain], problem: LeafProblem) -> Seq
     anchor = problem.peer_leaves[0] if problem.peer_leaves else None
 
     def rank_by_side(leaf: topology.Domain) -> tuple[bool, int]:
-        near = topology.distance(anchor, leaf) if anchor else 0
-        if anchor and next_leaf and (far := topology.distance(next_leaf, leaf)) < near:
+        near = topology.compute_distance(anchor, leaf) if anchor else 0
+        if anchor and next_leaf and (far := topology.compute_distance(next_leaf, leaf)) < near:
             return True, -far
         return False, near
 

@@ -47,53 +47,55 @@ class PlanCache:
         self._change_logs = (cluster.change_log, assumed.change_log)
         self._plans: OrderedDict[Hashable, _CachedPlan] = OrderedDict()
 
-    def store(self, given: PlanInput, plan: planner.Plan) -> None:
+    def store(self, plan_input: PlanInput, plan: planner.Plan) -> None:
         """Cache a new plan."""
-        gang, index = given.gang, given.index
-        if not given.key or not plan.is_complete:
+        gang, index = plan_input.gang, plan_input.index
+        if not plan_input.key or not plan.is_complete:
             return
         if not plan.rails and any(node_class.capacity.rails for node_class in index.classes):
             return
         peer_leaves = {index.leaf_by_node.get(peer.node, topology.NO_DOMAIN) for peer in gang.placed}
-        cache_key = (given.key, index.signature.key)
+        cache_key = (plan_input.key, index.signature.key)
         self._plans[cache_key] = _CachedPlan(
             plan=plan,
             size=gang.size,
             remaining=gang.remaining_slots,
-            slots_by_leaf={leaf: _count_slots(given.capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}},
+            slots_by_leaf={
+                leaf: _count_slots(plan_input.capacity, leaf, plan) for leaf in {*plan.leaves, *peer_leaves}
+            },
             positions=(self._change_logs[0].position, self._change_logs[1].position),
-            inferred=_list_places(given.inferred),
+            inferred=_list_assumed_places(plan_input.inferred),
         )
         self._plans.move_to_end(cache_key)
         if len(self._plans) > _MAX_GANGS:
             self._plans.popitem(last=False)
 
-    def find(self, given: PlanInput, bandwidth_of_placed: node_slots.Bandwidth) -> planner.Plan | None:
+    def find(self, plan_input: PlanInput, bandwidth_of_placed: node_slots.Bandwidth) -> planner.Plan | None:
         """Return the unfilled part of the gang's plan, or None if the planner has to run again."""
-        gang, index = given.gang, given.index
-        last = self._plans.get((given.key, index.signature.key))
-        if last is None or gang.size != last.size or gang.remaining_slots > last.remaining:
+        gang, index = plan_input.gang, plan_input.index
+        cached = self._plans.get((plan_input.key, index.signature.key))
+        if cached is None or gang.size != cached.size or gang.remaining_slots > cached.remaining:
             return None
-        changed_nodes = {node for _, node in last.inferred ^ _list_places(given.inferred)}
-        for log, position in zip(self._change_logs, last.positions, strict=True):
+        changed_nodes = {node for _, node in cached.inferred ^ _list_assumed_places(plan_input.inferred)}
+        for log, position in zip(self._change_logs, cached.positions, strict=True):
             changes = log.read_since(position)
             if changes is None:
                 return None
             changed_nodes.update(changes)
-        if any(index.leaf_by_node.get(name) not in last.slots_by_leaf for name in changed_nodes):
+        if any(index.leaf_by_node.get(name) not in cached.slots_by_leaf for name in changed_nodes):
             return None
-        if changed_nodes and last.plan.bandwidth < bandwidth_of_placed:
+        if changed_nodes and cached.plan.bandwidth < bandwidth_of_placed:
             return None
-        slots_by_leaf = {leaf: _count_slots(given.capacity, leaf, last.plan) for leaf in last.slots_by_leaf}
-        if any(slots > last.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
+        slots_by_leaf = {leaf: _count_slots(plan_input.capacity, leaf, cached.plan) for leaf in cached.slots_by_leaf}
+        if any(slots > cached.slots_by_leaf[leaf] for leaf, slots in slots_by_leaf.items()):
             return None
-        left = {leaf: slots_by_leaf[leaf] for leaf in last.plan.leaves if slots_by_leaf[leaf]}
-        if sum(left.values()) < gang.remaining_slots:
+        open_slots = {leaf: slots_by_leaf[leaf] for leaf in cached.plan.leaves if slots_by_leaf[leaf]}
+        if sum(open_slots.values()) < gang.remaining_slots:
             return None
-        return msgspec.structs.replace(last.plan, leaves=tuple(left), slots_by_leaf=left)
+        return msgspec.structs.replace(cached.plan, leaves=tuple(open_slots), slots_by_leaf=open_slots)
 
 
-def _list_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
+def _list_assumed_places(pods: Iterable[assumed_pods.AssumedPod]) -> frozenset[tuple[str, str]]:
     return frozenset((pod.uid, pod.node) for pod in pods)
 
 

@@ -7,7 +7,7 @@ gang.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from railwright.fabric import label_selectors, views
+from railwright.fabric import label_selectors, node_views, views
 from railwright.fabric.placement.state import node_info
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -30,7 +30,7 @@ def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
     return any(_matches_term(term, node) for term in required.node_selector_terms or ())
 
 
-def _is_tolerated(taint: views.Taint, tolerations: Sequence[views.Toleration]) -> bool:
+def _is_tolerated(taint: node_views.Taint, tolerations: Sequence[views.Toleration]) -> bool:
     return any(
         toleration.effect in ("", taint.effect)
         and (

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement.nodes import numa
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
@@ -38,7 +38,7 @@ _DEPRECATED: Mapping[str, TopologyManager] = {
 
 
 def is_current(
-    report: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
+    report: node_views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
 ) -> bool:
     """True if the report is newer than the last binding on the node. `bound` has (time, requests) of the bound pods.
 
@@ -60,7 +60,7 @@ def is_current(
 
 
 def is_exact(
-    report: views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
+    report: node_views.NodeResourceTopology, bound: Collection[tuple[str, resources.Amounts]], names: Collection[str]
 ) -> bool:
     """True if the report is current and its used devices are exactly those of the bound pods.
 
@@ -76,7 +76,7 @@ def is_exact(
     return exact and is_current(report, bound, names)
 
 
-def read_topology_manager(report: views.NodeResourceTopology) -> TopologyManager:
+def read_topology_manager(report: node_views.NodeResourceTopology) -> TopologyManager:
     """Return the configuration of the node's topology manager."""
     deprecated = next(iter(report.topology_policies or ()), "")
     policy, scope = _DEPRECATED.get(deprecated, TopologyManager("", CONTAINER))
@@ -86,7 +86,7 @@ def read_topology_manager(report: views.NodeResourceTopology) -> TopologyManager
     )
 
 
-def is_strict(report: views.NodeResourceTopology) -> bool:
+def is_strict(report: node_views.NodeResourceTopology) -> bool:
     """True if the node's topology manager can reject pods. With `none` and `best-effort` it admits every pod."""
     return read_topology_manager(report).policy in _STRICT
 
@@ -111,7 +111,7 @@ def list_container_demands(spec: views.PodSpec, demand: numa.NumaDemand) -> tupl
 
 
 def find_admission_error(
-    report: views.NodeResourceTopology,
+    report: node_views.NodeResourceTopology,
     zones: numa.Zones,
     demand: numa.NumaDemand,
     container_demands: Sequence[numa.NumaDemand] = (),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, views
+from railwright.fabric import node_views, resources, views
 from railwright.fabric.placement.nodes import gpu_nic_pairs
 from railwright.fabric.policy import model
 
@@ -75,17 +75,17 @@ def build_zones_from_shape(
     return build_zones((zone.node, here) for zone, here in zip(numa, free, strict=True))
 
 
-def read_available_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+def read_available_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported available amounts of these resources, by zones of type Node."""
     return _read_zones(report, names, lambda item: item.available if item.available is not None else item.allocatable)
 
 
-def read_allocatable_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+def read_allocatable_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported allocatable amounts, as if no pod used them."""
     return _read_zones(report, names, lambda item: item.allocatable)
 
 
-def read_capacity_zones(report: views.NodeResourceTopology, names: Collection[str]) -> Zones:
+def read_capacity_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
     """Return the reported capacity, including unhealthy devices."""
     return _read_zones(report, names, lambda item: item.capacity or item.allocatable)
 
@@ -100,9 +100,9 @@ def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
 
 
 def _read_zones(
-    report: views.NodeResourceTopology,
+    report: node_views.NodeResourceTopology,
     names: Collection[str],
-    amount: Callable[[views.ZoneResource], views.RawQuantity],
+    amount: Callable[[node_views.ZoneResource], views.RawQuantity],
 ) -> Zones:
     zones: dict[int, dict[str, int]] = {}
     for zone in report.zones:
@@ -116,7 +116,7 @@ def _read_zones(
 _NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
 
 
-def get_number(zone: views.TopologyZone) -> int | None:
+def get_number(zone: node_views.TopologyZone) -> int | None:
     """Return the number of a NUMA node, or None for other zones (sockets, dies)."""
     match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None
     return int(match[1]) if match else None

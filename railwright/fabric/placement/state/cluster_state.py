@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from railwright.fabric import hypernodes, interning, resources, topology, views
+from railwright.fabric import hypernodes, interning, node_views, pod_group_views, resources, topology, views
 from railwright.fabric.claims import claim_index, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import (
@@ -37,7 +37,7 @@ class ClusterState:
         self._pods = pod_index.PodIndex()
         self._names_version = 0  # of the inventory, for which the requests of pods were computed
         self._free: dict[str, resources.FrozenAmounts] = {}  # computed on demand, invalidated by changes
-        self._topologies: dict[str, views.NodeResourceTopology] = {}
+        self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._share = shared_amounts.SharedAmounts().share
         self._interner = interning.StringInterner()
         self._sizes = declared_sizes.Sizes()
@@ -109,20 +109,20 @@ class ClusterState:
         """
         labels = node.labels
         if hypernodes.are_among(domains):
-            labels = {**labels, **self._tree.values(node.name, labels)}
+            labels = {**labels, **self._tree.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
 
     def find_hyper_node_problems(self) -> Sequence[str]:
         """Return one message for each problem of the HyperNodes that was ignored."""
-        return self._tree.problems({node.name: node.labels for node in self._nodes.values()})
+        return self._tree.find_problems({node.name: node.labels for node in self._nodes.values()})
 
-    def get_topology_report(self, node: str) -> views.NodeResourceTopology | None:
+    def get_topology_report(self, node: str) -> node_views.NodeResourceTopology | None:
         """Return the NodeResourceTopology of a node, or None if no exporter writes one."""
         return self._topologies.get(node)
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def upsert_node(self, node: views.Node) -> None:
+    def upsert_node(self, node: node_views.Node) -> None:
         """Add or update a node."""
         info = node_info.read_node(node, self._interner, self._share)
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
@@ -193,7 +193,7 @@ class ClusterState:
         self._update_claims((), uids)
         return uids
 
-    def upsert_pod_group(self, group: views.PodGroup) -> None:
+    def upsert_pod_group(self, group: pod_group_views.PodGroup) -> None:
         """Add or update a Volcano PodGroup."""
         self.upsert_size(volcano.POD_GROUPS, group)
 
@@ -224,7 +224,7 @@ class ClusterState:
         if self._tree.replace(objects):
             self._record_change_of_all()
 
-    def upsert_topology(self, report: views.NodeResourceTopology) -> None:
+    def upsert_topology(self, report: node_views.NodeResourceTopology) -> None:
         """Add or update a NodeResourceTopology, which has the name of its node."""
         if report != self._topologies.get(report.metadata.name):  # exporters write periodically, changed or not
             self._topologies[report.metadata.name] = report
@@ -235,14 +235,14 @@ class ClusterState:
         self._topologies.pop(name, None)
         self._record_change(name)
 
-    def replace_topologies(self, reports: Sequence[views.NodeResourceTopology]) -> None:
+    def replace_topologies(self, reports: Sequence[node_views.NodeResourceTopology]) -> None:
         """Replace all NodeResourceTopologies."""
         for name in self._topologies.keys() - {report.metadata.name for report in reports}:
             self.remove_topology(name)
         for report in reports:
             self.upsert_topology(report)
 
-    def replace_nodes(self, nodes: Sequence[views.Node]) -> None:
+    def replace_nodes(self, nodes: Sequence[node_views.Node]) -> None:
         """Replace all nodes."""
         gone = self._nodes.keys() - {node.metadata.name for node in nodes}
         for name in gone:

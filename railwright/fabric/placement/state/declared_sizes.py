@@ -7,12 +7,12 @@ existing pods.
 from collections.abc import Sequence
 from typing import Any
 
-from railwright.fabric import views
+from railwright.fabric import pod_group_views, views
 from railwright.fabric.workloads import kinds, membership, objects
 
 MAX_SIZE = 150_000  # limit for declared sizes: pods of a cluster (Kubernetes, "Considerations for large clusters")
 
-SizedObject = views.PodGroup | objects.Workload
+SizedObject = pod_group_views.PodGroup | objects.Workload
 
 
 class Sizes:

@@ -35,7 +35,7 @@ class DomainIndex:
 
     def _update_node(self, name: str) -> None:
         node = self._cluster.nodes.get(name)
-        leaf = None if node is None else topology.domain(self._cluster.locate(node, self._domains, self._rails))
+        leaf = None if node is None else topology.get_domain(self._cluster.locate(node, self._domains, self._rails))
         old = self.leaf_by_node.get(name)
         if old == leaf:
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from railwright.fabric import interning, resources, views
+from railwright.fabric import interning, node_views, resources
 
 Share = Callable[[resources.Amounts], resources.FrozenAmounts]  # returns one object for equal amounts
 
@@ -17,11 +17,11 @@ class NodeInfo(msgspec.Struct, gc=False, frozen=True):
     labels: Mapping[str, str]
     allocatable: resources.FrozenAmounts
     capacity: resources.FrozenAmounts
-    taints: tuple[views.Taint, ...]
+    taints: tuple[node_views.Taint, ...]
     schedulable: bool  # Ready and not cordoned
 
 
-def read_node(node: views.Node, interner: interning.StringInterner, share: Share) -> NodeInfo:
+def read_node(node: node_views.Node, interner: interning.StringInterner, share: Share) -> NodeInfo:
     """Return the fields of a node, with the amounts that kubelet reports."""
     conditions = node.status.conditions or ()
     ready = all(condition.status == "True" for condition in conditions if condition.type == "Ready")
