@@ -106,8 +106,8 @@ async def test_the_pods_of_a_job_get_true_pairs_and_one_set_of_rails(plane, inst
         assert gpus == [root for root in roots for _ in range(2)]
     assert await list_rails(plane, namespace, pods) == [("rail0", "rail1")] * 2
     job = await plane.api.get("batch/v1/Job", "first", namespace)
-    limits = job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
-    assert "nvidia.com/gpu" not in limits  # so that no queue waits for GPUs that no node reports
+    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"claims": [{"name": "railwright"}]}  # no queue waits for GPUs that no node reports
 
 
 async def test_a_second_gang_gets_the_other_rails_and_a_restarted_pod_the_same(plane, installed, namespace, offer):
