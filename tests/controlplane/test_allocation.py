@@ -27,6 +27,13 @@ fabrics:
   mapped:
     transport: infiniband
     rails: [{name: rail0, resource: example.com/rdma}]
+  claimed:
+    transport: infiniband
+    claims: {deviceClass: dranet}
+    rails:
+    - {name: rail0, device: rdmap16s27}
+    - {name: rail1, device: rdmap32s27, interface: net2}
+    - {name: rail2, device: rdmap144s27}
 """
 NIC = 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)'
 BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
@@ -157,6 +164,22 @@ async def test_the_file_names_what_the_claim_holds_in_the_order_of_the_rails(
     assert [device["rdmaDevice"] for device in placement["devices"]] == named
     assert [device["request"] for device in placement["devices"]] == ["first", "second"]
     assert placement["rails"] == [device["rail"] for device in placement["devices"]]
+
+
+@BOTH
+async def test_the_claims_that_railwright_writes_are_followed_too(plane, namespace, installed, scheduler):
+    metadata = {
+        "name": "p",
+        "labels": {"railwright.io/fabric": "claimed", "name": "p"},
+        "annotations": {"railwright.io/rails": "rail1,rail2"},
+    }
+    spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
+    tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    await plane.api.create(tree, namespace=namespace)
+    found = await bind(plane, namespace)
+    assert read_devices(found) == ["rdmap32s27", "rdmap144s27"]
+    rail1, _ = json.loads(found["metadata"]["annotations"][PLACEMENT])["devices"]
+    assert (rail1["rail"], rail1["request"], rail1["interface"]) == ("rail1", "rail1", "net2")
 
 
 async def test_two_pods_of_a_node_get_lists_without_a_common_device(plane, namespace, installed):
