@@ -7,12 +7,13 @@ pair, and gangs whose pods got different rail sets. Writes build/bench/claims.js
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import pathlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,10 +24,12 @@ import shapes  # noqa: E402 - the path is set above: this file is run by itself
 import yaml  # noqa: E402
 from plane import binaries, claim_gangs  # noqa: E402
 from plane import plane as planes  # noqa: E402
+from plane import site as sites  # noqa: E402
 
 GANG, SINGLES = 16, 4
 GANGS: Mapping[str, int] = {f"gang{number}": GANG for number in range(6)} | {f"single{n}": 1 for n in range(SINGLES)}
 PODS = sum(GANGS.values())
+OURS = "railwright"
 OUT = ROOT / "build" / "bench" / "claims.json"
 PAGE = ROOT / "docs" / "dynamic-resource-allocation.md"
 BEGIN, END = "<!-- begin: tests/bench/claim_templates.py -->\n", "<!-- end: tests/bench/claim_templates.py -->\n"
@@ -53,17 +56,18 @@ async def main() -> int:
     parser.add_argument("--page", action="store_true", help="rewrite the table of docs/dynamic-resource-allocation.md")
     options = parser.parse_args()
     published = yaml.safe_load((shapes.CLAIMS / "published.yaml").read_text())
+    trees = sorted((*published, *map(describe_ours, shapes.NAMES)), key=lambda tree: shapes.NAMES.index(tree["shape"]))
     rows = []
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
-            for number, template in enumerate(published):
+            for number, template in enumerate(trees):
                 if options.only in f"{template['shape']} {template['name']}":
                     rows.append(await measure(plane, f"bench-{number}", template))
                     print(rows[-1], file=sys.stderr, flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     version = binaries.release().kubernetes
     OUT.write_text(json.dumps({"kubernetes": version, "rows": [dataclasses.asdict(row) for row in rows]}, indent=1))
-    text = render_table(rows, published)
+    text = render_table(rows, trees)
     if options.page:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
@@ -71,24 +75,57 @@ async def main() -> int:
     return 0
 
 
-async def measure(plane: planes.Plane, namespace: str, published: Mapping[str, Any]) -> Row:
+def describe_ours(name: str) -> dict[str, Any]:
+    """Return a row like those of published.yaml for the templates that railwright writes: it has no `devices`."""
+    shape = shapes.load(name)
+    pod = {"gpus": shape.pod_gpus, "nics": shape.pod_nics}
+    source = f"label `railwright.io/fabric`, `pairBy: {shape.policy['pairBy']}`"
+    return {"name": OURS, "source": source, "shape": name, "pod": pod, "nodes": shape.nodes}
+
+
+async def measure(plane: planes.Plane, namespace: str, template: Mapping[str, Any]) -> Row:
     """Create the nodes, the template and the pods of a row, and count what they get."""
-    shape = shapes.load(published["shape"])
+    shape = shapes.load(template["shape"])
     await plane.make_namespace(namespace)
     try:
-        async with claim_gangs.offer(plane, shape, published["nodes"]):
-            await plane.api.create(claim_gangs.build_template("devices", published["devices"]), namespace=namespace)
-            await claim_gangs.create_gangs(
-                plane, namespace, GANGS, lambda name, gang: claim_gangs.build_claiming_pod(name, gang, "devices")
-            )
-            allocations = await claim_gangs.settle(plane, namespace, PODS)
+        async with claim_gangs.offer(plane, shape, template["nodes"]):
+            if "devices" in template:
+                manifest = claim_gangs.build_template("devices", template["devices"])
+                await plane.api.create(manifest, namespace=namespace)
+                await claim_gangs.create_gangs(
+                    plane, namespace, GANGS, lambda name, gang: claim_gangs.build_claiming_pod(name, gang, "devices")
+                )
+                allocations = await claim_gangs.settle(plane, namespace, PODS)
+            else:
+                async with install(plane, shape, namespace):
+                    await claim_gangs.create_gangs(
+                        plane,
+                        namespace,
+                        GANGS,
+                        lambda name, gang: claim_gangs.build_fabric_pod(name, gang, shape.pod_gpus),
+                    )
+                    allocations = await claim_gangs.settle(plane, namespace, PODS)
             await plane.remove_pods(namespace)
     finally:
         await plane.remove_namespace(namespace)
-    return count(published, shape, allocations)
+    return count(template, shape, allocations)
 
 
-def count(published: Mapping[str, Any], shape: shapes.Shape, allocations: Sequence[claim_gangs.Allocation]) -> Row:
+@contextlib.asynccontextmanager
+async def install(plane: planes.Plane, shape: shapes.Shape, namespace: str) -> AsyncIterator[None]:
+    """Have railwright write the claims of pods in a namespace, for the length of a block."""
+    site = sites.Site(plane)
+    await site.prepare()
+    try:
+        await site.policy(shape.build_policy())
+        await site.start_webhook()
+        await site.register(namespace)
+        yield
+    finally:
+        await site.remove()
+
+
+def count(template: Mapping[str, Any], shape: shapes.Shape, allocations: Sequence[claim_gangs.Allocation]) -> Row:
     """Return the row of what pods got."""
     placed = [allocation for allocation in allocations if allocation.node]
     rails: dict[str, set[frozenset[str]]] = {}
@@ -97,8 +134,8 @@ def count(published: Mapping[str, Any], shape: shapes.Shape, allocations: Sequen
     of_gangs = {gang: sets for gang, sets in rails.items() if GANGS[gang] > 1}
     return Row(
         shape=shape.name,
-        template=published["name"],
-        nodes=published["nodes"],
+        template=template["name"],
+        nodes=template["nodes"],
         waiting=len(allocations) - len(placed),
         unpaired=sum(not shape.is_paired(allocation.devices) for allocation in placed),
         gangs=len(of_gangs),
@@ -107,13 +144,13 @@ def count(published: Mapping[str, Any], shape: shapes.Shape, allocations: Sequen
     )
 
 
-def render_table(rows: Sequence[Row], published: Sequence[Mapping[str, Any]]) -> str:
+def render_table(rows: Sequence[Row], templates: Sequence[Mapping[str, Any]]) -> str:
     """Return the Markdown table of the rows."""
     lines = [
         "| nodes | template | a pod gets | never scheduled | GPU and NIC no pair | gangs with different rails |",
         "|---|---|---|---|---|---|",
     ]
-    by_key = {(tree["shape"], tree["name"]): tree for tree in published}
+    by_key = {(tree["shape"], tree["name"]): tree for tree in templates}
     for row in rows:
         tree = by_key[row.shape, row.template]
         pod = f"{tree['pod']['gpus']} GPU, {tree['pod']['nics']} NIC"

@@ -31,7 +31,10 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A node type. Rail k is `nics[k]`. `classes` has the CEL expression of each DeviceClass by name."""
+    """A node type. Rail k is `nics[k]`. `classes` has the CEL expression of each DeviceClass by name.
+
+    `nodes` can hold 100 pods of `pod_gpus` GPUs with true pairs, and six gangs of 16 of them on equal rails each.
+    """
 
     name: str
     title: str
@@ -40,6 +43,45 @@ class Shape:
     others: tuple[Device, ...]
     gpu_memory: str
     classes: Mapping[str, str]
+    policy: Mapping[str, str]
+    pod_gpus: int
+    nodes: int
+
+    @property
+    def pod_nics(self) -> int:
+        """The number of NICs of a pod with `pod_gpus` GPUs."""
+        return len(self.nics) * self.pod_gpus // len(self.gpus)
+
+    def build_policy(self) -> str:
+        """Return railwright's policy for nodes of this shape, with fabric `claimed` and rail k on `nics[k]`."""
+        rails = [
+            {"name": f"rail{number}", "device": nic.attributes["dra.net/rdmaDevice"]["string"]}
+            for number, nic in enumerate(self.nics)
+        ]
+        claims = {
+            "deviceClass": self.policy["deviceClass"],
+            "accelerators": {"deviceClass": "gpu.nvidia.com"},
+            "pairBy": self.policy["pairBy"],
+        }
+        fabric = {
+            "transport": self.policy["transport"],
+            "gpusPerNode": len(self.gpus),
+            "railsPerPod": "proportional",
+            "claims": claims,
+            "rails": rails,
+        }
+        document = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"claimed": fabric}}
+        if self.policy["pairBy"] == "nodeShape":
+            beside = {
+                f"rail{number}": [
+                    gpu.attributes["resource.kubernetes.io/pciBusID"]["string"]
+                    for gpu in self.gpus
+                    if gpu.beside == nic.beside
+                ]
+                for number, nic in enumerate(self.nics)
+            }
+            document["nodeShapes"] = [{"name": self.name, "match": {"type": "kwok"}, "acceleratorsOfRail": beside}]
+        return yaml.safe_dump(document, sort_keys=False)
 
     @functools.cached_property
     def groups(self) -> Mapping[str, str]:
@@ -95,6 +137,9 @@ def load(name: str) -> Shape:
         ),
         gpu_memory=tree["gpus"]["capacity"]["memory"],
         classes=tree["classes"],
+        policy=tree["policy"],
+        pod_gpus=tree["pod"]["gpus"],
+        nodes=tree["pod"]["nodes"],
     )
 
 

@@ -74,14 +74,33 @@ def build_claiming_pod(name: str, gang: str, template: str) -> api.Object:
     }
 
 
+def build_fabric_pod(name: str, gang: str, gpus: int) -> api.Object:
+    """Return a pod as its author writes it with railwright: GPUs, and the label of the fabric."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"railwright.io/fabric": "claimed", GANG_LABEL: gang}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
 async def create_gangs(on: plane.Plane, namespace: str, gangs: Mapping[str, int], build: Callable[..., Any]) -> None:
     """Create the pods of gangs, gang after gang. `build(name, gang)` returns a pod."""
     pods = [build(f"{gang}-{rank}", gang) for gang, size in gangs.items() for rank in range(size)]
     await _in_batches([lambda pod=pod: on.api.create(pod, namespace=namespace) for pod in pods])
 
 
-async def settle(on: plane.Plane, namespace: str, count: int, *, seconds: float = 120) -> list[Allocation]:
-    """Wait until each of `count` pods is bound, or none has been bound for some seconds and all were tried."""
+async def settle(
+    on: plane.Plane, namespace: str, count: int, *, seconds: float = 120, until_bound: bool = False
+) -> list[Allocation]:
+    """Wait until each of `count` pods is bound, or none has been bound for some seconds and all were tried.
+
+    With `until_bound`, wait until all are bound.
+    """
     changed = time.monotonic()
     bound = -1
 
@@ -93,7 +112,8 @@ async def settle(on: plane.Plane, namespace: str, count: int, *, seconds: float 
             bound, changed = now_bound, time.monotonic()
         tried = sum(bool(pod["spec"].get("nodeName") or _read_message(pod)) for pod in pods)
         assert (len(pods), tried) == (count, count), f"{len(pods)} pods, {now_bound} bound, {tried} tried"
-        assert now_bound == count or time.monotonic() - changed > _STABLE_SECONDS, f"{now_bound} bound"
+        stable = not until_bound and time.monotonic() - changed > _STABLE_SECONDS
+        assert now_bound == count or stable, f"{now_bound} bound"
         return True
 
     await waiting.wait(settled, seconds=seconds, describe=f"{count} pods to be bound or refused")

@@ -53,13 +53,22 @@ ADMISSIONS = (
 )
 
 
-def conf(extender: Mapping[str, Any] | None = None, *, allocate: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def conf(
+    extender: Mapping[str, Any] | None = None, *, allocate: Mapping[str, Any] | None = None, claims: bool = False
+) -> dict[str, Any]:
     """Return a scheduler configuration: the chart's, plus the `extender` plugin where its arguments are given.
 
     `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would remember
-    a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`.
+    a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`. With `claims` the
+    plugin `predicates` allocates ResourceClaims, which it does not by default.
     """
     tiers = [*_TIERS, {"plugins": [{"name": "extender", "arguments": dict(extender)}]}] if extender else _TIERS
+    if claims:
+        allocator = {"name": "predicates", "arguments": {"predicate.DynamicResourceAllocationEnable": True}}
+        tiers = [
+            {"plugins": [allocator if plugin["name"] == "predicates" else plugin for plugin in tier["plugins"]]}
+            for tier in tiers
+        ]
     arguments = {"predicateErrorCacheEnable": False, **(allocate or {})}
     return {
         "actions": "enqueue, allocate, backfill",

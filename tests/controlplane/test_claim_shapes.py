@@ -1,0 +1,105 @@
+"""Claims that railwright writes, on nodes of six published shapes and with the real allocator.
+
+`make prove-claims` does the same with 100 pods, gangs of 16 and twenty seeds.
+"""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+import shapes
+from plane import claim_gangs, kube, volcano, waiting
+
+GANG, NODES = 4, 4
+_SLICE = "resource.k8s.io/v1/ResourceSlice"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def install(plane, namespace, site):
+    """Has railwright write claims for a shape in the namespace of the test: `await install(shape)`."""
+
+    async def run(shape):
+        await site.policy(shape.build_policy())
+        await site.start_webhook()
+        await site.register(namespace)
+
+    return run
+
+
+async def create_two_gangs(plane, namespace, shape, size=GANG):
+    """Create the pods of two gangs at once, pod by pod in turns; return what each gang got."""
+    pods = [
+        claim_gangs.build_fabric_pod(f"{gang}-{rank}", gang, shape.pod_gpus)
+        for rank in range(size)
+        for gang in ("first", "second")
+    ]
+    await asyncio.gather(*(plane.api.create(pod, namespace=namespace) for pod in pods))
+    allocations = await claim_gangs.settle(plane, namespace, len(pods))
+    assert [allocation for allocation in allocations if not allocation.node] == []
+    return [[allocation for allocation in allocations if allocation.gang == gang] for gang in ("first", "second")]
+
+
+@pytest.mark.parametrize("name", shapes.NAMES)
+async def test_two_gangs_get_true_pairs_and_equal_rails_each(plane, namespace, install, name):
+    shape = shapes.load(name)
+    await install(shape)
+    async with claim_gangs.offer(plane, shape, NODES):
+        gangs = await create_two_gangs(plane, namespace, shape)
+        for gang in gangs:
+            assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
+            (rails,) = {shapes.list_nics(allocation.devices) for allocation in gang}
+            assert len(rails) == shape.pod_nics
+        await plane.remove_pods(namespace)
+
+
+async def test_a_pod_of_eight_gpus_and_32_nics_is_cut_into_claims_between_pairs(plane, namespace, install):
+    shape = shapes.load("eks-p5")
+    await install(shape)
+    async with claim_gangs.offer(plane, shape, 1):
+        await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
+        (allocation,) = await claim_gangs.settle(plane, namespace, 1)
+        assert len(allocation.devices) == len(shape.gpus) + len(shape.nics)
+        claims = await plane.api.list("resource.k8s.io/v1/ResourceClaim", namespace)
+        held = [
+            [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] for claim in claims
+        ]
+        assert len(held) == 2
+        assert all(len(devices) <= 32 and shape.is_paired(devices) for devices in held)
+        await plane.remove_pods(namespace)
+
+
+async def test_a_removed_device_keeps_pods_of_its_rail_out_until_it_is_back(plane, namespace, install):
+    shape = shapes.load("aks-gb300")
+    await install(shape)
+    async with claim_gangs.offer(plane, shape, 1) as (node,):
+        nics = shape.build_slices(node)[0]["spec"]
+        gone = nics | {"devices": nics["devices"][1:], "pool": nics["pool"] | {"generation": 2}}
+        back = nics | {"pool": nics["pool"] | {"generation": 3}}
+        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": gone})
+        await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
+
+        async def refused():
+            (allocation,) = await claim_gangs.list_allocations(plane.api, namespace)
+            assert "cannot allocate all claims" in allocation.message
+            return True
+
+        await waiting.wait(refused, describe="the pod to wait for the device")
+        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": back})
+        (allocation,) = await claim_gangs.settle(plane, namespace, 1, until_bound=True)
+        assert shape.is_paired(allocation.devices)
+        await plane.remove_pods(namespace)
+
+
+async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install, schedulers):
+    shape = shapes.load("eks-p4d")
+    await install(shape)
+    await schedulers.volcano(conf=volcano.conf(claims=True))
+    async with claim_gangs.offer(plane, shape, NODES):
+        job = kube.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
+        await plane.api.create(job, namespace=namespace)
+        pods = await kube.bound(plane.api, namespace, GANG, f"{kube.VOLCANO_JOB}=v")
+        assert len(pods) == GANG
+        gang = await claim_gangs.list_allocations(plane.api, namespace)
+        assert all(shape.is_paired(allocation.devices) for allocation in gang), gang
+        assert len({shapes.list_nics(allocation.devices) for allocation in gang}) == 1
+        await plane.remove_pods(namespace)
