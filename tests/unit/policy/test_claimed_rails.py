@@ -3,6 +3,7 @@
 import admitting
 import devices
 import pytest
+import shapes
 
 from railwright.cluster import policies
 from railwright.fabric import intent, names
@@ -161,3 +162,26 @@ def test_the_shipped_policies_of_claims_are_valid_and_identify_each_rail(site, p
     assert fabric.claims.pair_attribute == pair_attribute
     assert len({rail.expression for rail in fabric.claims.rails.values()}) == rails
     assert all((rail.accelerators is None) == (pair_attribute is not None) for rail in fabric.claims.rails.values())
+
+
+@pytest.mark.parametrize("site", ["gke-a3-ultra", "eks-p5", "aks-gb300"])
+def test_each_rail_of_the_shipped_policies_is_the_devices_of_one_group_of_the_published_node(site):
+    policy = policies.read((admitting.EXAMPLES / "claims" / f"{site}.yaml").read_text())
+    assert isinstance(policy, model.Policy), policy
+    (fabric,) = policy.compile_once(compiled.compile_policy).fabrics.values()
+    assert fabric.claims is not None
+    shape = shapes.load(site)
+    offered = [
+        (device.name, objects.describe_device(device, part.spec.driver))
+        for part in devices.read_slices(*shape.build_slices("n"))
+        for device in part.spec.devices
+    ]
+    assert fabric.claims.claims.device_class in shape.classes
+    for rail in fabric.claims.rails.values():
+        in_class = shape.classes[fabric.claims.claims.device_class]
+        nics = [name for name, nic in offered if selectors.match_all((in_class, rail.expression), nic)]
+        assert len(nics) == fabric.fabric.devices_per_rail, rail.name
+        assert len({shape.groups[name] for name in nics}) == 1
+        if rail.accelerators is not None:
+            (gpu,) = [name for name, gpu in offered if selectors.match_all((rail.accelerators.expression,), gpu)]
+            assert shape.groups[gpu] == shape.groups[nics[0]]
