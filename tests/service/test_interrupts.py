@@ -10,6 +10,8 @@ import api_stub
 import pytest
 from admitting import ROOT
 
+from railwright.fabric import version
+
 SECONDS = 20.0
 PLUGIN = """#!/bin/sh
 touch "$0.runs"
@@ -53,7 +55,7 @@ async def test_ctrl_c_while_a_credential_plugin_runs_ends_in_silence(kubeconfig,
         pass
     out, message = await process.communicate()
     assert (process.returncode, message) == (130, b"")
-    assert out in (b"", b"client    0.1.0\n")  # what `version` knows without a cluster
+    assert out in (b"", f"client    {version.VERSION}\n".encode())  # what `version` knows without a cluster
 
 
 @pytest.mark.parametrize("module", ["railwright.cli.output", "railwright.cli.parsers", "aiohttp", "yaml"])

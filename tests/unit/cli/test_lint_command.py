@@ -93,7 +93,7 @@ def test_findings_stand_with_file_line_severity_and_object(lint):
 
 def test_what_a_launcher_passes_counts_for_its_workers(lint):
     code, out, _ = lint("-o", "json", m_dot_yaml=MPI)
-    (finding,) = [load for load in json.loads(out) if load["code"] == "N02"]
+    (finding,) = [finding for finding in json.loads(out) if finding["code"] == "N02"]
     assert code == 1
     assert (finding["line"], finding["object"], finding["where"]) == (
         12,
@@ -108,7 +108,7 @@ def test_what_a_launcher_passes_counts_for_its_workers(lint):
 def test_a_conf_file_is_known_by_its_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
     code, out, _ = lint("-o", "json", **{name: CONF})
     assert code == 1
-    found = {(load["code"], load["line"]) for load in json.loads(out)}
+    found = {(finding["code"], finding["line"]) for finding in json.loads(out)}
     assert {("N01", 4), ("N09", 5)} <= found
     assert not any(line == 3 for _, line in found)
 
@@ -128,7 +128,7 @@ def test_several_documents_and_files_and_lists_are_read(lint):
     many = DEPLOYMENT + "---\n" + MPI + "---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    containers:\n    - env:\n"
     many += "      - {name: NCCL_IB_SL, value: 16}\n"
     _, out, _ = lint("-o", "json", a_dot_yaml=many, nccl_dot_conf=CONF)
-    found = {(load["file"], load["code"], load["line"]) for load in json.loads(out)}
+    found = {(finding["file"], finding["code"], finding["line"]) for finding in json.loads(out)}
     assert {("a.yaml", "N09", 21), ("nccl.conf", "N09", 5)} <= found
     last = many.rstrip().count("\n") + 1
     assert ("a.yaml", "N09", last) in found
@@ -147,7 +147,7 @@ def test_a_policy_says_what_the_pod_will_have(lint):
     )
     labelled = labelled.replace("value: WARN", "value: WARN\n        - {name: NCCL_IB_HCA, value: =mlx5_9}")
     _, out, err = lint("--policy", str(POLICY), "-o", "json", d_dot_yaml=labelled)
-    found = {load["code"]: load for load in json.loads(out)}
+    found = {finding["code"]: finding for finding in json.loads(out)}
     assert err == ""
     assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in found["N15"]["message"]
     assert found["N15"]["line"] == 21

@@ -202,6 +202,12 @@ ADMISSION = dashboard(
             ("max by (fabric) (railwright_uninjected_pods)", "{{fabric}}"),
             red=1,
         ),
+        panel(
+            "ResourceClaimTemplates",
+            "Written and removed templates by result, and those that pods wait for.",
+            ("sum by (outcome) (rate(railwright_claim_templates_total[$__rate_interval]))", "{{outcome}} per second"),
+            ("max(railwright_claim_templates_missing)", "missing"),
+        ),
         row("Duration"),
         panel(
             "Duration in the webhook",
