@@ -40,6 +40,7 @@ import gc
 import pkgutil
 import threading
 from collections.abc import Sequence
+from typing import TextIO
 
 from railwright.cli import output, programs
 
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt as interrupt:
+        if argv is None:  # the process ends; a thread that waits for a credential plugin may still report its end
+            _redirect(sys.stderr)
         _discard_frames(interrupt)
         return 130  # exit code of shells for SIGINT
     return code
@@ -107,8 +110,13 @@ def _discard_frames(interrupt: BaseException) -> None:
 
 def _discard_output() -> None:
     """Redirect stdout to /dev/null: the interpreter flushes its buffer again at exit."""
-    with contextlib.suppress(OSError, ValueError):  # stdout has no file descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _redirect(sys.stdout)
+
+
+def _redirect(stream: TextIO) -> None:
+    """Redirect a standard stream to /dev/null."""
+    with contextlib.suppress(OSError, ValueError):  # the stream has no file descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(words: Sequence[str]) -> int:

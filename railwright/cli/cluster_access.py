@@ -3,6 +3,7 @@
 Every command that uses a cluster gets its client here.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ async def connect(
     `instead` names an alternative for the message that there is no kubeconfig. `call_seconds` limits a request unless
     the user has given a limit.
     """
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns if an interrupt ends a credential plugin later
     with status_line.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
         client = await clients.connect(
             choose_kubeconfig(cluster.kubeconfig, instead),

@@ -87,7 +87,9 @@ async def test_a_secret_mount_is_read_through_one_swap_of_its_link(tmp_path):
     for name in ("tls.crt", "tls.key"):
         (mount / name).symlink_to(f"..data/{name}")
     async with shell.running(shell.ECHO, *options(mount / "tls.crt", mount / "tls.key")) as running:
-        read = tls._resolve_links(running.shell._certificate._files)  # past the link: a swap cannot come between the two
+        read = tls._resolve_links(
+            running.shell._certificate._files
+        )  # past the link: a swap cannot come between the two
         assert {read.certificate.parent, read.key.parent} == {mount / "..one"}
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
