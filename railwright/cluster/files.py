@@ -12,6 +12,7 @@ import logging
 import os
 import pathlib
 import stat
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,7 @@ from railwright.fabric.policy import model
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 0.25  # seconds between polls: two polls and a parse fit into the second that docs/interface.md 2.1 allows
 _SETTLE_POLLS = 8  # polls that hash the content after a change: 2 s, the coarsest file timestamp (FAT)
+_PARSING = threading.Lock()  # msgspec crashes if two threads inspect one type for the first time
 _MISSING_POLLS = 4  # polls before a missing file counts as deleted; rm + mv leaves a gap
 
 Parsed = TypeVar("Parsed")
@@ -108,7 +110,10 @@ class Watched(Generic[Parsed]):
 
     def _poll(self) -> tuple[Parsed] | Lost | None:
         text = self._file.read_if_changed()
-        return (self._parse(text),) if isinstance(text, str) else text
+        if not isinstance(text, str):
+            return text
+        with _PARSING:
+            return (self._parse(text),)
 
     def _handle_content(self, parsed: Parsed) -> None:
         self._missing = 0
@@ -169,6 +174,7 @@ class SnapshotFile(Watched[dict[str, list[Any]] | snapshots.SnapshotError]):
                 sink.replace(result[kind])
             return None
 
+        snapshots.prepare()
         super().__init__(path, parse=_decode_snapshot, apply=apply, interval=interval)
 
 

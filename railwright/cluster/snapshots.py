@@ -4,6 +4,7 @@ Kinds without a view are ignored, as a cluster also contains kinds that are not 
 """
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,6 +54,13 @@ _LOG = logging.getLogger(__name__)
 
 class SnapshotError(ValueError):
     """The text is not a snapshot; the message names the object and the reason."""
+
+
+@functools.cache
+def prepare() -> None:
+    """Let msgspec inspect the views, once. Threads that do so at the same time crash the process (msgspec 0.22)."""
+    for view in VIEWS.values():
+        msgspec.json.Decoder(view)
 
 
 def read(text: str) -> dict[str, list[Any]]:
