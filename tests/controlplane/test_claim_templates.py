@@ -157,16 +157,17 @@ async def test_a_pod_on_its_own_gets_any_free_rails_in_pairs(plane, installed, n
         assert gpus == [root for root in roots for _ in range(2)]
 
 
+OWN_TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "mine"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "dranet"}}]}}},
+}
+
+
 async def test_a_template_that_no_pod_names_is_removed_and_that_of_a_user_stays(plane, installed, namespace, offer):
     await offer("p4d-0")
-    requests = [{"name": "nic", "exactly": {"deviceClassName": "dranet"}}]
-    own = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "mine"},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
-    await plane.api.create(own, namespace=namespace)
+    await plane.api.create(OWN_TEMPLATE, namespace=namespace)
     await plane.api.create(build_pod("p", 8, labels={"name": "p"}), namespace=namespace)
     assert await kubes.where(plane.api, namespace, "p") == "p4d-0"
     assert len(await list_templates(plane, namespace)) == 2
@@ -184,14 +185,7 @@ async def test_a_template_that_no_pod_names_is_removed_and_that_of_a_user_stays(
 
 async def test_a_pod_with_a_template_of_its_author_keeps_it(plane, installed, namespace, offer):
     await offer("p4d-0")
-    requests = [{"name": "nic", "exactly": {"deviceClassName": "dranet"}}]
-    own = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "mine"},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
-    await plane.api.create(own, namespace=namespace)
+    await plane.api.create(OWN_TEMPLATE, namespace=namespace)
     await asyncio.sleep(0.5)
     pod = build_pod("p", gpus=2, labels={"name": "p"})
     pod["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "mine"}]

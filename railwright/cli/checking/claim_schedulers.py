@@ -61,7 +61,7 @@ def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterat
 
 
 def _read(text: Any) -> Any:
-    """Return a scheduler's configuration; None if it is not valid YAML, which other checks say."""
+    """Return a scheduler's configuration; None if its YAML is invalid: other checks report that."""
     try:
         return yaml.safe_load(str(text))
     except yaml.YAMLError:

@@ -37,15 +37,17 @@ def _for_each_fabric(assess: Assess) -> check_rows.Assess:
 
     def assess_fabrics(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
         document = snapshot.policy
-        fabrics = {name: fabric for name, fabric in (document.fabrics if document else {}).items() if fabric.claims}
-        if not fabrics or document is None:
+        if document is None or not any(fabric.claims for fabric in document.fabrics.values()):
             yield skip(_NO_CLAIMS)
-        for name, fabric in fabrics.items():
-            claims = claimed_rails.compile_claims(name, document) if document else None
-            unread = next((snapshot.unread[source] for source in _SOURCES if source in snapshot.unread), None)
+            return
+        unread = next((snapshot.unread[source] for source in _SOURCES if source in snapshot.unread), None)
+        for name, fabric in document.fabrics.items():
+            claims = claimed_rails.compile_claims(name, document)
+            if claims is None:
+                continue
             if unread is not None:
                 yield skip(unread, subject=name, unread=True)
-            elif claims is not None:
+            else:
                 yield msgspec.structs.replace(assess(snapshot, fabric, claims), subject=name)
 
     return assess_fabrics
