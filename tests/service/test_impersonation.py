@@ -43,7 +43,7 @@ async def server(tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_every_request_of_every_command_impersonates_the_user_and_all_groups(server, capsys, command):
+async def test_every_request_of_every_command_impersonates_the_user_and_all_groups(server, command):
     kubeconfig, requests, _ = server
     given = ("--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml", "--as-group", "hpc")
     assert await asyncio.to_thread(main, [*command, *given]) == 2
@@ -51,8 +51,11 @@ async def test_every_request_of_every_command_impersonates_the_user_and_all_grou
     for request in requests:
         assert request.headers["Impersonate-User"] == "dev"
         assert request.headers.getall("Impersonate-Group") == ["ml", "hpc"]
-    capsys.readouterr()
-    requests.clear()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+async def test_no_request_impersonates_anyone_without_the_options(server, command):
+    kubeconfig, requests, _ = server
     await asyncio.to_thread(main, [*command, "--kubeconfig", kubeconfig])
     assert requests
     assert not any("Impersonate-User" in request.headers for request in requests)
