@@ -6,8 +6,12 @@ Updated by events, which may arrive in any order and repeatedly.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from railwright.fabric import views
+import msgspec
+
+from railwright.fabric import bounded_cache, views
 from railwright.fabric.claims import objects, slices
+
+_MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
 
 class NamedTemplate(NamedTuple):
@@ -32,6 +36,8 @@ class ClaimIndex:
         self._claims: dict[str, objects.ResourceClaim] = {}
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}
+        self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
+        self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
@@ -60,13 +66,21 @@ class ClaimIndex:
         if self._claims.get(key) == claim:
             return set()
         released = self._remove(key)
-        self._claims[key] = claim
+        claim = self._claims[key] = self._share_spec(claim)
         for uid in claim.consumers:
             self._claims_by_pod.setdefault(uid, set()).add(key)
         for result in claim.results:
             if not result.admin_access:
                 self._claim_by_device[_identify(result)] = key
         return released | list_devices(claim)
+
+    def _share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
+        """Return the claim with one object for equal specs, which are most of a claim's memory."""
+        spec = self._specs.get(claim.spec)
+        if spec is None:
+            self._specs.add(claim.spec, claim.spec)
+            return claim
+        return msgspec.structs.replace(claim, spec=spec)
 
     def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Remove a claim. Returns the devices that it held."""

@@ -35,14 +35,6 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
         return objects.describe_device(self.device, self.id.driver)
 
-    def read_attribute(self, domain: str, name: str) -> object:
-        """Return the value of an attribute; None if the device lacks it."""
-        attributes = self.device.attributes or {}
-        attribute = attributes.get(f"{domain}/{name}")
-        if attribute is None and domain == self.id.driver:
-            attribute = attributes.get(name)
-        return attribute.value if attribute is not None else None
-
     @property
     def taints(self) -> Sequence[node_views.Taint]:
         """Taints of the slice; empty if absent."""
@@ -65,7 +57,7 @@ class SliceIndex:
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
         self._attributes: dict[objects.Attribute, objects.Attribute] = {}
         self.devices: dict[DeviceId, OfferedDevice] = {}
-        self.ids_by_node: dict[str, set[DeviceId]] = {}
+        self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `_get_order`
 
     def upsert(self, offered: objects.ResourceSlice) -> DeviceChanges:
         """Add or update a slice."""
@@ -125,22 +117,25 @@ class SliceIndex:
         changed = frozenset(
             device for device in before.keys() | devices.keys() if before.get(device) != devices.get(device)
         )
-        nodes: set[str] = set()
         for device in changed:
-            nodes |= self._replace_device(device, before.get(device), devices.get(device))
+            self.devices.pop(device, None)
+        self.devices.update((device, devices[device]) for device in changed if device in devices)
+        nodes = {known.node for known in (*map(before.get, changed), *map(devices.get, changed)) if known is not None}
+        self._index_nodes(nodes, changed, devices)
         return DeviceChanges(changed, frozenset(nodes))
 
-    def _replace_device(self, device: DeviceId, old: OfferedDevice | None, new: OfferedDevice | None) -> set[str]:
-        """Index a device that was added, changed or removed. Returns its nodes."""
-        self.devices.pop(device, None)
-        if old is not None:
-            self.ids_by_node[old.node].discard(device)
-            if not self.ids_by_node[old.node]:
-                del self.ids_by_node[old.node]
-        if new is not None:
-            self.devices[device] = new
-            self.ids_by_node.setdefault(new.node, set()).add(device)
-        return {offered.node for offered in (old, new) if offered is not None}
+    def _index_nodes(
+        self, nodes: Iterable[str], changed: Collection[DeviceId], devices: Mapping[DeviceId, OfferedDevice]
+    ) -> None:
+        """Index changed devices of a pool by their nodes. `devices` are those that the pool has now."""
+        added: dict[str, list[DeviceId]] = {}
+        for device in changed:
+            if device in devices:
+                added.setdefault(devices[device].node, []).append(device)
+        for node in nodes:
+            kept = [device for device in self.ids_by_node.pop(node, ()) if device not in changed]
+            if ids := sorted([*kept, *added.get(node, ())], key=_get_order):
+                self.ids_by_node[node] = tuple(ids)
 
 
 def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
@@ -149,6 +144,11 @@ def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
         frozenset().union(*(change.devices for change in merged)),
         frozenset().union(*(change.nodes for change in merged)),
     )
+
+
+def _get_order(device: DeviceId) -> tuple[str, str, str]:
+    """Return the key by which equal nodes have their devices in one order: pools are often named like the node."""
+    return device.driver, device.device, device.pool
 
 
 def _get_pool(offered: objects.ResourceSlice) -> _Pool:
