@@ -41,9 +41,10 @@ class ClaimIndex:
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
-        if not self._claims:
+        own = self._claims_by_pod.get(pod.uid, ())
+        if not own and not pod.claims:
             return ()
-        keys = {*self._claims_by_pod.get(pod.uid, ()), *pod.claims}
+        keys = {*own, *pod.claims}
         return [self._claims[key] for key in sorted(keys) if key in self._claims]
 
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:

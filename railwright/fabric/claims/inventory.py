@@ -91,11 +91,13 @@ class Inventory:
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        return self._slices.list_nodes(self.list_held_devices(pod))
+        devices = self.list_held_devices(pod)
+        return self._slices.list_nodes(devices) if devices else set()
 
     def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
         """Return the devices that the claims of a pod hold."""
-        return set().union(*map(claim_index.list_devices, self._claims.list_claims(pod)))
+        claims = [claim for claim in self._claims.list_claims(pod) if claim.results]
+        return set().union(*map(claim_index.list_devices, claims))
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""

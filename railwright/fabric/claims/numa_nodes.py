@@ -18,10 +18,10 @@ _PCIE_ROOT = f"{_STANDARD}/pcieRoot"
 def find_numa_nodes(devices: Iterable[slices.OfferedDevice]) -> Mapping[slices.DeviceId, int]:
     """Return the NUMA node of each device of a node. Devices whose NUMA node is unknown are left out."""
     numbers: dict[slices.DeviceId, int] = {}
-    by_root: dict[object, set[int]] = {}
-    unknown: list[tuple[slices.DeviceId, object]] = []
+    by_root: dict[objects.Attribute | None, set[int]] = {}
+    unknown: list[tuple[slices.DeviceId, objects.Attribute | None]] = []
     for device in devices:
-        attributes = device.device.attributes or {}
+        attributes: Mapping[str, objects.Attribute] = device.device.attributes or {}
         root = attributes.get(_PCIE_ROOT)
         number = _read_number(attributes, device.id.driver)
         if number is None:
