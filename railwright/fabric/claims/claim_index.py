@@ -3,7 +3,7 @@
 Updated by events, which may arrive in any order and repeatedly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +21,13 @@ class NamedTemplate(NamedTuple):
     key: str  # namespace/name of the template
 
 
+class Holder(NamedTuple):
+    """A claim that holds devices, and the UIDs of the pods that use it."""
+
+    claim: objects.ResourceClaim
+    pods: frozenset[str]
+
+
 class PodKey(NamedTuple):
     """Identifies the claims of a pod: its UID, namespace/name of the claims that its spec names, and its templates."""
 
@@ -34,6 +41,7 @@ class ClaimIndex:
 
     def __init__(self) -> None:
         self._claims: dict[str, objects.ResourceClaim] = {}
+        self._allocated: set[str] = set()  # claims
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
@@ -47,15 +55,22 @@ class ClaimIndex:
         keys = {*own, *pod.claims}
         return [self._claims[key] for key in sorted(keys) if key in self._claims]
 
+    def list_held_devices(self, pod: PodKey) -> set[slices.DeviceId]:
+        """Return the devices that the claims of a pod hold."""
+        own = self._claims_by_pod.get(pod.uid, ())
+        if self._allocated.isdisjoint(own) and self._allocated.isdisjoint(pod.claims):
+            return set()
+        return set().union(*map(list_devices, self.list_claims(pod)))
+
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""
         known = self._claims.get(format_key(claim.metadata))
         return known.consumers if known is not None else frozenset()
 
-    def get_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
-        """Return the claim that holds a device and keeps others from it, or None."""
-        key = self._claim_by_device.get(device)
-        return None if key is None else self._claims[key]
+    def list_holders(self, devices: Iterable[slices.DeviceId]) -> Sequence[Holder]:
+        """Return the claims that hold any of these devices, sorted by namespace/name."""
+        keys = {self._claim_by_device[device] for device in devices if device in self._claim_by_device}
+        return [Holder(self._claims[key], self._claims[key].consumers) for key in sorted(keys)]
 
     def is_allocated(self, device: slices.DeviceId) -> bool:
         """True if a claim holds the device and keeps others from it."""
@@ -70,6 +85,8 @@ class ClaimIndex:
         claim = self._claims[key] = self._share_spec(claim)
         for uid in claim.consumers:
             self._claims_by_pod.setdefault(uid, set()).add(key)
+        if claim.results:
+            self._allocated.add(key)
         for result in claim.results:
             if not result.admin_access:
                 self._claim_by_device[_identify(result)] = key
@@ -94,6 +111,7 @@ class ClaimIndex:
 
     def _remove(self, key: str) -> set[slices.DeviceId]:
         claim = self._claims.pop(key, None)
+        self._allocated.discard(key)
         if claim is None:
             return set()
         for uid in claim.consumers:

@@ -42,7 +42,7 @@ class Inventory:
         # of each node; computed on demand
         self._layouts: dict[str, device_counts.Layout] = {}
         self._counts: dict[str, device_counts.Counts] = {}
-        self._holders: dict[str, Sequence[objects.ResourceClaim]] = {}
+        self._holders: dict[str, Sequence[claim_index.Holder]] = {}
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -80,13 +80,12 @@ class Inventory:
         """Return the UIDs of the pods that use a claim as it is known now."""
         return self._claims.list_consumers(claim)
 
-    def list_holders(self, node: str) -> Sequence[objects.ResourceClaim]:
+    def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
         """Return the claims that hold devices of a node."""
         holders = self._holders.get(node)
         if holders is None:
-            claims = (self._claims.get_holder(device) for device in self._slices.ids_by_node.get(node, ()))
-            by_key = {claim_index.format_key(claim.metadata): claim for claim in claims if claim is not None}
-            holders = self._holders[node] = [claim for _, claim in sorted(by_key.items())]
+            holders = self._claims.list_holders(self._slices.ids_by_node.get(node, ()))
+            self._holders[node] = holders
         return holders
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
@@ -96,8 +95,7 @@ class Inventory:
 
     def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
         """Return the devices that the claims of a pod hold."""
-        claims = [claim for claim in self._claims.list_claims(pod) if claim.results]
-        return set().union(*map(claim_index.list_devices, claims))
+        return self._claims.list_held_devices(pod)
 
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""

@@ -32,9 +32,9 @@ def list_holders(
 
 def _list_by_claims(node: str, cluster: cluster_state.ClusterState, listed: set[str]) -> Iterator[Holder]:
     """Yield the pods that are not bound yet but have devices, and claims that no known pod uses."""
-    devices = cluster.claimed.inventory
-    for claim in devices.list_holders(node):
-        pods = [cluster.pods[uid] for uid in claim.consumers if uid in cluster.pods]
+    devices, known = cluster.claimed.inventory, cluster.pods
+    for claim, uids in devices.list_holders(node):
+        pods = [known[uid] for uid in uids if uid in known]
         if not pods:
             key = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
             yield HoldingClaim(claim.metadata.uid, key, devices.count_held([claim], node))
