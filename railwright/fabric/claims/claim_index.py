@@ -3,7 +3,7 @@
 Updated by events, which may arrive in any order and repeatedly.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -57,10 +57,14 @@ class ClaimIndex:
 
     def list_held_devices(self, pod: PodKey) -> set[slices.DeviceId]:
         """Return the devices that the claims of a pod hold."""
-        own = self._claims_by_pod.get(pod.uid, ())
-        if self._allocated.isdisjoint(own) and self._allocated.isdisjoint(pod.claims):
-            return set()
         return set().union(*map(list_devices, self.list_claims(pod)))
+
+    def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
+        """True if a claim of the pod is allocated. `claims` are those that its spec names."""
+        own = self._claims_by_pod.get(uid)
+        return (own is not None and not self._allocated.isdisjoint(own)) or (
+            bool(claims) and not self._allocated.isdisjoint(claims)
+        )
 
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""

@@ -88,10 +88,13 @@ class Inventory:
             self._holders[node] = holders
         return holders
 
+    def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
+        """True if a claim of a pod is allocated. `claims` are those that its spec names, as namespace/name."""
+        return self._claims.has_allocated(uid, claims)
+
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        devices = self.list_held_devices(pod)
-        return self._slices.list_nodes(devices) if devices else set()
+        return self._slices.list_nodes(self.list_held_devices(pod))
 
     def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
         """Return the devices that the claims of a pod hold."""

@@ -27,6 +27,7 @@ from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _NO_NAMES: frozenset[str] = frozenset()
 _NO_PODS: Mapping[str, resources.Amounts] = {}
+_NO_BOUND_PODS: Mapping[str, pod_info.PodInfo] = {}
 
 
 class ClusterState:
@@ -105,6 +106,10 @@ class ClusterState:
     def list_pods_on(self, node: str) -> Iterator[pod_info.PodInfo]:
         """Return the pods bound to a node."""
         return iter(self._pods.by_node.get(node, {}).values())
+
+    def get_pods_on(self, node: str) -> Mapping[str, pod_info.PodInfo]:
+        """Return the pods bound to a node by UID."""
+        return self._pods.by_node.get(node, _NO_BOUND_PODS)
 
     def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
