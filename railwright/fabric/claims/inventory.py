@@ -67,7 +67,7 @@ class Inventory:
 
         The devices `released` count as free.
         """
-        devices = self._slices.ids_by_node.get(node, ())
+        devices = self._slices.ids_by_node.get(node, ()) if released else ()
         if released.isdisjoint(devices):
             return self._get_counts(node).by_numa_node
         return self._count(node, [device for device in devices if device not in released]).by_numa_node
@@ -114,6 +114,10 @@ class Inventory:
         return self._count(node, held).total.allocated
 
     # --- events ---------------------------------------------------------------------------------------
+
+    def share_slice(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+        """Return a slice that was just read with the parts that it has in common with others. Add that one."""
+        return self._slices.share(offered)
 
     def upsert_slice(self, offered: objects.ResourceSlice) -> set[str]:
         """Add or update a slice."""

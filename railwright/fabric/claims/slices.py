@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import node_views
-from railwright.fabric.claims import objects
+from railwright.fabric.claims import objects, shared_devices
 
-_MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
 _Pool = tuple[str, str]  # driver, name
 
 
@@ -55,9 +54,13 @@ class SliceIndex:
         self._slices: dict[str, objects.ResourceSlice] = {}
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
-        self._attributes: dict[objects.Attribute, objects.Attribute] = {}
+        self._shared = shared_devices.SharedDevices()
         self.devices: dict[DeviceId, OfferedDevice] = {}
         self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `_get_order`
+
+    def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+        """Return a slice that was just read with the parts that it has in common with others. Add that one."""
+        return self._shared.share(offered)
 
     def upsert(self, offered: objects.ResourceSlice) -> DeviceChanges:
         """Add or update a slice."""
@@ -65,7 +68,7 @@ class SliceIndex:
         previous = self._slices.get(name)
         if previous == offered:
             return DeviceChanges()
-        offered = self._slices[name] = self._share_attributes(offered)
+        self._slices[name] = offered
         if previous is not None:
             self._slices_by_pool[_get_pool(previous)].pop(name)
         self._slices_by_pool.setdefault(_get_pool(offered), {})[name] = offered
@@ -89,21 +92,6 @@ class SliceIndex:
     def list_nodes(self, devices: Iterable[DeviceId]) -> set[str]:
         """Return the nodes of these devices. Devices that no slice offers have none."""
         return {self.devices[device].node for device in devices if device in self.devices}
-
-    def _share_attributes(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
-        """Return the slice with one object for equal attributes: devices of a model differ in a few of a dozen."""
-        if len(self._attributes) >= _MAX_ATTRIBUTES:
-            self._attributes.clear()
-        share = self._attributes.setdefault
-        devices = [
-            msgspec.structs.replace(
-                device,
-                attributes={name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()},
-            )
-            for device in offered.spec.devices
-        ]
-        spec = msgspec.structs.replace(offered.spec, devices_or_none=devices)
-        return msgspec.structs.replace(offered, spec=spec)
 
     def _index_pool(self, pool: _Pool) -> DeviceChanges:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""

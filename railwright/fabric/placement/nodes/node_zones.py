@@ -103,9 +103,10 @@ class ZoneReader:
         claimable = self._cluster.list_claimable(node)
         if not claimable:
             return ()
-        own = self._cluster.pods.get(except_uid)
-        released = self._cluster.claimed.inventory.list_held_devices(own.claims) if own is not None else frozenset()
-        key = (select(self._cluster.claimed.inventory.count_by_numa_node(node, released)), claimable)
+        devices = self._cluster.claimed.inventory
+        own = self._cluster.pods.get(except_uid) if except_uid else None
+        released = devices.list_held_devices(own.claims) if own is not None else frozenset()
+        key = (select(devices.count_by_numa_node(node, released)), claimable)
         zones = self._zones_by_amounts.get(key)
         if zones is None:
             zones = self._build_zones(*key)
