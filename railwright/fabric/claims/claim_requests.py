@@ -43,7 +43,7 @@ class ClaimTemplates:
 
 
 class RequestedDevices:
-    """What claims request by resource name. Equal claims share it: a gang has as many as it has pods."""
+    """The devices that claims request, by resource name. Equal claims share the amounts: each pod of a gang has one."""
 
     def __init__(self, names: resource_names.ResourceNames) -> None:
         self._names = names

@@ -212,7 +212,7 @@ class Inventory:
             self._holders.pop(node, None)
 
     def _update_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
-        """Count the devices of nodes anew where some were allocated or released."""
+        """Count the devices of nodes again where some were allocated or released."""
         released = [device for device in devices if not self._claims.is_allocated(device)]
         self._names.forget(released)
         self._forget_layouts(self._slices.list_nodes(released))

@@ -121,8 +121,8 @@ class SliceIndex:
             if device in devices:
                 added.setdefault(devices[device].node, []).append(device)
         for node in nodes:
-            kept = [device for device in self.ids_by_node.pop(node, ()) if device not in changed]
-            if ids := sorted([*kept, *added.get(node, ())], key=_get_order):
+            unchanged = [device for device in self.ids_by_node.pop(node, ()) if device not in changed]
+            if ids := sorted([*unchanged, *added.get(node, ())], key=_get_order):
                 self.ids_by_node[node] = tuple(ids)
 
 

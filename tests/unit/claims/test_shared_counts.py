@@ -132,7 +132,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
-def test_counts_after_any_events_are_those_of_an_inventory_that_is_read_anew(events):
+def test_counts_after_any_events_are_those_of_an_inventory_that_is_read_again(events):
     known = build_inventory()
     offered = {tree.metadata.name: tree for node in NODES for tree in devices.read_slices(*devices.build_slices(node))}
     claims = {}
