@@ -75,10 +75,12 @@ class ClaimedDevices:
         self, node: str, names: AbstractSet[str], unallocated: Iterable[resources.Amounts]
     ) -> resources.Amounts:
         """Return how many devices are in use: those that claims hold, and those that pods are still to be allocated."""
-        used = Counter(self.inventory.count_devices(node).allocated)
+        allocated = self.inventory.count_devices(node).allocated
+        used = {name: allocated.get(name, 0) for name in names}
         for amounts in unallocated:
-            used.update(amounts)
-        return {name: used[name] for name in names}
+            for name, amount in amounts.items():
+                used[name] += amount
+        return used
 
     def list_unallocated(
         self, names: AbstractSet[str], pods: Iterable[pod_info.PodInfo]
@@ -102,12 +104,12 @@ class ClaimedDevices:
         requested = {name: requests[name] for name in names if name in requests}
         if not requested:
             return requested
-        allocated: Counter[str] = Counter()
         for claim in self.inventory.list_claims(pod):
             if claim.results:
                 is_extended = claim.is_for_extended_resources
-                allocated.update(container_requests if is_extended else self.inventory.count_requested(claim))
-        return {name: left for name, amount in requested.items() if (left := amount - allocated[name]) > 0}
+                allocated = container_requests if is_extended else self.inventory.count_requested(claim)
+                requested = {name: amount - allocated.get(name, 0) for name, amount in requested.items()}
+        return {name: amount for name, amount in requested.items() if amount > 0}
 
     def count_held(self, pod: claim_index.PodKey, node: str, names: AbstractSet[str]) -> resources.Amounts:
         """Return the devices of a node that the claims of a pod hold."""
