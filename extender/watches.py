@@ -56,9 +56,16 @@ def list_watches(
         )
         for kind in gang_sizes.SIZE_KINDS
     ]
+    excerpts = {resources.RESOURCE_SLICES: cluster.claimed.inventory.share_slice}
     large = (resources.NODES, resources.PLACED_PODS)  # applied gradually: a partial cluster state is still consistent
     return [
-        sources.WatchSpec(kind=kind, snapshot_kind=snapshot, sink=sink, gradual=kind in large)
+        sources.WatchSpec(
+            kind=kind,
+            snapshot_kind=snapshot,
+            sink=sink,
+            excerpt=excerpts.get(kind, sources.return_whole),
+            gradual=kind in large,
+        )
         for kind, snapshot, sink in table
     ]
 

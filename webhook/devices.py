@@ -24,6 +24,7 @@ class Devices:
         self._classes: dict[str, objects.DeviceClass] = {}
         self._names_by_class: Mapping[str, tuple[str, ...]] = {}
         self._changed = asyncio.Event()
+        self.share_slice = self._slices.share
         self.slices = self._build_sink(self._slices.replace, self._slices.upsert, self._slices.remove)
         self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
         self.classes = self._build_sink(self._replace_classes, self._upsert_class, self._remove_class)

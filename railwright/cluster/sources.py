@@ -24,7 +24,8 @@ _NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
 _REFUSED = frozenset({401, 403})
 
 
-def _return_whole(obj: Any) -> Any:
+def return_whole(obj: Any) -> Any:
+    """Return the object: the excerpt of a sink that needs all of it."""
     return obj
 
 
@@ -38,7 +39,7 @@ class WatchSpec(msgspec.Struct, frozen=True):
     kind: resources.Kind
     snapshot_kind: str
     sink: sinks.Sink[Any]
-    excerpt: Callable[[Any], Any] = _return_whole
+    excerpt: Callable[[Any], Any] = return_whole
     gradual: bool = False
 
 

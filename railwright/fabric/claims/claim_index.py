@@ -3,11 +3,15 @@
 Updated by events, which may arrive in any order and repeatedly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import views
+import msgspec
+
+from railwright.fabric import bounded_cache, views
 from railwright.fabric.claims import objects, slices
+
+_MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
 
 class NamedTemplate(NamedTuple):
@@ -15,6 +19,13 @@ class NamedTemplate(NamedTuple):
 
     entry: str
     key: str  # namespace/name of the template
+
+
+class Holder(NamedTuple):
+    """A claim that holds devices, and the UIDs of the pods that use it."""
+
+    claim: objects.ResourceClaim
+    pods: frozenset[str]
 
 
 class PodKey(NamedTuple):
@@ -30,25 +41,40 @@ class ClaimIndex:
 
     def __init__(self) -> None:
         self._claims: dict[str, objects.ResourceClaim] = {}
+        self._allocated: set[str] = set()  # claims
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
         self._claim_by_device: dict[slices.DeviceId, str] = {}
+        self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
+        self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
-        if not self._claims:
+        own = self._claims_by_pod.get(pod.uid, ())
+        if not own and not pod.claims:
             return ()
-        keys = {*self._claims_by_pod.get(pod.uid, ()), *pod.claims}
+        keys = {*own, *pod.claims}
         return [self._claims[key] for key in sorted(keys) if key in self._claims]
+
+    def list_held_devices(self, pod: PodKey) -> set[slices.DeviceId]:
+        """Return the devices that the claims of a pod hold."""
+        return set().union(*map(list_devices, self.list_claims(pod)))
+
+    def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
+        """True if a claim of the pod is allocated. `claims` are those that its spec names."""
+        own = self._claims_by_pod.get(uid)
+        return (own is not None and not self._allocated.isdisjoint(own)) or (
+            bool(claims) and not self._allocated.isdisjoint(claims)
+        )
 
     def list_consumers(self, claim: objects.ResourceClaim) -> frozenset[str]:
         """Return the UIDs of the pods that use a claim as it is known now."""
         known = self._claims.get(format_key(claim.metadata))
         return known.consumers if known is not None else frozenset()
 
-    def get_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
-        """Return the claim that holds a device and keeps others from it, or None."""
-        key = self._claim_by_device.get(device)
-        return None if key is None else self._claims[key]
+    def list_holders(self, devices: Iterable[slices.DeviceId]) -> Sequence[Holder]:
+        """Return the claims that hold any of these devices, sorted by namespace/name."""
+        keys = {self._claim_by_device[device] for device in devices if device in self._claim_by_device}
+        return [Holder(self._claims[key], self._claims[key].consumers) for key in sorted(keys)]
 
     def is_allocated(self, device: slices.DeviceId) -> bool:
         """True if a claim holds the device and keeps others from it."""
@@ -60,13 +86,23 @@ class ClaimIndex:
         if self._claims.get(key) == claim:
             return set()
         released = self._remove(key)
-        self._claims[key] = claim
+        claim = self._claims[key] = self._share_spec(claim)
         for uid in claim.consumers:
             self._claims_by_pod.setdefault(uid, set()).add(key)
+        if claim.results:
+            self._allocated.add(key)
         for result in claim.results:
             if not result.admin_access:
                 self._claim_by_device[_identify(result)] = key
         return released | list_devices(claim)
+
+    def _share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
+        """Return the claim with one object for equal specs, which are most of a claim's memory."""
+        spec = self._specs.get(claim.spec)
+        if spec is None:
+            self._specs.add(claim.spec, claim.spec)
+            return claim
+        return msgspec.structs.replace(claim, spec=spec)
 
     def remove(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Remove a claim. Returns the devices that it held."""
@@ -79,6 +115,7 @@ class ClaimIndex:
 
     def _remove(self, key: str) -> set[slices.DeviceId]:
         claim = self._claims.pop(key, None)
+        self._allocated.discard(key)
         if claim is None:
             return set()
         for uid in claim.consumers:

@@ -7,8 +7,10 @@ by it until the claim is generated, so that a gang that waits is planned whole.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from railwright.fabric import resources
+from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import claim_index, objects, resource_names
+
+_MAX_CLAIMS = 4096  # claims that request different devices; the pods of a gang request the same
 
 
 class ClaimTemplates:
@@ -17,10 +19,9 @@ class ClaimTemplates:
     def __init__(self) -> None:
         self._templates: dict[str, objects.ResourceClaimTemplate] = {}
 
-    def get_requests(self, key: str) -> Sequence[objects.DeviceRequest]:
-        """Return the requests of a template; none if it is not known."""
-        template = self._templates.get(key)
-        return template.requests if template is not None else ()
+    def list_known(self, keys: Iterable[str]) -> Sequence[objects.ResourceClaimTemplate]:
+        """Return those of these templates that are known."""
+        return [self._templates[key] for key in keys if key in self._templates]
 
     def upsert(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template. Returns its key if its requests changed."""
@@ -41,33 +42,56 @@ class ClaimTemplates:
         return set().union(*map(self.remove, removed), *map(self.upsert, templates))
 
 
+class RequestedDevices:
+    """The devices that claims request, by resource name. Equal claims share the amounts: each pod of a gang has one."""
+
+    def __init__(self, names: resource_names.ResourceNames) -> None:
+        self._names = names
+        self._amounts: bounded_cache.BoundedCache[tuple[int, objects.DeviceClaim], resources.FrozenAmounts]
+        self._amounts = bounded_cache.BoundedCache(_MAX_CLAIMS)
+
+    def count(self, claim: objects.DeviceClaim) -> resources.FrozenAmounts:
+        """Return the devices that a claim asks for. Those with admin access take none from others."""
+        key = (self._names.version, claim)
+        amounts = self._amounts.get(key)
+        if amounts is None:
+            amounts = resources.freeze(self._count(claim.requests))
+            self._amounts.add(key, amounts)
+        return amounts
+
+    def _count(self, requests: Iterable[objects.DeviceRequest]) -> Counter[str]:
+        amounts: Counter[str] = Counter()
+        for request in requests:
+            preferred = request.preferred
+            if preferred is not None and not preferred.admin_access:
+                names = self._names.find_request_names(preferred)
+                amounts.update(dict.fromkeys(names, preferred.count * resources.UNIT))
+        return amounts
+
+
 def compute_requests(
-    names: resource_names.ResourceNames,
+    requested: RequestedDevices,
     pod: claim_index.PodKey,
     claims: Iterable[objects.ResourceClaim],
     templates: ClaimTemplates,
-) -> resources.Amounts:
+) -> resources.FrozenAmounts:
     """Return what a pod's claims and templates request, in milli-units by resource name.
 
     Claims that stand for extended resources are left out, because the pod's containers request these.
     """
-    amounts: Counter[str] = Counter()
-    generated: set[str] = set()
-    for claim in claims:
-        if not claim.is_for_extended_resources:
-            generated.add(claim.metadata.annotations.get(objects.POD_CLAIM_NAME, ""))
-            amounts.update(count_devices(names, claim.requests))
-    for template in pod.templates:
-        if template.entry not in generated:
-            amounts.update(count_devices(names, templates.get_requests(template.key)))
-    return amounts
+    own = [claim for claim in claims if not claim.is_for_extended_resources]
+    amounts = [requested.count(claim.spec.devices) for claim in own]
+    if pod.templates:
+        generated = {claim.metadata.annotations.get(objects.POD_CLAIM_NAME, "") for claim in own}
+        named = [template.key for template in pod.templates if template.entry not in generated]
+        amounts += [requested.count(template.spec.spec.devices) for template in templates.list_known(named)]
+    return _add_up(amounts)
 
 
-def count_devices(names: resource_names.ResourceNames, requests: Iterable[objects.DeviceRequest]) -> Counter[str]:
-    """Return the devices that requests of a claim ask for. Those with admin access take none from others."""
-    amounts: Counter[str] = Counter()
-    for request in requests:
-        preferred = request.preferred
-        if preferred is not None and not preferred.admin_access:
-            amounts.update(dict.fromkeys(names.find_request_names(preferred), preferred.count * resources.UNIT))
-    return amounts
+def _add_up(amounts: Sequence[resources.FrozenAmounts]) -> resources.FrozenAmounts:
+    if len(amounts) <= 1:
+        return amounts[0] if amounts else resources.NO_AMOUNTS
+    total: Counter[str] = Counter()
+    for of_claim in amounts:
+        total.update(of_claim)
+    return resources.freeze(total)

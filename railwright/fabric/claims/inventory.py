@@ -7,7 +7,6 @@ counts under the names that it had before.
 Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are not counted.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -16,6 +15,7 @@ from railwright.fabric.claims import (
     claim_index,
     claim_requests,
     claim_resources,
+    device_counts,
     node_devices,
     numa_nodes,
     objects,
@@ -37,8 +37,12 @@ class Inventory:
         self._templates = claim_requests.ClaimTemplates()
         self._names = resource_names.ResourceNames()
         self._taint_rules = taints.TaintRules()
-        self._counts: dict[str, node_devices.NodeDevices] = {}  # computed on demand
-        self._numa_counts: dict[str, node_devices.NumaDevices] = {}  # computed on demand
+        self._requested = claim_requests.RequestedDevices(self._names)
+        self._shared = device_counts.DeviceCounts()
+        # of each node; computed on demand
+        self._layouts: dict[str, device_counts.Layout] = {}
+        self._counts: dict[str, device_counts.Counts] = {}
+        self._holders: dict[str, Sequence[claim_index.Holder]] = {}
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -54,13 +58,7 @@ class Inventory:
 
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
-        devices = self._slices.ids_by_node.get(node)
-        if devices is None:
-            return node_devices.NO_DEVICES
-        counts = self._counts.get(node)
-        if counts is None:
-            counts = self._counts[node] = self._count(devices)
-        return counts
+        return self._get_counts(node).total
 
     def count_by_numa_node(
         self, node: str, released: AbstractSet[slices.DeviceId] = frozenset()
@@ -69,15 +67,10 @@ class Inventory:
 
         The devices `released` count as free.
         """
-        devices = self._slices.ids_by_node.get(node)
-        if devices is None:
-            return node_devices.NO_NUMA_DEVICES
-        if not released.isdisjoint(devices):
-            return self._count_by_numa_node(devices, released)
-        counts = self._numa_counts.get(node)
-        if counts is None:
-            counts = self._numa_counts[node] = self._count_by_numa_node(devices, frozenset())
-        return counts
+        devices = self._slices.ids_by_node.get(node, ()) if released else ()
+        if released.isdisjoint(devices):
+            return self._get_counts(node).by_numa_node
+        return self._count(node, [device for device in devices if device not in released]).by_numa_node
 
     def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod."""
@@ -87,11 +80,17 @@ class Inventory:
         """Return the UIDs of the pods that use a claim as it is known now."""
         return self._claims.list_consumers(claim)
 
-    def list_holders(self, node: str) -> Sequence[objects.ResourceClaim]:
+    def list_holders(self, node: str) -> Sequence[claim_index.Holder]:
         """Return the claims that hold devices of a node."""
-        claims = (self._claims.get_holder(device) for device in self._slices.ids_by_node.get(node, ()))
-        by_key = {claim_index.format_key(claim.metadata): claim for claim in claims if claim is not None}
-        return [claim for _, claim in sorted(by_key.items())]
+        holders = self._holders.get(node)
+        if holders is None:
+            holders = self._claims.list_holders(self._slices.ids_by_node.get(node, ()))
+            self._holders[node] = holders
+        return holders
+
+    def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
+        """True if a claim of a pod is allocated. `claims` are those that its spec names, as namespace/name."""
+        return self._claims.has_allocated(uid, claims)
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
@@ -99,26 +98,26 @@ class Inventory:
 
     def list_held_devices(self, pod: claim_index.PodKey) -> set[slices.DeviceId]:
         """Return the devices that the claims of a pod hold."""
-        return set().union(*map(claim_index.list_devices, self._claims.list_claims(pod)))
+        return self._claims.list_held_devices(pod)
 
-    def compute_requests(self, pod: claim_index.PodKey) -> resources.Amounts:
+    def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
-        return claim_requests.compute_requests(self._names, pod, self._claims.list_claims(pod), self._templates)
+        return claim_requests.compute_requests(self._requested, pod, self._claims.list_claims(pod), self._templates)
 
     def count_requested(self, claim: objects.ResourceClaim) -> resources.Amounts:
         """Return the devices that a claim requests, in milli-units by resource name."""
-        return claim_requests.count_devices(self._names, claim.requests)
+        return self._requested.count(claim.spec.devices)
 
     def count_held(self, claims: Iterable[objects.ResourceClaim], node: str) -> resources.Amounts:
         """Return the allocatable devices of a node that claims hold, in milli-units by resource name."""
-        amounts: Counter[str] = Counter()
-        for device in set().union(*map(claim_index.list_devices, claims)):
-            offered = self._slices.devices.get(device)
-            if offered is not None and offered.node == node and self._is_counted_as_allocated(offered):
-                amounts.update(dict.fromkeys(self._names.find_names(offered), resources.UNIT))
-        return amounts
+        held = set().union(*map(claim_index.list_devices, claims))
+        return self._count(node, held).total.allocated
 
     # --- events ---------------------------------------------------------------------------------------
+
+    def share_slice(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+        """Return a slice that was just read with the parts that it has in common with others. Add that one."""
+        return self._slices.share(offered)
 
     def upsert_slice(self, offered: objects.ResourceSlice) -> set[str]:
         """Add or update a slice."""
@@ -165,15 +164,15 @@ class Inventory:
 
     def upsert_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Add or update a claim."""
-        return self._forget_holders(self._claims.upsert(claim))
+        return self._update_holders(self._claims.upsert(claim))
 
     def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Remove a claim."""
-        return self._forget_holders(self._claims.remove(claim))
+        return self._update_holders(self._claims.remove(claim))
 
     def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> set[str]:
         """Replace all claims."""
-        return self._forget_holders(self._claims.replace(claims))
+        return self._update_holders(self._claims.replace(claims))
 
     def upsert_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template of claims. Returns its key if its requests changed."""
@@ -193,62 +192,68 @@ class Inventory:
         self._names.forget(
             [device for device in changes.devices if device not in offered or not claims.is_allocated(device)]
         )
-        return self._forget_counts(changes.nodes)
-
-    def _forget_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
-        """Forget the counts of devices that were allocated or released."""
-        self._names.forget([device for device in devices if not self._claims.is_allocated(device)])
-        return self._forget_counts(self._slices.list_nodes(devices))
+        return self._forget_layouts(changes.nodes)
 
     def _forget_all_counts(self) -> set[str]:
-        self._counts.clear()
-        self._numa_counts.clear()
-        return set(self._slices.ids_by_node)
+        return self._forget_layouts(self._slices.ids_by_node)
 
-    def _forget_counts(self, nodes: Iterable[str]) -> set[str]:
+    def _forget_layouts(self, nodes: Iterable[str]) -> set[str]:
+        """Forget what the devices of these nodes count as."""
         changed = set(nodes)
         for node in changed:
+            self._layouts.pop(node, None)
+        self._forget_counts(changed)
+        return changed
+
+    def _forget_counts(self, nodes: Iterable[str]) -> None:
+        """Forget which devices of these nodes are held."""
+        for node in nodes:
             self._counts.pop(node, None)
-            self._numa_counts.pop(node, None)
+            self._holders.pop(node, None)
+
+    def _update_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
+        """Count the devices of nodes again where some were allocated or released."""
+        released = [device for device in devices if not self._claims.is_allocated(device)]
+        self._names.forget(released)
+        self._forget_layouts(self._slices.list_nodes(released))
+        changed = self._slices.list_nodes(devices)
+        self._forget_counts(changed)
+        for node in changed:  # now, so that no request waits for it
+            self._get_counts(node)
         return changed
 
     # --- counting -------------------------------------------------------------------------------------
 
-    def _is_counted_as_allocated(self, device: slices.OfferedDevice) -> bool:
-        return self._claims.is_allocated(device.id) and not self._taint_rules.is_tainted(device)
+    def _get_counts(self, node: str) -> device_counts.Counts:
+        counts = self._counts.get(node)
+        if counts is None:
+            devices = self._slices.ids_by_node.get(node)
+            if devices is None:
+                return device_counts.NO_COUNTS
+            counts = self._counts[node] = self._count(node, devices)
+        return counts
 
-    def _count(self, devices: Collection[slices.DeviceId]) -> node_devices.NodeDevices:
-        capacity: dict[str, int] = {}
-        allocatable: dict[str, int] = {}
-        allocated: dict[str, int] = {}
-        for device in devices:
-            offered = self._slices.devices[device]
-            names = self._names.find_names(offered)
-            _add(capacity, names, resources.UNIT)
-            if not self._taint_rules.is_tainted(offered):
-                _add(allocatable, names, resources.UNIT)
-                if self._claims.is_allocated(device):
-                    _add(allocated, names, resources.UNIT)
-        return node_devices.NodeDevices(
-            *(resources.FrozenAmounts(amounts) for amounts in (capacity, allocatable, allocated))
+    def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> device_counts.Counts:
+        """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""
+        devices, is_allocated = self._slices.ids_by_node.get(node), self._claims.is_allocated
+        if devices is None:
+            return device_counts.NO_COUNTS
+        held = sum(
+            1 << position
+            for position, device in enumerate(devices)
+            if is_allocated(device) and (candidates is devices or device in candidates)
         )
+        return self._shared.count(self._get_layout(node, devices), held)
 
-    def _count_by_numa_node(
-        self, devices: Collection[slices.DeviceId], released: AbstractSet[slices.DeviceId]
-    ) -> node_devices.NumaDevices:
-        allocatable: dict[int, dict[str, int]] = {}
-        free: dict[int, dict[str, int]] = {}
-        for device, number in numa_nodes.find_numa_nodes(self._slices.devices[device] for device in devices).items():
-            offered = self._slices.devices[device]
-            is_offered = not self._taint_rules.is_tainted(offered)
-            names = self._names.find_names(offered)
-            is_free = is_offered and (device in released or not self._claims.is_allocated(device))
-            _add(allocatable.setdefault(number, {}), names, is_offered * resources.UNIT)
-            _add(free.setdefault(number, {}), names, is_free * resources.UNIT)
-        return node_devices.NumaDevices(allocatable, free)
-
-
-def _add(amounts: dict[str, int], names: Iterable[str], amount: int) -> None:
-    """Add an amount to each of these resources."""
-    for name in names:
-        amounts[name] = amounts.get(name, 0) + amount
+    def _get_layout(self, node: str, devices: Sequence[slices.DeviceId]) -> device_counts.Layout:
+        layout = self._layouts.get(node)
+        if layout is None:
+            offered = [self._slices.devices[device] for device in devices]
+            numbers = numa_nodes.find_numa_nodes(offered)
+            layout = self._layouts[node] = self._shared.share(
+                device_counts.CountedDevice(
+                    self._names.find_names(device), numbers.get(device.id), self._taint_rules.is_tainted(device)
+                )
+                for device in offered
+            )
+        return layout

@@ -20,15 +20,31 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 NO_DEVICES = NodeDevices()
 
-NumaAmounts = Mapping[int, resources.Amounts]
-"""Milli-units of each resource by the number of the NUMA node."""
+
+class NumaAmounts(dict[int, resources.FrozenAmounts]):
+    """Milli-units of each resource by the number of the NUMA node.
+
+    They never change, so that they can be a key. The hash is computed once.
+    """
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, written: Mapping[int, resources.Amounts]) -> None:
+        super().__init__({number: resources.freeze(amounts) for number, amounts in written.items()})
+        self._hash = hash(frozenset(self.items()))
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict has None
+        return self._hash
+
+
+_NO_AMOUNTS = NumaAmounts({})
 
 
 class NumaDevices(msgspec.Struct, frozen=True):
     """Devices of each NUMA node. A resource that a NUMA node has, but none of it free, is listed with 0."""
 
-    allocatable: NumaAmounts = {}
-    free: NumaAmounts = {}
+    allocatable: NumaAmounts = _NO_AMOUNTS
+    free: NumaAmounts = _NO_AMOUNTS
 
 
 NO_NUMA_DEVICES = NumaDevices()

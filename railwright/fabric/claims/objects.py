@@ -113,7 +113,7 @@ class ExactDeviceRequest(views.View, frozen=True):
     """One kind of device that a claim requests, and how many."""
 
     device_class_name: str = ""
-    selectors: list[DeviceSelector] | None = None
+    selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
@@ -129,7 +129,7 @@ class DeviceRequest(views.View, frozen=True):
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
-    first_available: list[ExactDeviceRequest] | None = None
+    first_available: tuple[ExactDeviceRequest, ...] | None = None
 
     @property
     def preferred(self) -> ExactDeviceRequest | None:
@@ -137,10 +137,15 @@ class DeviceRequest(views.View, frozen=True):
         return self.exactly or next(iter(self.first_available or ()), None)
 
 
-class DeviceClaim(views.View, frozen=True):
+class DeviceClaim(views.View, frozen=True, cache_hash=True):
     """devices of a claim's spec."""
 
-    requests: list[DeviceRequest] | None = None
+    requests_or_none: tuple[DeviceRequest, ...] | None = msgspec.field(default=None, name="requests")
+
+    @property
+    def requests(self) -> Sequence[DeviceRequest]:
+        """Requests; empty if absent."""
+        return self.requests_or_none or ()
 
 
 class ResourceClaimSpec(views.View, frozen=True):
@@ -164,7 +169,7 @@ class ResourceClaimTemplate(views.View, frozen=True):
     @property
     def requests(self) -> Sequence[DeviceRequest]:
         """Requests; empty if absent."""
-        return self.spec.spec.devices.requests or ()
+        return self.spec.spec.devices.requests
 
     @property
     def device_classes(self) -> frozenset[str]:
@@ -225,7 +230,7 @@ class ResourceClaim(views.View, frozen=True):
     @property
     def requests(self) -> Sequence[DeviceRequest]:
         """Requests; empty if absent."""
-        return self.spec.devices.requests or ()
+        return self.spec.devices.requests
 
     @property
     def is_for_extended_resources(self) -> bool:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import node_views
-from railwright.fabric.claims import objects
+from railwright.fabric.claims import objects, shared_devices
 
-_MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
 _Pool = tuple[str, str]  # driver, name
 
 
@@ -35,14 +34,6 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         """The variable `device` of CEL expressions, computed each time: stored, it doubles the memory of a device."""
         return objects.describe_device(self.device, self.id.driver)
 
-    def read_attribute(self, domain: str, name: str) -> object:
-        """Return the value of an attribute; None if the device lacks it."""
-        attributes = self.device.attributes or {}
-        attribute = attributes.get(f"{domain}/{name}")
-        if attribute is None and domain == self.id.driver:
-            attribute = attributes.get(name)
-        return attribute.value if attribute is not None else None
-
     @property
     def taints(self) -> Sequence[node_views.Taint]:
         """Taints of the slice; empty if absent."""
@@ -63,9 +54,13 @@ class SliceIndex:
         self._slices: dict[str, objects.ResourceSlice] = {}
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
-        self._attributes: dict[objects.Attribute, objects.Attribute] = {}
+        self._shared = shared_devices.SharedDevices()
         self.devices: dict[DeviceId, OfferedDevice] = {}
-        self.ids_by_node: dict[str, set[DeviceId]] = {}
+        self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `_get_order`
+
+    def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+        """Return a slice that was just read with the parts that it has in common with others. Add that one."""
+        return self._shared.share(offered)
 
     def upsert(self, offered: objects.ResourceSlice) -> DeviceChanges:
         """Add or update a slice."""
@@ -73,7 +68,7 @@ class SliceIndex:
         previous = self._slices.get(name)
         if previous == offered:
             return DeviceChanges()
-        offered = self._slices[name] = self._share_attributes(offered)
+        self._slices[name] = offered
         if previous is not None:
             self._slices_by_pool[_get_pool(previous)].pop(name)
         self._slices_by_pool.setdefault(_get_pool(offered), {})[name] = offered
@@ -98,21 +93,6 @@ class SliceIndex:
         """Return the nodes of these devices. Devices that no slice offers have none."""
         return {self.devices[device].node for device in devices if device in self.devices}
 
-    def _share_attributes(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
-        """Return the slice with one object for equal attributes: devices of a model differ in a few of a dozen."""
-        if len(self._attributes) >= _MAX_ATTRIBUTES:
-            self._attributes.clear()
-        share = self._attributes.setdefault
-        devices = [
-            msgspec.structs.replace(
-                device,
-                attributes={name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()},
-            )
-            for device in offered.spec.devices
-        ]
-        spec = msgspec.structs.replace(offered.spec, devices_or_none=devices)
-        return msgspec.structs.replace(offered, spec=spec)
-
     def _index_pool(self, pool: _Pool) -> DeviceChanges:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""
         before = self._devices_by_pool.pop(pool, {})
@@ -125,22 +105,25 @@ class SliceIndex:
         changed = frozenset(
             device for device in before.keys() | devices.keys() if before.get(device) != devices.get(device)
         )
-        nodes: set[str] = set()
         for device in changed:
-            nodes |= self._replace_device(device, before.get(device), devices.get(device))
+            self.devices.pop(device, None)
+        self.devices.update((device, devices[device]) for device in changed if device in devices)
+        nodes = {known.node for known in (*map(before.get, changed), *map(devices.get, changed)) if known is not None}
+        self._index_nodes(nodes, changed, devices)
         return DeviceChanges(changed, frozenset(nodes))
 
-    def _replace_device(self, device: DeviceId, old: OfferedDevice | None, new: OfferedDevice | None) -> set[str]:
-        """Index a device that was added, changed or removed. Returns its nodes."""
-        self.devices.pop(device, None)
-        if old is not None:
-            self.ids_by_node[old.node].discard(device)
-            if not self.ids_by_node[old.node]:
-                del self.ids_by_node[old.node]
-        if new is not None:
-            self.devices[device] = new
-            self.ids_by_node.setdefault(new.node, set()).add(device)
-        return {offered.node for offered in (old, new) if offered is not None}
+    def _index_nodes(
+        self, nodes: Iterable[str], changed: Collection[DeviceId], devices: Mapping[DeviceId, OfferedDevice]
+    ) -> None:
+        """Index changed devices of a pool by their nodes. `devices` are those that the pool has now."""
+        added: dict[str, list[DeviceId]] = {}
+        for device in changed:
+            if device in devices:
+                added.setdefault(devices[device].node, []).append(device)
+        for node in nodes:
+            unchanged = [device for device in self.ids_by_node.pop(node, ()) if device not in changed]
+            if ids := sorted([*unchanged, *added.get(node, ())], key=_get_order):
+                self.ids_by_node[node] = tuple(ids)
 
 
 def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
@@ -149,6 +132,11 @@ def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
         frozenset().union(*(change.devices for change in merged)),
         frozenset().union(*(change.nodes for change in merged)),
     )
+
+
+def _get_order(device: DeviceId) -> tuple[str, str, str]:
+    """Return the key by which equal nodes have their devices in one order: pools are often named like the node."""
+    return device.driver, device.device, device.pool
 
 
 def _get_pool(offered: objects.ResourceSlice) -> _Pool:

@@ -46,7 +46,8 @@ def test_pairs_are_judged_by_hardware_groups(held, paired):
 def test_equal_attributes_of_devices_are_one_object():
     shape = shapes.load("h100-8x8")
     index = slices.SliceIndex()
-    index.replace(read_slices(*shape.build_slices("a"), *shape.build_slices("b")))
+    trees = [*shape.build_slices("a"), *shape.build_slices("b")]
+    index.replace([index.share(offered) for offered in read_slices(*trees)])
     vendors = {
         id(device.device.attributes["dra.net/pciVendor"])
         for device in index.devices.values()

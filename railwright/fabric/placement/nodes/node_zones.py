@@ -5,13 +5,13 @@ Slices count where the node shape has no NUMA layout. Claims then show exactly w
 
 from collections.abc import Callable, Iterable, Sequence
 
-from railwright.fabric import resources
+from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import node_devices
 from railwright.fabric.placement.nodes import kubelet_admission, numa
-from railwright.fabric.placement.state import cluster_state, node_info, pod_info, pod_usage
+from railwright.fabric.placement.state import cluster_state, node_info, pod_info
 from railwright.fabric.policy import model
 
-_MAX_SHAPES = 4096  # cached zones by node shape and allocatable
+_MAX_SHAPES = 4096  # cached zones by node shape and allocatable, and by the amounts of slices
 
 
 class ZoneReader:
@@ -25,6 +25,9 @@ class ZoneReader:
         self._accelerators = accelerators
         self.device_names = frozenset({*accelerators, *(rail.resource for rail in rails if rail.resource)})
         self._zones_by_shape: dict[tuple[str, resources.FrozenAmounts], numa.Zones] = {}
+        self._zones_by_amounts: bounded_cache.BoundedCache[
+            tuple[node_devices.NumaAmounts, frozenset[str]], numa.Zones
+        ] = bounded_cache.BoundedCache(_MAX_SHAPES)
 
     def compute_allocatable(
         self, node: node_info.NodeInfo, shape: model.NodeShape | None, reported: numa.Zones
@@ -64,16 +67,16 @@ class ZoneReader:
         minus bound pods. `assumed_requests` are always subtracted. Resources missing from the report come from the
         shape or from slices. The devices of the pod with UID `except_uid` count as free.
         """
-        bound = self._list_device_pods(node.name, except_uid)
         assumed = list(assumed_requests)
-        taken = [*(pod.requests for pod in bound), *assumed]
         from_shape = self._read_shape(node, shape)
-        complement = (
-            numa.subtract_usage(from_shape, taken)
-            if from_shape
-            else self._compute_free_of_slices(node, bound, assumed, except_uid)
-        )
+        complement = () if from_shape else self._compute_free_of_slices(node.name, assumed, except_uid)
         report = self._cluster.get_topology_report(node.name)
+        if report is None and not from_shape:
+            return complement
+        bound = self._list_device_pods(node.name, except_uid)
+        taken = [*(pod.requests for pod in bound), *assumed]
+        if from_shape:
+            complement = numa.subtract_usage(from_shape, taken)
         if report is None:
             return complement
         names = self.device_names
@@ -85,32 +88,36 @@ class ZoneReader:
             reported = numa.subtract_usage(numa.read_allocatable_zones(report, names), taken)
         return numa.fill_missing_from(reported, complement) if complement else reported
 
-    def _compute_free_of_slices(
-        self,
-        node: node_info.NodeInfo,
-        bound: Iterable[pod_info.PodInfo],
-        assumed: Iterable[resources.Amounts],
-        except_uid: str,
-    ) -> numa.Zones:
+    def _compute_free_of_slices(self, node: str, assumed: Iterable[resources.Amounts], except_uid: str) -> numa.Zones:
         """Return the free devices that slices locate: those that no claim holds, without those announced to pods."""
-        zones = self._read_slices(node.name, lambda devices: devices.free, except_uid)
+        zones = self._read_slices(node, lambda devices: devices.free, except_uid)
         if not zones:
             return ()
-        announced = [pod_usage.count_unobserved(self._cluster, pod.uid, node.name, pod.requests) for pod in bound]
-        return numa.subtract_usage(zones, [*announced, *assumed])
+        unallocated = self._cluster.list_unallocated(node)
+        announced = [*(amounts for uid, amounts in unallocated.items() if uid != except_uid), *assumed]
+        return numa.subtract_usage(zones, announced) if announced else zones
 
     def _read_slices(
         self, node: str, select: Callable[[node_devices.NumaDevices], node_devices.NumaAmounts], except_uid: str = ""
     ) -> numa.Zones:
-        if not self._cluster.has_slices:
+        claimable = self._cluster.list_claimable(node)
+        if not claimable:
             return ()
-        own = self._cluster.pods.get(except_uid)
-        released = self._cluster.claimed.inventory.list_held_devices(own.claims) if own is not None else frozenset()
-        amounts_by_node = select(self._cluster.claimed.inventory.count_by_numa_node(node, released))
-        claimable = self.device_names.intersection(self._cluster.list_claimable(node))
+        devices = self._cluster.claimed.inventory
+        own = self._cluster.pods.get(except_uid) if except_uid else None
+        released = devices.list_held_devices(own.claims) if own is not None else frozenset()
+        key = (select(devices.count_by_numa_node(node, released)), claimable)
+        zones = self._zones_by_amounts.get(key)
+        if zones is None:
+            zones = self._build_zones(*key)
+            self._zones_by_amounts.add(key, zones)
+        return zones
+
+    def _build_zones(self, amounts_by_number: node_devices.NumaAmounts, claimable: frozenset[str]) -> numa.Zones:
+        names = self.device_names & claimable
         return numa.build_zones(
-            (number, {name: amount for name, amount in amounts.items() if name in claimable})
-            for number, amounts in amounts_by_node.items()
+            (number, {name: amount for name, amount in amounts.items() if name in names})
+            for number, amounts in amounts_by_number.items()
         )
 
     def is_reported_exactly(self, node: str) -> bool:

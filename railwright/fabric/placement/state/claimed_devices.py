@@ -8,12 +8,17 @@ scheduler writes the claims of a pod one by one, and then binds the pod; the wat
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from railwright.fabric import resources
+from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import claim_index, inventory
 from railwright.fabric.placement.state import pod_info
+
+_MAX_AMOUNTS = 4096  # cached pairs of amounts: nodes of one type, and pods of one gang, have the same
+
+_Pair = tuple[resources.FrozenAmounts, resources.FrozenAmounts]
 
 
 class NodeAmounts(NamedTuple):
@@ -28,10 +33,19 @@ class ClaimedDevices:
 
     def __init__(self) -> None:
         self.inventory = inventory.Inventory()
+        self._names: bounded_cache.BoundedCache[_Pair, frozenset[str]] = bounded_cache.BoundedCache(_MAX_AMOUNTS)
+        self._sums: bounded_cache.BoundedCache[_Pair, resources.FrozenAmounts]
+        self._sums = bounded_cache.BoundedCache(_MAX_AMOUNTS)
 
-    def list_names(self, node: str, reported: resources.Amounts) -> Collection[str]:
+    def list_names(self, node: str, reported: resources.Amounts) -> frozenset[str]:
         """Return the resources that a node has by slices only. `reported` is what kubelet reports as allocatable."""
-        return [name for name in self.inventory.count_devices(node).capacity if not reported.get(name)]
+        key = (self.inventory.count_devices(node).capacity, resources.freeze(reported))
+        names = self._names.get(key)
+        if names is None:
+            capacity, allocatable = key
+            names = frozenset(name for name in capacity if not allocatable.get(name))
+            self._names.add(key, names)
+        return names
 
     def complete(self, node: str, reported: NodeAmounts) -> NodeAmounts:
         """Return what a node has, with the devices of its slices."""
@@ -44,37 +58,60 @@ class ClaimedDevices:
             capacity={**reported.capacity, **{name: offered.capacity[name] for name in names}},
         )
 
-    def add_requests(self, claims: claim_index.PodKey, container_requests: resources.Amounts) -> resources.Amounts:
+    def add_requests(
+        self, claims: claim_index.PodKey, container_requests: resources.FrozenAmounts
+    ) -> resources.FrozenAmounts:
         """Return the requests of a pod with those of its claims."""
         claimed = self.inventory.compute_requests(claims)
-        return Counter(container_requests) + Counter(claimed) if claimed else container_requests
+        if not claimed:
+            return container_requests
+        total = self._sums.get((container_requests, claimed))
+        if total is None:
+            total = resources.freeze(Counter(container_requests) + Counter(claimed))
+            self._sums.add((container_requests, claimed), total)
+        return total
 
-    def count_used(self, node: str, names: Collection[str], pods: Iterable[pod_info.PodInfo]) -> resources.Amounts:
+    def count_used(
+        self, node: str, names: AbstractSet[str], unallocated: Iterable[resources.Amounts]
+    ) -> resources.Amounts:
         """Return how many devices are in use: those that claims hold, and those that pods are still to be allocated."""
-        used = Counter(self.inventory.count_devices(node).allocated)
-        for pod in pods:
-            used.update(self.count_unallocated(pod.claims, pod.container_requests, pod.requests, names))
-        return {name: used[name] for name in names}
+        allocated = self.inventory.count_devices(node).allocated
+        used = {name: allocated.get(name, 0) for name in names}
+        for amounts in unallocated:
+            for name, amount in amounts.items():
+                used[name] += amount
+        return used
+
+    def list_unallocated(
+        self, names: AbstractSet[str], pods: Iterable[pod_info.PodInfo]
+    ) -> Mapping[str, resources.Amounts]:
+        """Return by UID the requests of pods for devices that no claim holds for them yet, for all pods with such."""
+        by_uid = {
+            pod.uid: self.count_unallocated(pod.claims, pod.container_requests, pod.requests, names)
+            for pod in pods
+            if not names.isdisjoint(pod.requests)  # most pods are daemons and services
+        }
+        return {uid: amounts for uid, amounts in by_uid.items() if amounts}
 
     def count_unallocated(
         self,
         pod: claim_index.PodKey,
         container_requests: resources.Amounts,
         requests: resources.Amounts,
-        names: Collection[str],
+        names: AbstractSet[str],
     ) -> resources.Amounts:
         """Return the part of a pod's requests for devices that no claim holds for it yet."""
         requested = {name: requests[name] for name in names if name in requests}
-        if not requested:  # most pods: daemons and services
+        if not requested:
             return requested
-        allocated: Counter[str] = Counter()
         for claim in self.inventory.list_claims(pod):
             if claim.results:
                 is_extended = claim.is_for_extended_resources
-                allocated.update(container_requests if is_extended else self.inventory.count_requested(claim))
-        return {name: left for name, amount in requested.items() if (left := amount - allocated[name]) > 0}
+                allocated = container_requests if is_extended else self.inventory.count_requested(claim)
+                requested = {name: amount - allocated.get(name, 0) for name, amount in requested.items()}
+        return {name: amount for name, amount in requested.items() if amount > 0}
 
-    def count_held(self, pod: claim_index.PodKey, node: str, names: Collection[str]) -> resources.Amounts:
+    def count_held(self, pod: claim_index.PodKey, node: str, names: AbstractSet[str]) -> resources.Amounts:
         """Return the devices of a node that the claims of a pod hold."""
         held = self.inventory.count_held(self.inventory.list_claims(pod), node)
         return {name: held[name] for name in names if name in held}

@@ -5,7 +5,7 @@ arrive in any order and repeatedly. Assumed pods are not part of it. A pod uses 
 it has ended or is deleted, also while it terminates (rows 46 and 47 of tests/data/faults.yaml).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -25,6 +25,9 @@ from railwright.fabric.placement.state import (
 from railwright.fabric.workloads import gang_sizes, kinds, membership, volcano
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+_NO_NAMES: frozenset[str] = frozenset()
+_NO_PODS: Mapping[str, resources.Amounts] = {}
+_NO_BOUND_PODS: Mapping[str, pod_info.PodInfo] = {}
 
 
 class ClusterState:
@@ -36,7 +39,10 @@ class ClusterState:
         self.claimed = claimed_devices.ClaimedDevices()
         self._pods = pod_index.PodIndex()
         self._names_version = 0  # of the inventory, for which the requests of pods were computed
-        self._free: dict[str, resources.FrozenAmounts] = {}  # computed on demand, invalidated by changes
+        self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
+        # of nodes; computed on demand, invalidated by changes
+        self._free: dict[str, resources.FrozenAmounts] = {}
+        self._unallocated: dict[str, Mapping[str, resources.Amounts]] = {}
         self._topologies: dict[str, node_views.NodeResourceTopology] = {}
         self._share = shared_amounts.SharedAmounts().share
         self._interner = interning.StringInterner()
@@ -64,21 +70,28 @@ class ClusterState:
         names = self.list_claimable(node)
         if not names:
             return used
-        return {**used, **self.claimed.count_used(node, names, self.list_pods_on(node))}
+        return {**used, **self.claimed.count_used(node, names, self.list_unallocated(node).values())}
 
     @property
     def has_slices(self) -> bool:
         """True if devices come by ResourceSlices somewhere in the cluster."""
         return self.claimed.inventory.has_devices
 
-    def list_claimable(self, node: str) -> Collection[str]:
+    def list_claimable(self, node: str) -> frozenset[str]:
         """Return the resources that a node has by ResourceSlices and not by a device plugin."""
-        reported = self._reported.get(node)
-        return self.claimed.list_names(node, reported.allocatable) if reported is not None else ()
+        return self._claimable.get(node, _NO_NAMES)
+
+    def list_unallocated(self, node: str) -> Mapping[str, resources.Amounts]:
+        """Return by UID the requests of pods bound to a node for devices of slices that no claim holds for them yet."""
+        unallocated = self._unallocated.get(node)
+        if unallocated is None:
+            unallocated = self.claimed.list_unallocated(self.list_claimable(node), self.list_pods_on(node))
+            self._unallocated[node] = unallocated = unallocated or _NO_PODS
+        return unallocated
 
     def compute_requests(self, pod: views.Pod, container_requests: resources.Amounts) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers, and the devices that its claims request."""
-        return resources.freeze(self.claimed.add_requests(claim_index.identify_claims(pod), container_requests))
+        return self.claimed.add_requests(claim_index.identify_claims(pod), resources.freeze(container_requests))
 
     def get_free(self, node: str) -> resources.FrozenAmounts:
         """Return a node's allocatable minus the requests of its bound pods; negative if overcommitted."""
@@ -93,6 +106,10 @@ class ClusterState:
     def list_pods_on(self, node: str) -> Iterator[pod_info.PodInfo]:
         """Return the pods bound to a node."""
         return iter(self._pods.by_node.get(node, {}).values())
+
+    def get_pods_on(self, node: str) -> Mapping[str, pod_info.PodInfo]:
+        """Return the pods bound to a node by UID."""
+        return self._pods.by_node.get(node, _NO_BOUND_PODS)
 
     def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
@@ -133,6 +150,7 @@ class ClusterState:
         """Remove a node. Its pods stay until they are removed."""
         self._nodes.pop(name, None)
         self._reported.pop(name, None)
+        self._claimable.pop(name, None)
         self._tree.forget(name)
         self.topology_version += 1
         self._record_change(name)
@@ -264,6 +282,7 @@ class ClusterState:
         Devices of a new kind may change for which rails the requests of claims are.
         """
         for reported in [self._reported[name] for name in changed if name in self._reported]:
+            self._claimable[reported.name] = self.claimed.list_names(reported.name, reported.allocatable)
             amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
             allocatable, capacity = self.claimed.complete(reported.name, amounts)
             self._nodes[reported.name] = msgspec.structs.replace(
@@ -319,5 +338,6 @@ class ClusterState:
 
     def _record_change(self, node: str) -> None:
         self._free.pop(node, None)
+        self._unallocated.pop(node, None)
         self.change_log.record(node)
         self.version += 1

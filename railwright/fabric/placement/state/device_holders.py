@@ -1,10 +1,11 @@
 """Lists who uses the devices of a node: bound pods, assumed pods, and claims whose pod is not bound."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from railwright.fabric import resources
+from railwright.fabric.claims import claim_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
 
 
@@ -24,20 +25,26 @@ def list_holders(
     node: str, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions, *, except_uid: str
 ) -> tuple[Holder, ...]:
     """Return the holders of devices of a node, except the pod `except_uid`."""
-    pods: list[Holder] = [*cluster.list_pods_on(node), *assumed.list_on_node(node)]
+    bound = cluster.get_pods_on(node)
+    pods: list[Holder] = [*bound.values(), *assumed.list_on_node(node)]
     if cluster.has_slices:
-        pods += _list_by_claims(node, cluster, {pod.uid for pod in pods})
-    return tuple(pod for pod in pods if pod.uid != except_uid)
+        holders = cluster.claimed.inventory.list_holders(node)
+        others = [holder for holder in holders if not holder.pods or not holder.pods <= bound.keys()]
+        if others:
+            pods += _list_by_claims(others, node, cluster, {pod.uid for pod in pods})
+    return tuple([pod for pod in pods if pod.uid != except_uid])
 
 
-def _list_by_claims(node: str, cluster: cluster_state.ClusterState, listed: set[str]) -> Iterator[Holder]:
+def _list_by_claims(
+    holders: Iterable[claim_index.Holder], node: str, cluster: cluster_state.ClusterState, listed: set[str]
+) -> Iterator[Holder]:
     """Yield the pods that are not bound yet but have devices, and claims that no known pod uses."""
-    devices = cluster.claimed.inventory
-    for claim in devices.list_holders(node):
-        pods = [cluster.pods[uid] for uid in claim.consumers if uid in cluster.pods]
+    for claim, uids in holders:
+        pods = [cluster.pods[uid] for uid in uids if uid in cluster.pods]
         if not pods:
-            key = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
-            yield HoldingClaim(claim.metadata.uid, key, devices.count_held([claim], node))
+            key = claim_index.format_key(claim.metadata)
+            held = cluster.claimed.inventory.count_held([claim], node)
+            yield HoldingClaim(claim.metadata.uid, f"claim {key}", held)
         for pod in pods:
             if pod.uid not in listed:
                 listed.add(pod.uid)

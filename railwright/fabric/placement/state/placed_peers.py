@@ -53,6 +53,7 @@ def list_unplaced(
 
 def find_node(pod: pod_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
     """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
-    if pod.node or not cluster.has_slices:
+    devices = cluster.claimed.inventory
+    if pod.node or not devices.has_allocated(pod.uid, pod.claim_names):
         return pod.node
-    return min(cluster.claimed.inventory.list_allocated_nodes(pod.claims), default="")
+    return min(devices.list_allocated_nodes(pod.claims), default="")

@@ -1,0 +1,95 @@
+"""Adds up the devices of a node by resource name: in total, and by NUMA node.
+
+Nodes of one type have equal devices, and differ in those that claims hold. So a cluster has few counts. Each is
+computed once, and nodes share it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import bounded_cache, resources
+from railwright.fabric.claims import node_devices
+
+_MAX_LAYOUTS = 4096  # distinct ones; a node type has one for each combination of tainted devices
+_MAX_COUNTS = 8192  # distinct ones; a layout has one for each combination of devices that claims hold
+
+
+class CountedDevice(NamedTuple):
+    """The facts of a device by which it is counted."""
+
+    names: tuple[str, ...]  # of the resources
+    numa_node: int | None  # None if it is unknown
+    is_tainted: bool  # a taint keeps pods away
+
+
+class Layout(msgspec.Struct, frozen=True, cache_hash=True):
+    """The devices of a node, in the order of their names."""
+
+    devices: tuple[CountedDevice, ...]
+
+
+class Counts(NamedTuple):
+    """The devices of a node in total, and by NUMA node."""
+
+    total: node_devices.NodeDevices
+    by_numa_node: node_devices.NumaDevices
+
+
+NO_COUNTS = Counts(node_devices.NO_DEVICES, node_devices.NO_NUMA_DEVICES)
+
+
+class DeviceCounts:
+    """The counts of all layouts. A set of devices is an integer with the bit of each device's position."""
+
+    def __init__(self) -> None:
+        self._layouts: bounded_cache.BoundedCache[Layout, Layout] = bounded_cache.BoundedCache(_MAX_LAYOUTS)
+        self._counts: bounded_cache.BoundedCache[tuple[Layout, int], Counts] = bounded_cache.BoundedCache(_MAX_COUNTS)
+
+    def share(self, devices: Iterable[CountedDevice]) -> Layout:
+        """Return the layout of these devices: one object for equal ones."""
+        layout = Layout(tuple(devices))
+        known = self._layouts.get(layout)
+        if known is None:
+            self._layouts.add(layout, layout)
+        return known or layout
+
+    def count(self, layout: Layout, held: int) -> Counts:
+        """Return the counts of a layout whose devices `held` are allocated."""
+        counts = self._counts.get((layout, held))
+        if counts is None:
+            is_held = [bool(held >> position & 1) for position in range(len(layout.devices))]
+            counts = Counts(_count(layout.devices, is_held), _count_by_numa_node(layout.devices, is_held))
+            self._counts.add((layout, held), counts)
+        return counts
+
+
+def _count(devices: Sequence[CountedDevice], is_held: Sequence[bool]) -> node_devices.NodeDevices:
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
+    allocated: dict[str, int] = {}
+    for device, held in zip(devices, is_held, strict=True):
+        _add(capacity, device.names, resources.UNIT)
+        if not device.is_tainted:
+            _add(allocatable, device.names, resources.UNIT)
+            if held:
+                _add(allocated, device.names, resources.UNIT)
+    return node_devices.NodeDevices(*map(resources.FrozenAmounts, (capacity, allocatable, allocated)))
+
+
+def _count_by_numa_node(devices: Sequence[CountedDevice], is_held: Sequence[bool]) -> node_devices.NumaDevices:
+    allocatable: dict[int, dict[str, int]] = {}
+    free: dict[int, dict[str, int]] = {}
+    for device, held in zip(devices, is_held, strict=True):
+        if device.numa_node is not None:
+            offered = 0 if device.is_tainted else resources.UNIT
+            _add(allocatable.setdefault(device.numa_node, {}), device.names, offered)
+            _add(free.setdefault(device.numa_node, {}), device.names, 0 if held else offered)
+    return node_devices.NumaDevices(*map(node_devices.NumaAmounts, (allocatable, free)))
+
+
+def _add(amounts: dict[str, int], names: Iterable[str], amount: int) -> None:
+    """Add an amount to each of these resources."""
+    for name in names:
+        amounts[name] = amounts.get(name, 0) + amount

@@ -1,0 +1,171 @@
+"""Equal nodes, claims and devices share objects, and what is shared is never out of date."""
+
+import devices
+import pytest
+import shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender import state as states
+from extender import watches
+from railwright.fabric import resources
+from railwright.fabric.claims import claim_index, inventory, slices
+from railwright.fabric.placement.state import assumed_pods, device_holders
+from railwright.fabric.workloads import membership
+
+NODES = ("n1", "n2")
+NICS = tuple(f"pci-0000-{root}-1b-0" for root in devices.ROOTS)
+NAMES = ("c", "d", "e")
+
+
+def build_inventory():
+    known = inventory.Inventory()
+    known.replace_classes(devices.read_classes(*devices.CLASSES))
+    known.replace_slices(devices.read_slices(*(tree for node in NODES for tree in devices.build_slices(node))))
+    return known
+
+
+def read_claim(name, node, nics, pod=""):
+    requests = {f"r{number}": f"rail{number}" for number in range(len(nics))}
+    allocated = [("dra.net", node, nic) for nic in nics]
+    return devices.read_claim(devices.build_claim(name, requests, pod_uid=pod, allocated=allocated))
+
+
+def test_nodes_with_equal_devices_share_counts_until_a_device_is_held_or_tainted():
+    known = build_inventory()
+    assert known.count_devices("n1") is known.count_devices("n2")
+    assert known.count_by_numa_node("n1") is known.count_by_numa_node("n2")
+    known.upsert_claim(read_claim("c", "n1", NICS[:1]))
+    assert known.count_devices("n1") != known.count_devices("n2")
+    known.upsert_claim(read_claim("d", "n2", NICS[:1]))
+    assert known.count_devices("n1") is known.count_devices("n2")
+    tainted = devices.build_slices("n1", taints={NICS[1]: "NoSchedule"})
+    known.upsert_slice(devices.read_slices(*tainted)[0])
+    assert known.count_devices("n1").allocatable != known.count_devices("n2").allocatable
+
+
+def test_claims_that_request_the_same_share_their_spec_and_what_they_request():
+    known = build_inventory()
+    for name in ("c", "d"):
+        known.upsert_claim(read_claim(name, "n1", (), pod=name))
+    first, second = (known.list_claims(claim_index.PodKey(name))[0] for name in ("c", "d"))
+    assert first.spec is second.spec
+    assert known.count_requested(first) is known.count_requested(second)
+
+
+def test_a_claim_counts_anew_when_a_class_has_another_resource():
+    known = build_inventory()
+    claim = read_claim("c", "n1", NICS[:1])
+    assert known.count_requested(claim)[devices.RAIL_RESOURCES[0]] == 1000
+    tree = devices.build_rail_class(0)
+    tree["spec"]["extendedResourceName"] = "example.com/rail"
+    known.upsert_class(devices.read_classes(tree)[0])
+    assert known.count_requested(claim)["example.com/rail"] == 1000
+    assert devices.RAIL_RESOURCES[0] not in known.count_requested(claim)
+
+
+def test_the_holders_of_a_node_are_those_of_now():
+    known = build_inventory()
+    known.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))
+    assert [holder.pods for holder in known.list_holders("n1")] == [{"u"}]
+    known.upsert_claim(read_claim("c", "n1", NICS[:1], pod="v"))
+    assert [holder.pods for holder in known.list_holders("n1")] == [{"v"}]
+    known.remove_claim(read_claim("c", "n1", NICS[:1]))
+    assert not known.list_holders("n1")
+
+
+def test_the_pod_of_a_claim_on_an_assumed_node_is_listed_beside_the_claim_until_it_is_observed():
+    state = states.State(assume_seconds=1000)
+    state.cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*devices.build_slices("n1"))))
+    state.cluster.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))
+    state.assumed.assume(
+        assumed_pods.AssumedPod(
+            uid="u",
+            key="train/p",
+            gang=membership.GangKey(""),
+            rank=membership.Rank(role=1, index=0, name="p"),
+            node="n1",
+            requests=resources.NO_AMOUNTS,
+            state=assumed_pods.State.ALLOCATED,
+            since=0.0,
+        )
+    )
+    holders = device_holders.list_holders("n1", state.cluster, state.assumed, except_uid="other")
+    assert [holder.key for holder in holders] == ["train/p", "claim train/c"]
+
+
+@pytest.mark.parametrize("read", [lambda index: index.share, lambda _: find_extender_excerpt()])
+def test_slices_share_equal_devices_and_capacities_but_not_devices_with_an_attribute_of_their_own(read):
+    shape, index = shapes.load("h100-8x8"), slices.SliceIndex()
+    share = read(index)
+    names = ("first", *NODES)  # an attribute is known to be common when it is seen again
+    index.replace([share(offered) for node in names for offered in devices.read_slices(*shape.build_slices(node))])
+    by_name = {}
+    for device in index.devices.values():
+        by_name.setdefault(device.id.device, {})[device.node] = device.device
+    nic, gpu = ([by_name[of.name][node] for node in NODES] for of in (shape.nics[0], shape.gpus[0]))
+    assert nic[0] is nic[1]
+    assert gpu[0].attributes["uuid"] != gpu[1].attributes["uuid"]
+    assert gpu[0].attributes["productName"] is gpu[1].attributes["productName"]
+    assert gpu[0].capacity is gpu[1].capacity
+
+
+def find_extender_excerpt():
+    table = watches.list_watches(states.State(assume_seconds=1000))
+    return next(spec.excerpt for spec in table if spec.snapshot_kind == "ResourceSlice")
+
+
+EVENTS = st.one_of(
+    st.tuples(
+        st.just("claim"), st.sampled_from(NAMES), st.sampled_from(NODES), st.lists(st.sampled_from(NICS), unique=True)
+    ),
+    st.tuples(st.just("released"), st.sampled_from(NAMES)),
+    st.tuples(
+        st.just("slices"),
+        st.sampled_from(NODES),
+        st.sets(st.sampled_from(NICS), max_size=2),
+        st.sets(st.sampled_from((*NICS, "gpu-0")), max_size=2),
+    ),
+    st.tuples(st.just("gone"), st.sampled_from(NODES)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(events=st.lists(EVENTS, max_size=12))
+def test_counts_after_any_events_are_those_of_an_inventory_that_is_read_again(events):
+    known = build_inventory()
+    offered = {tree.metadata.name: tree for node in NODES for tree in devices.read_slices(*devices.build_slices(node))}
+    claims = {}
+    for kind, name, *rest in events:
+        match kind, rest:
+            case "claim", [node, nics]:
+                held = {nic for other, (on, theirs) in claims.items() if other != name and on == node for nic in theirs}
+                claims[name] = (node, [nic for nic in nics if nic not in held])
+                known.upsert_claim(read_claim(name, *claims[name], pod=name))
+            case "released", _:
+                known.remove_claim(read_claim(name, *claims.pop(name, ("n1", []))))
+            case "slices", [tainted, without]:
+                taints = dict.fromkeys(tainted, "NoExecute")
+                for tree in devices.read_slices(*devices.build_slices(name, taints=taints, without=sorted(without))):
+                    offered[tree.metadata.name] = tree
+                    known.upsert_slice(tree)
+            case _:
+                for tree in devices.read_slices(*devices.build_slices(name)):
+                    offered.pop(tree.metadata.name, None)
+                    known.remove_slice(tree)
+        check_counts(known, offered, claims)
+
+
+def check_counts(known, offered, claims):
+    anew = inventory.Inventory()
+    anew.replace_classes(devices.read_classes(*devices.CLASSES))
+    anew.replace_claims([read_claim(name, *held, pod=name) for name, held in claims.items()])
+    anew.replace_slices(list(offered.values()))
+    for node in NODES:
+        assert known.count_devices(node) == anew.count_devices(node)
+        assert known.count_by_numa_node(node) == anew.count_by_numa_node(node)
+        assert known.list_holders(node) == anew.list_holders(node)
+    for name in NAMES:
+        key = claim_index.PodKey(name)
+        assert known.list_held_devices(key) == anew.list_held_devices(key)
+        assert known.has_allocated(name, ()) == bool(known.list_held_devices(key))
