@@ -86,6 +86,9 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
         sources.WatchSpec(kind=resources.HYPER_NODES, snapshot_kind="HyperNode", sink=state.hyper_nodes),
         sources.WatchSpec(kind=resources.DEVICE_CLASSES, snapshot_kind="DeviceClass", sink=state.devices.classes),
         sources.WatchSpec(kind=resources.RESOURCE_SLICES, snapshot_kind="ResourceSlice", sink=state.devices.slices),
+        sources.WatchSpec(
+            kind=resources.DEVICE_TAINT_RULES, snapshot_kind="DeviceTaintRule", sink=state.devices.taint_rules
+        ),
         sources.WatchSpec(kind=resources.CONFIGURED_CLAIMS, snapshot_kind="ResourceClaim", sink=state.devices.claims),
     ]
 

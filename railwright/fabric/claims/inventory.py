@@ -29,11 +29,12 @@ class Inventory:
     """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
 
     Each change returns the names of the nodes whose devices may have changed; that of a template, the templates.
+    The indexes may be the caller's, for reading.
     """
 
-    def __init__(self) -> None:
-        self._slices = slices.SliceIndex()
-        self._claims = claim_index.ClaimIndex()
+    def __init__(self, offered: slices.SliceIndex | None = None, claims: claim_index.ClaimIndex | None = None) -> None:
+        self._slices = offered if offered is not None else slices.SliceIndex()
+        self._claims = claims if claims is not None else claim_index.ClaimIndex()
         self._templates = claim_requests.ClaimTemplates()
         self._names = resource_names.ResourceNames()
         self._taint_rules = taints.TaintRules()
