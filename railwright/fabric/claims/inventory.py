@@ -8,7 +8,7 @@ Updated by events, which may arrive in any order and repeatedly. Devices that se
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import resources
@@ -93,6 +93,23 @@ class Inventory:
         claims = (self._claims.get_holder(device) for device in self._slices.ids_by_node.get(node, ()))
         by_key = {claim_index.format_key(claim.metadata): claim for claim in claims if claim is not None}
         return [claim for _, claim in sorted(by_key.items())]
+
+    def list_unavailable(self, node: str) -> Mapping[str, Sequence[node_devices.UnavailableDevice]]:
+        """Return the devices of a node that pods cannot get now, by resource, in the order of their names."""
+        counts = self.count_devices(node)
+        if not counts.allocated and counts.allocatable == counts.capacity:
+            return {}
+        devices: dict[str, list[node_devices.UnavailableDevice]] = {}
+        for device in sorted(self._slices.ids_by_node.get(node, ()), key=lambda device: device.device):
+            offered, claim = self._slices.devices[device], self._claims.get_holder(device)
+            taint = self._taint_rules.describe_taint(offered)
+            if not taint and claim is None:
+                continue
+            key = claim_index.format_key(claim.metadata) if claim else ""
+            row = node_devices.UnavailableDevice(device.device, taint, key, tuple(claim.consumers) if claim else ())
+            for name in self._names.find_names(offered):
+                devices.setdefault(name, []).append(row)
+        return devices
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
