@@ -91,6 +91,9 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
             sink=state.devices.slices,
             excerpt=state.devices.share_slice,
         ),
+        sources.WatchSpec(
+            kind=resources.DEVICE_TAINT_RULES, snapshot_kind="DeviceTaintRule", sink=state.devices.taint_rules
+        ),
         sources.WatchSpec(kind=resources.CONFIGURED_CLAIMS, snapshot_kind="ResourceClaim", sink=state.devices.claims),
     ]
 

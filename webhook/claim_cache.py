@@ -104,9 +104,9 @@ class ClaimingPods:
         """Return the templates that pods name."""
         return self._pods_of.keys()
 
-    def count(self, template: Key) -> int:
-        """Return the number of pods that name a template."""
-        return len(self._pods_of.get(template, ()))
+    def count_waiting(self, template: Key) -> int:
+        """Return the number of pods without a node that name a template."""
+        return sum(pod is not None for pod in self._pods_of.get(template, _NO_PODS).values())
 
     def find_waiting(self, template: Key) -> views.Pod | None:
         """Return a pod without a node that names a template, or None."""

@@ -20,7 +20,7 @@ from railwright.fabric import names, views
 from railwright.fabric.claims import claim_templates, objects, own_claims
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics
-from webhook import claim_cache, claim_events, claim_writes
+from webhook import claim_cache, claim_choices, claim_events, claim_writes
 from webhook import state as states
 
 CREATED, REMOVED, EXISTS, FAILED = "created", "removed", "exists", "failed"  # results of a write, in the metric
@@ -59,7 +59,7 @@ class ClaimTemplateController:
         self._unused_seconds = unused_seconds
         self._changed = asyncio.Event()
         self._writing: set[Key] = set()
-        self._chosen: dict[Key, tuple[str, ...]] = {}  # rails of templates that the cache does not show yet
+        self._choices = claim_choices.RailChoices(state)
         self._retries: dict[Key, tuple[int, float]] = {}  # failures, and the time of the next attempt
         self._unused_since: dict[Key, float] = {}
         state.claim_templates.on_change = state.claiming_pods.on_change = self.wake
@@ -99,7 +99,7 @@ class ClaimTemplateController:
         existing = self._state.claim_templates
         missing = {key for key in self._state.claiming_pods.templates if key not in existing}
         self._counters.claim_templates_missing.set(len(missing))
-        self._chosen = {key: rails for key, rails in self._chosen.items() if key in missing}
+        self._choices.keep(missing)
         self._retries = {key: retry for key, retry in self._retries.items() if key in missing}
         for key in missing:
             pod = self._state.claiming_pods.find_waiting(key)
@@ -126,37 +126,13 @@ class ClaimTemplateController:
             return
         namespace = first[0]
         writing = claim_writes.prepare(pod, policy, self._state.build_facts(namespace))
-        rails = self._choose_rails(first, writing) if writing.needs_choice else ()
+        rails = await self._choices.choose(first, pod, writing, policy) if writing.needs_choice else ()
         trees = writing.build_templates(namespace, rails)
         if not await self._create(namespace, trees[0]) and writing.needs_choice and len(trees) > 1:
             existing = _decode(await self._client.get(f"{_build_path(namespace)}/{first[1]}"))
             trees = writing.build_templates(namespace, claim_cache.read_rails(existing))
         for tree in trees[1:]:
             await self._create(namespace, tree)
-
-    def _choose_rails(self, first: Key, writing: claim_writes.Writing) -> tuple[str, ...]:
-        """Return the rails of a gang: those of its first template, otherwise those that the fewest pods hold."""
-        known = self._state.claim_templates.find_rails(first) or self._chosen.get(first)
-        if known:
-            return known
-        rails = writing.choose_rails(self._count_holders(writing))
-        self._chosen[first] = rails
-        return rails
-
-    def _count_holders(self, writing: claim_writes.Writing) -> list[int]:
-        """Return the number of pods that hold, or wait for, each rail of the fabric."""
-        counts = dict.fromkeys(writing.claimed.claims.rails, 0)
-        templates = {
-            key: template.rails
-            for key, template in self._state.claim_templates.own.items()
-            if template.fabric == writing.plan.fabric
-        }
-        for key, rails in {**templates, **self._chosen}.items():
-            if own_claims.is_first(key[1]):
-                for rail in rails:
-                    if rail in counts:
-                        counts[rail] += self._state.claiming_pods.count(key)
-        return list(counts.values())
 
     async def _create(self, namespace: str, tree: claim_templates.Tree) -> bool:
         """Create a template. Return False if it exists, because another replica was first."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.claims import claim_templates, own_claims
+from railwright.fabric.claims import claim_templates, own_claims, rail_choice
 from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
 from railwright.fabric.policy import model as policies
 
@@ -46,9 +46,9 @@ class Writing(msgspec.Struct, frozen=True):
             for name, devices in zip(self.names, specs, strict=True)
         ]
 
-    def choose_rails(self, holders: Sequence[int]) -> tuple[str, ...]:
-        """Return the rails for the gang. `holders` is the number of pods for each rail of the fabric."""
-        positions = claim_plan.choose_rails(self.claimed, len(self.plan.rails), holders)
+    def choose_rails(self, free: rail_choice.FreeDevices) -> tuple[str, ...]:
+        """Return the rails for the gang, by what is free."""
+        positions = rail_choice.choose_rails(self.claimed.hardware, len(self.plan.rails), free)
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:

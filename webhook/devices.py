@@ -6,8 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import sinks
-from railwright.fabric import node_views, quantity, views
-from railwright.fabric.claims import allocation, claim_index, objects, resource_names, slices
+from railwright.fabric import node_views, quantity, resources, views
+from railwright.fabric.claims import (
+    allocation,
+    claim_index,
+    claim_resources,
+    inventory,
+    objects,
+    resource_names,
+    slices,
+)
 
 
 class Devices:
@@ -21,13 +29,31 @@ class Devices:
         self.version = 0
         self._slices = slices.SliceIndex()
         self._claims = claim_index.ClaimIndex()
+        self._inventory = inventory.Inventory(self._slices, self._claims)
         self._classes: dict[str, objects.DeviceClass] = {}
         self._names_by_class: Mapping[str, tuple[str, ...]] = {}
         self._changed = asyncio.Event()
         self.share_slice = self._slices.share
-        self.slices = self._build_sink(self._slices.replace, self._slices.upsert, self._slices.remove)
-        self.claims = self._build_sink(self._claims.replace, self._claims.upsert, self._claims.remove)
+        known = self._inventory
+        self.slices = self._build_sink(known.replace_slices, known.upsert_slice, known.remove_slice)
+        self.claims = self._build_sink(known.replace_claims, known.upsert_claim, known.remove_claim)
+        self.taint_rules = self._build_sink(known.replace_taint_rules, known.upsert_taint_rule, known.remove_taint_rule)
         self.classes = self._build_sink(self._replace_classes, self._upsert_class, self._remove_class)
+
+    def list_nodes(self) -> Sequence[str]:
+        """Return the nodes with devices."""
+        return list(self._slices.ids_by_node)
+
+    def name_resources(self, named: Sequence[claim_resources.ClaimResource]) -> None:
+        """Count devices by these resources of the policy from now on."""
+        self._inventory.replace_claim_resources(named)
+
+    def count_free(self, node: str, names: Sequence[str]) -> tuple[int, ...]:
+        """Return the devices of each resource that pods can get on a node: neither held by a claim nor tainted."""
+        counts = self._inventory.count_devices(node)
+        return tuple(
+            (counts.allocatable.get(name, 0) - counts.allocated.get(name, 0)) // resources.UNIT for name in names
+        )
 
     def list_unallocated(self, pod: views.Pod, node: node_views.Node | None) -> tuple[str, ...]:
         """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""
@@ -74,6 +100,7 @@ class Devices:
 
     def _replace_classes(self, classes: Sequence[objects.DeviceClass]) -> None:
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
+        self._inventory.replace_classes(classes)
         self._names_by_class = resource_names.name_classes(classes)
         extended = frozenset(name for names in self._names_by_class.values() for name in names)
         if extended != self.extended:

@@ -1,13 +1,14 @@
-"""Checks the ResourceClaims and ResourceClaimTemplates of a manifest, for `railwright lint`."""
+"""Checks the ResourceClaims and ResourceClaimTemplates of manifests, and pods that refer to them: `railwright lint`."""
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from railwright.cli import lint_reports, output
-from railwright.cluster import documents
-from railwright.fabric.lint import claim_engine, claim_types
+from railwright.cluster import documents, nodes
+from railwright.fabric.lint import claim_engine, claim_types, pod_claim_types
 
 _GROUP = "resource.k8s.io"
 _TEMPLATE = "ResourceClaimTemplate"
@@ -25,6 +26,30 @@ def check_document(path: str, document: documents.Document) -> lint_reports.Repo
             for finding, place in claim_engine.check(ctx)
         ]
     return lint_reports.Report(tuple(located), len(claims), templates=len(claims))
+
+
+def check_pod(
+    path: str, document: documents.Document, spec: documents.Path, ctx: pod_claim_types.PodClaimContext
+) -> Iterator[lint_reports.Located]:
+    """Yield the findings about the claims of a pod. `spec` is the path of its spec."""
+    for finding, place in claim_engine.check_pod(ctx):
+        yield lint_reports.Located(path, document.find_line((*spec, *place)), ctx.title, finding)
+
+
+def list_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices]:
+    """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
+    templates = {}
+    for text in texts:
+        if _TEMPLATE not in text:
+            continue
+        with contextlib.suppress(nodes.DocumentError, output.UnreadableError):
+            for root in nodes.parse(text):
+                document = documents.build_document(root)
+                for position, tree in _list_claims(document.tree):
+                    ctx, _ = _read("", document, position, tree)
+                    if ctx.is_template:
+                        templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
+    return templates
 
 
 def _list_claims(tree: Any) -> Iterator[_Object]:

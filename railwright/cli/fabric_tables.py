@@ -139,7 +139,7 @@ def _list_rows(
 
 def _format_node(node: overview_types.Node, depth: int) -> tuple[tuple[str, ...], str]:
     pods = ", ".join(pod.pod for pod in node.pods)
-    note = "; ".join(filter(None, (node.note, pods)))
+    note = "; ".join(filter(None, (node.note, *node.rail_notes, pods)))
     style = "red" if "d" in node.rails else "yellow" if node.note or "w" in node.rails else ""
     return ((f"{'  ' * depth}{node.name}", node.rails, *_count_rails([node]), note or "-"), style)
 

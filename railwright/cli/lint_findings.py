@@ -3,7 +3,7 @@
 Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,15 @@ from railwright.cluster import documents, nodes
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, plan
 from railwright.fabric.injection import pod_changes as injection
-from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.fabric.lint import (
+    claim_types,
+    engine,
+    fabric_context,
+    pod_claim_types,
+    rank_contexts,
+    rule_types,
+    workloads,
+)
 from railwright.fabric.policy import model as policies
 
 _CONF = "nccl.conf"
@@ -25,6 +33,7 @@ class Context(msgspec.Struct, frozen=True):
 
     policy: policies.Policy | None = None
     nccl: tuple[int, ...] | None = None
+    claim_templates: Mapping[str, claim_types.ClaimedDevices] = {}  # of all files, by name
 
 
 def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
@@ -170,7 +179,20 @@ def _check_workload(
                 )
                 for finding in engine.check(ranks)
             ]
+    located += _check_claims(path, document, workload, context)
     return lint_reports.Report(tuple(located), checked, tuple(f"{path}: {note}" for note in notes), len(prepared))
+
+
+def _check_claims(
+    path: str, document: documents.Document, workload: workloads.Workload, context: Context
+) -> Iterator[lint_reports.Located]:
+    """Yield the findings about the claims that pods refer to, as their author wrote them."""
+    use = fabric_context.FabricUse(context.policy.document if context.policy else None)
+    for template in workload.templates:
+        if template.containers is not None:
+            spec, templates = template.pod.spec, context.claim_templates
+            pod = pod_claim_types.PodClaimContext(workload.title, spec, templates, use.accelerators)
+            yield from claim_findings.check_pod(path, document, template.containers[:-1], pod)
 
 
 def _build_job_context(

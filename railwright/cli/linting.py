@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import formats, kubeconfigs, lint_findings, lint_reports, options, output, policies
+from railwright.cli import claim_findings, formats, kubeconfigs, lint_findings, lint_reports, options, output, policies
 from railwright.cli.commands import lint
 from railwright.fabric import version
-from railwright.fabric.lint import claim_engine, claim_types, engine, rule_types
+from railwright.fabric.lint import claim_engine, engine, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     release = _parse_release(arguments.nccl_version)
     texts = [(path, output.read_text(path)) for path in paths]
     policy, from_cluster = _consult(arguments, texts)
-    context = lint_findings.Context(policy, release)
+    context = lint_findings.Context(policy, release, claim_findings.list_templates(text for _, text in texts))
     reports = [lint_findings.check_file(path, text, context) for path, text in texts]
     report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
     if not report.templates:
@@ -109,7 +109,7 @@ def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
     ]
 
 
-def _list_rules() -> list[rule_types.Rule | claim_types.ClaimRule]:
+def _list_rules() -> list[rule_types.Rule | claim_engine.Rule]:
     """Return the rules about settings, then those about claims."""
     return [*engine.list_rules(), *claim_engine.list_rules()]
 
@@ -155,7 +155,7 @@ def build_log(located: Sequence[lint_reports.Located], version: str) -> dict[str
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _build_rule(rule: rule_types.Rule | claim_types.ClaimRule) -> dict[str, Any]:
+def _build_rule(rule: rule_types.Rule | claim_engine.Rule) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from railwright.fabric.lint import claim_engine, claim_types, engine, rule_types
+from railwright.fabric.lint import claim_engine, claim_types, engine, pod_claim_types, rule_types
 
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
-    rules: list[rule_types.Rule | claim_types.ClaimRule] = [*engine.list_rules(), *claim_engine.list_rules()]
+    rules: list[rule_types.Rule | claim_engine.Rule] = [*engine.list_rules(), *claim_engine.list_rules()]
     rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
     return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
@@ -38,17 +38,29 @@ def _format_rule(rule: rule_types.Rule) -> str:
     return "\n\n".join(parts)
 
 
-def _format_claim_rule(rule: claim_types.ClaimRule) -> str:
-    bad = claim_types.ClaimContext("", claim_types.read_devices(rule.bad))
-    messages = "".join(f"# {rule.code} {violation.message}\n" for violation in rule.check(bad))
+def _format_claim_rule(rule: claim_engine.Rule) -> str:
+    if isinstance(rule, claim_types.ClaimRule):
+        claim = claim_types.ClaimContext("", claim_types.read_devices(rule.bad))
+        violations, subject = rule.check(claim), "a ResourceClaimTemplate with these `devices`"
+        bad, good = rule.bad, rule.good
+    else:
+        violations, subject = rule.check(rule.bad.build_context()), "a pod with this `spec`"
+        bad, good = _list_parts(rule.bad), _list_parts(rule.good)
+    messages = "".join(f"# {rule.code} {violation.message}\n" for violation in violations)
     parts = [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
         f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
         f"Source: {_escape(rule.source)}.",
-        f"Reported for a ResourceClaimTemplate with these `devices`:\n\n```yaml\n{_dump(rule.bad)}{messages}```",
-        f"Not reported for:\n\n```yaml\n{_dump(rule.good)}```",
+        f"Reported for {subject}:\n\n```yaml\n{_dump(bad)}{messages}```",
+        f"Not reported for:\n\n```yaml\n{_dump(good)}```",
     ]
     return "\n\n".join(parts)
+
+
+def _list_parts(example: pod_claim_types.PodClaimExample) -> Mapping[str, Any]:
+    """Return the spec of a pod, and the `devices` of the templates that it is checked with."""
+    templates = {f"devices of ResourceClaimTemplate {name}": devices for name, devices in example.templates.items()}
+    return {**example.spec, **templates}
 
 
 def _dump(devices: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ _SUFFIX = "-metadata.json"
 _RDMA_DEVICE = "dra.net/rdmaDevice"
 _MAX_BYTES = 256 * 1024  # a pod's annotations; 32 devices of 32 attributes are less
 _MAX_FILES = 512
-_REBIND = "delete the pod so that it is bound again; if that does not help, `railwright check` finds the cause"
+REBIND = "delete the pod so that it is bound again; if that does not help, `railwright check` finds the cause"
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -87,9 +87,9 @@ def compare(
         what = (
             "is not known: the pod has no annotation railwright.io/placement, so railwright was not called at binding"
         )
-        yield Difference("allocation", what, _REBIND)
+        yield Difference("allocation", what, REBIND)
     elif expectations.rule.by_hca and expectations.hca == NOT_WRITTEN:
-        yield Difference("NCCL_IB_HCA", "was not written at binding: the claims' devices were not known", _REBIND)
+        yield Difference("NCCL_IB_HCA", "was not written at binding: the claims' devices were not known", REBIND)
     elif expectations.rule.by_hca:
         yield from _compare_list(allocation.bound, expectations.hca, present)
     yield from _compare_files(allocation.bound or (), allocation.given)

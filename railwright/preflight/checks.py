@@ -45,6 +45,7 @@ class _Inputs(NamedTuple):
     network: interfaces.Network
 
 
+_NOT_WRITTEN = "was not written at binding: railwright was not called, or did not know the node"
 _MAX_NAMES = 8  # maximum number of device names in a message
 
 
@@ -55,6 +56,8 @@ def check(host: hosts.Host, expectations: expected.Expected, allocated: allocati
     if allocated is not None:
         differences = allocation.compare(allocated, expectations, inputs.present)
         problems += [Problem(*difference) for difference in differences]
+    elif expectations.rule.by_hca and expectations.hca == allocation.NOT_WRITTEN:
+        problems.append(Problem("NCCL_IB_HCA", _NOT_WRITTEN, allocation.REBIND))
     for rail in assign.assign_devices(expectations, inputs.present, inputs.network):
         rail_problems = list(_check_rail(inputs, rail))
         problems += rail_problems
@@ -83,6 +86,7 @@ def _check_pod(inputs: _Inputs) -> Iterator[Problem]:
         )
     elif (
         expectations.hca
+        and expectations.hca != allocation.NOT_WRITTEN
         and expectations.rule.by_hca
         and not any(assign.is_selected(expectations, device) for device in present.values())
     ):

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import node_views
 from railwright.fabric.policy import model
-from railwright.simulator import shapes
+from railwright.simulator import claimed_nodes, shapes
 
 Tree = dict[str, Any]
 
@@ -125,6 +125,8 @@ def build_from_nodes(nodes: Sequence[node_views.Node], policy: model.FabricPolic
         raise ClusterSpecError(
             "the policy has no default fabric with rails: set defaultFabric to a fabric that has rails"
         )
+    if policy.fabrics[name].claims is not None:
+        nodes, policy, source = claimed_nodes.add_resources(nodes, policy, name, source)
     usable = tuple(node for node in nodes if _is_usable(node, policy))
     if not usable:
         raise ClusterSpecError(f"no node has allocatable {' or '.join(policy.accelerators)}")

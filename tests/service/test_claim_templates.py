@@ -5,6 +5,7 @@ import contextlib
 import json
 
 import api_stub
+import devices
 import msgspec
 import pytest
 import pytest_asyncio
@@ -12,7 +13,7 @@ from admitting import admitted, fabric, gpus, pod
 from aiohttp import web
 
 from railwright.cluster import client as clients
-from railwright.fabric import views
+from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects
 from railwright.serving import metrics
 from webhook import claim_templates
@@ -222,6 +223,106 @@ async def test_a_template_that_vanished_comes_back_with_the_same_rails(server, s
     replica.state.claim_templates.remove(msgspec.convert(before, objects.ResourceClaimTemplate))
     await wait(lambda: name in server.templates)
     assert server.templates[name]["metadata"]["annotations"] == before["metadata"]["annotations"]
+
+
+NODES = ("gpu-0", "gpu-1", "gpu-2")
+
+
+def build_rdma_policy():
+    """A policy for the nodes of `devices`: four rails by RDMA device."""
+    rails = "".join(f"\n    - {{name: rail{rail}, device: {name}}}" for rail, name in enumerate(devices.RDMA_DEVICES))
+    claims = "{deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}"
+    return fabric(f"    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {claims}\n", rails=f"{rails}\n")
+
+
+def offer(replica: Replica, *, cordoned=(), **slices) -> None:
+    """Three nodes of four NICs. `slices` has what differs on nodes."""
+    for name in NODES:
+        tree = {"metadata": {"name": name}, "spec": {"unschedulable": name in cordoned}}
+        replica.state.nodes.upsert(msgspec.convert(tree, node_views.Node))
+        for offered in devices.read_slices(*devices.build_slices(name, **slices.get(name.replace("-", "_"), {}))):
+            replica.state.devices.slices.upsert(offered)
+    classes = devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS)
+    replica.state.devices.classes.replace(classes)
+
+
+def hold(replica: Replica, node: str, *rails: int) -> None:
+    """A claim that somebody else wrote holds these NICs of a node."""
+    nics = [("dra.net", node, f"pci-0000-{devices.ROOTS[rail]}-1b-0") for rail in rails]
+    requests = {f"nic{rail}": "dranet" for rail in rails}
+    tree = devices.build_claim(f"other-{node}", requests, pod_uid="other", allocated=nics)
+    replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
+
+
+def add_taint_rule(replica: Replica, node: str, rail: int) -> None:
+    selector = {"driver": "dra.net", "pool": node, "device": f"pci-0000-{devices.ROOTS[rail]}-1b-0"}
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    tree = {"metadata": {"name": node}, "spec": {"deviceSelector": selector, "taint": taint}}
+    replica.state.devices.taint_rules.upsert(msgspec.convert(tree, objects.DeviceTaintRule))
+
+
+def nic(rail: int) -> str:
+    return f"pci-0000-{devices.ROOTS[rail]}-1b-0"
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda replica: (offer(replica), hold(replica, "gpu-1", 0)),
+        lambda replica: offer(replica, gpu_1={"taints": {nic(0): "NoSchedule"}}),
+        lambda replica: offer(replica, gpu_1={"without": (nic(0),)}),
+        lambda replica: (offer(replica), add_taint_rule(replica, "gpu-1", 0)),
+    ],
+    ids=["held by a claim of others", "tainted in its slice", "missing", "tainted by a rule"],
+)
+async def test_a_gang_gets_rails_whose_devices_are_free_on_every_node(server, start, prepare):
+    policy = build_rdma_policy()
+    replica = start(policy)
+    prepare(replica)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    assert list_rails(server) == ["rail1,rail2"]
+
+
+async def test_rails_that_are_free_together_count_and_not_each_on_its_own(server, start):
+    policy = build_rdma_policy()
+    replica = start(policy)
+    offer(replica)
+    hold(replica, "gpu-0", 1, 3)
+    hold(replica, "gpu-1", 0, 2)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    assert list_rails(server) == ["rail0,rail2"]
+
+
+async def test_nodes_that_the_gang_cannot_have_do_not_count(server, start):
+    policy = build_rdma_policy()
+    replica = start(policy)
+    offer(replica, cordoned=("gpu-1",))
+    hold(replica, "gpu-1", 0, 1)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    assert list_rails(server) == ["rail0,rail1"]
+
+
+async def test_a_gang_that_waits_counts_until_its_pods_hold_devices(server, start):
+    policy = build_rdma_policy()
+    replica = start(policy)
+    offer(replica)
+    replica.observe(*[build_pod(policy, "a", number) for number in range(2)])
+    await wait(lambda: server.templates)
+    hold(replica, "gpu-0", 2)
+    replica.observe(build_pod(policy, "b", 0))
+    await wait(lambda: len(server.templates) == 2)
+    assert list_rails(server) == ["rail0,rail1", "rail2,rail3"]
+    replica.observe_templates(server)
+    for number, node in enumerate(NODES[1:]):
+        tree = build_pod(policy, "a", number)
+        replica.observe(tree | {"spec": tree["spec"] | {"nodeName": node}})
+        hold(replica, node, 0, 1)
+    replica.observe(build_pod(policy, "c", 0, count=2))
+    await wait(lambda: len(server.templates) == 3)
+    assert list_rails(server)[-1] == "rail3"
 
 
 async def test_a_pod_that_the_policy_gives_no_claims_any_more_is_told_so(server, start):

@@ -15,6 +15,7 @@ export function buildNodeDetails({ node, leaf }, store, selection, explanation, 
   const place = [leaf.name || "no leaf", ...leaf.above].join(" in ");
   details.append(build("h3", {}, `Node ${node.name} `, build("small", {}, place)));
   if (node.note) details.append(buildNote(node));
+  for (const note of node.rail_notes ?? []) details.append(build("p", { class: "note" }, note));
   if (node.gpus) details.append(build("p", { class: "quiet" }, `${node.gpus_used ?? 0} of ${node.gpus} GPUs in use`));
   details.append(buildCommand(listDescribeCommand(node.name), on.report));
   if (selection.subject) details.append(buildExplanation(explanation, selection.subject, on));

@@ -76,6 +76,11 @@ class ClaimIndex:
         keys = {self._claim_by_device[device] for device in devices if device in self._claim_by_device}
         return [Holder(self._claims[key], self._claims[key].consumers) for key in sorted(keys)]
 
+    def get_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
+        """Return the claim that holds a device and keeps others from it."""
+        key = self._claim_by_device.get(device)
+        return self._claims[key] if key is not None else None
+
     def is_allocated(self, device: slices.DeviceId) -> bool:
         """True if a claim holds the device and keeps others from it."""
         return device in self._claim_by_device

@@ -7,7 +7,7 @@ counts under the names that it had before.
 Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are not counted.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import resources
@@ -29,11 +29,12 @@ class Inventory:
     """Slices, claims, templates of claims, device classes and taint rules, counted by node and by pod.
 
     Each change returns the names of the nodes whose devices may have changed; that of a template, the templates.
+    The indexes may be the caller's, for reading.
     """
 
-    def __init__(self) -> None:
-        self._slices = slices.SliceIndex()
-        self._claims = claim_index.ClaimIndex()
+    def __init__(self, offered: slices.SliceIndex | None = None, claims: claim_index.ClaimIndex | None = None) -> None:
+        self._slices = offered if offered is not None else slices.SliceIndex()
+        self._claims = claims if claims is not None else claim_index.ClaimIndex()
         self._templates = claim_requests.ClaimTemplates()
         self._names = resource_names.ResourceNames()
         self._taint_rules = taints.TaintRules()
@@ -91,6 +92,23 @@ class Inventory:
     def has_allocated(self, uid: str, claims: Collection[str]) -> bool:
         """True if a claim of a pod is allocated. `claims` are those that its spec names, as namespace/name."""
         return self._claims.has_allocated(uid, claims)
+
+    def list_unavailable(self, node: str) -> Mapping[str, Sequence[node_devices.UnavailableDevice]]:
+        """Return the devices of a node that pods cannot get now, by resource, in the order of their names."""
+        counts = self.count_devices(node)
+        if not counts.allocated and counts.allocatable == counts.capacity:
+            return {}
+        devices: dict[str, list[node_devices.UnavailableDevice]] = {}
+        for device in sorted(self._slices.ids_by_node.get(node, ()), key=lambda device: device.device):
+            offered, claim = self._slices.devices[device], self._claims.get_holder(device)
+            taint = self._taint_rules.describe_taint(offered)
+            if not taint and claim is None:
+                continue
+            key = claim_index.format_key(claim.metadata) if claim else ""
+            row = node_devices.UnavailableDevice(device.device, taint, key, tuple(claim.consumers) if claim else ())
+            for name in self._names.find_names(offered):
+                devices.setdefault(name, []).append(row)
+        return devices
 
     def list_allocated_nodes(self, pod: claim_index.PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""

@@ -18,6 +18,15 @@ class NodeDevices(msgspec.Struct, frozen=True):
     allocated: resources.FrozenAmounts = resources.NO_AMOUNTS
 
 
+class UnavailableDevice(msgspec.Struct, frozen=True):
+    """A device that pods cannot get now: by a taint, or because a claim holds it."""
+
+    device: str
+    taint: str = ""
+    claim: str = ""  # namespace/name
+    pods: tuple[str, ...] = ()  # UIDs of the pods that use the claim
+
+
 NO_DEVICES = NodeDevices()
 
 

@@ -20,6 +20,16 @@ class TaintRules:
         by_rule = (rule.spec.taint for rule in self._rules.values() if _selects(rule, device.id))
         return any(taint.effect in _UNSCHEDULABLE for taint in (*device.taints, *by_rule))
 
+    def describe_taint(self, device: slices.OfferedDevice) -> str:
+        """Return a taint that keeps pods from a device, KEY=VALUE:EFFECT, with the rule that sets it; "" without."""
+        rows = [(taint, "") for taint in device.taints]
+        rows += [(rule.spec.taint, name) for name, rule in self._rules.items() if _selects(rule, device.id)]
+        for taint, rule in rows:
+            if taint.effect in _UNSCHEDULABLE:
+                written = f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
+                return f"{written} of DeviceTaintRule {rule}" if rule else written
+        return ""
+
     def upsert(self, rule: objects.DeviceTaintRule) -> bool:
         """Add or update a rule. Returns False if it is unchanged: kube-scheduler updates its status."""
         previous = self._rules.get(rule.metadata.name)

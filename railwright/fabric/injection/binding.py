@@ -43,7 +43,7 @@ class Placement(msgspec.Struct, frozen=True):
 class Binding(msgspec.Struct, frozen=True):
     """The annotations of a pod at binding, and warnings.
 
-    The annotations are {} if they exceed the limit: the API server would reject every later update of the pod.
+    Annotations that exceed the limit are left out: the API server would reject every later update of the pod.
     """
 
     annotations: Mapping[str, str]
@@ -234,7 +234,8 @@ def _format_file(
         ctx.fabric_name, policy_rails, devices, host_network=bool(pod.spec.host_network)
     )
     lines = [*route.in_file, *(setting for setting in settings.file_vars if setting.name == env_tables.HCA)]
-    return env_tables.format_file(lines) if route.by_claims or len(lines) > len(route.in_file) else None
+    text = env_tables.format_file(lines)
+    return text if text != pod.metadata.annotations.get(names.NCCL_CONF, "") else None
 
 
 def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, node: node_views.Node) -> str:
@@ -249,11 +250,15 @@ def _build_fallback_placement(pod: views.Pod, document: policies.FabricPolicy, n
 def _build_binding(
     pod: views.Pod, annotations: Mapping[str, str], warnings: tuple[reasons.Reason, ...] = ()
 ) -> Binding:
-    """Return a binding. Leave out the annotations, with a warning, if the pod's would exceed the limit."""
-    size = record.measure({**pod.metadata.annotations, **annotations})
-    if size <= record.MAX_ANNOTATIONS:
+    """Return a binding. Leave out the placement, with a warning, if the pod's annotations would exceed the limit."""
+    if _fits(pod, annotations):
         return Binding(annotations, warnings)
-    return Binding({}, (*warnings, reasons.make(AdmissionCode.PLACEMENT_TOO_LARGE)))
+    devices = {key: value for key, value in annotations.items() if key != names.PLACEMENT}
+    return Binding(devices if _fits(pod, devices) else {}, (*warnings, reasons.make(AdmissionCode.PLACEMENT_TOO_LARGE)))
+
+
+def _fits(pod: views.Pod, annotations: Mapping[str, str]) -> bool:
+    return record.measure({**pod.metadata.annotations, **annotations}) <= record.MAX_ANNOTATIONS
 
 
 def _remove_placement(pod: views.Pod) -> views.Pod:

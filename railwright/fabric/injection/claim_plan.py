@@ -104,19 +104,6 @@ def is_complete(pod: views.Pod, ctx: context.InjectionContext, plan: ClaimPlan) 
     return not claimed.hardware.accelerator_class or plan.accelerators == requested
 
 
-def choose_rails(claimed: ClaimedFabric, count: int, holders: Sequence[int]) -> tuple[int, ...]:
-    """Return the positions of the rails of a gang: those of the hardware groups that the fewest pods hold.
-
-    `holders` is the number of pods for each rail of the fabric. Equal groups are taken in their order.
-    """
-    node = claimed.hardware.node
-    held = dict.fromkeys(range(node.groups), 0)
-    for position, number in enumerate(holders):
-        group = node.find_group(position)
-        held[group] = max(held[group], number)
-    return pairing.order_rails(node, count, sorted(held, key=lambda group: (held[group], group)))
-
-
 def build_specs(claimed: ClaimedFabric, plan: ClaimPlan, positions: Sequence[int]) -> tuple[claim_templates.Tree, ...]:
     """Return the devices of each template of a plan. `positions` are the rails, unless the scheduler chooses them."""
     if plan.choice is Choice.SCHEDULER:

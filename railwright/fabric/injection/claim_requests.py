@@ -4,8 +4,9 @@ It writes no template, so that admission has no side effect. A pod waits until t
 `webhook.claim_templates` writes them. The rules are in docs/interface.md 3.2.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from railwright.fabric import text
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
@@ -54,6 +55,7 @@ def _set_claims(
 ) -> Iterator[pod_changes.SetClaim | pod_changes.RemoveClaims]:
     existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
     claim_names = own_claims.name_claims(len(plan.names))
+    _check_names(pod, claim_names, existing)
     reason = f"claims of {len(plan.rails)} rails of fabric {ctx.fabric_name} and {plan.accelerators} GPUs"
     for name, template in zip(claim_names, plan.names, strict=True):
         claim = existing.get(name)
@@ -62,6 +64,17 @@ def _set_claims(
             yield pod_changes.SetClaim(entry=ENTRY, reason=reason, name=name, template=template, index=index)
     if obsolete := tuple(name for name in existing if name not in claim_names):
         yield pod_changes.RemoveClaims(entry=ENTRY, reason="the policy needs fewer claims now", claims=obsolete)
+
+
+def _check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], existing: Collection[str]) -> None:
+    """Raise RefusedError if the author gave a claim a name that railwright needs: names are unique in a pod."""
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        if entry.name in claim_names and entry.name not in existing:
+            raise pod_changes.RefusedError(
+                "claim",
+                f"spec.resourceClaims[{index}] has the name {text.quote(entry.name)}, which railwright gives to its "
+                "own claim; rename it, also in resources.claims of the containers",
+            )
 
 
 def _use_claims(

@@ -76,7 +76,7 @@ def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
         settings=settings,
         in_env=settings.env_only_vars if mode == "file" else settings.all,
         in_file=in_file,
-        text=text + _format_placeholder(in_file) if per_node and by_claims else text,
+        text=text + _format_placeholder(in_file) if per_node and not pod.spec.node_name else text,
         mounted=mounted,
         unreachable=tuple([index for index in receivers if index not in mounted]),
         per_node=per_node,
@@ -124,7 +124,7 @@ def _format_placeholder(in_file: Sequence[env_tables.Setting]) -> str:
     """Return the lines that hold the place of a device list until binding.
 
     Without a list NCCL would use every device that the container sees, also those of other pods. No device and no
-    network has this name, so NCCL fails if binding does not replace it.
+    network has this name, so NCCL fails if binding does not replace it. A pod that names its node is never bound.
     """
     variables = [env_tables.HCA] if any(setting.name == _NETWORK for setting in in_file) else [env_tables.HCA, _NETWORK]
     values = {env_tables.HCA: f"={names.NOT_ALLOCATED}", _NETWORK: names.NOT_ALLOCATED}

@@ -78,6 +78,11 @@ class RejectionCode(enum.StrEnum):
         "The pod has a volume with a name that railwright uses.",
         "Rename the volume.",
     )
+    CLAIM = (
+        "claim",
+        "The pod has an entry of `spec.resourceClaims` with a name that railwright uses.",
+        "Rename the entry, also in `resources.claims` of the containers.",
+    )
     SECURITY = (
         "security",
         "The container forbids the privilege that the fabric needs.",

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
-from railwright.fabric.overview import natural_sort, node_notes, overview_types
+from railwright.fabric.overview import natural_sort, node_notes, overview_types, rail_notes
 from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index, node_info, pod_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
@@ -150,7 +150,9 @@ class FabricView:
     ) -> overview_types.Node:
         """Return the row of a node. `old_since`: faulty rails of its last row, None without a last row."""
         pods = tuple(self._list_pods(node, ranks))
-        rail_states = "".join(self._list_rail_states(node, {rail for pod in pods for rail in pod.rails}))
+        used = {rail for pod in pods for rail in pod.rails}
+        unavailable = rail_notes.describe(self.fabric, node, self._cluster, used)
+        rail_states = "".join(self._list_rail_states(node, used | unavailable.held))
         note = self._describe_note(node)
         return overview_types.Node(
             name=node.name,
@@ -162,6 +164,7 @@ class FabricView:
             gpus=sum(node.allocatable.get(name, 0) for name in self._accelerators) // resources.UNIT,
             gpus_used=self._count_used_gpus(node.name),
             faulty_since=_update_faulty_since(rail_states, old_since, now),
+            rail_notes=unavailable.notes,
         )
 
     def _describe_note(self, node: node_info.NodeInfo) -> node_notes.NodeNote:
@@ -224,13 +227,16 @@ class FabricView:
 
 
 def _count_busy_rails(row: overview_types.Node) -> int:
-    """Count the rails of a node that pods use and that are not dead."""
-    return sum(row.rails[rail] != overview_types.DEAD for rail in {rail for pod in row.pods for rail in pod.rails})
+    """Count the rails of a node that pods or claims use and that are not dead."""
+    used = {rail for pod in row.pods for rail in pod.rails}
+    used.update(rail for rail, state in enumerate(row.rails) if state == overview_types.BUSY)
+    return sum(row.rails[rail] != overview_types.DEAD for rail in used)
 
 
 def _is_free(row: overview_types.Node) -> bool:
     """True if a node can be used, and no pod has its rails or GPUs."""
-    return not row.note and not row.pods and not row.gpus_used and overview_types.DEAD not in row.rails
+    has_all_rails = {overview_types.DEAD, overview_types.BUSY}.isdisjoint(row.rails)
+    return not row.note and not row.pods and not row.gpus_used and has_all_rails
 
 
 def _list_faulty_since(row: overview_types.Node | None) -> Mapping[str, str] | None:

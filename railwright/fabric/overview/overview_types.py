@@ -51,6 +51,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus_used: int = 0
     # rail number -> RFC 3339, when the overview first saw it degraded or dead; absent if it was so from the beginning
     faulty_since: Mapping[str, str] = {}
+    # why rails that come as claims are unavailable, unless `pods` says so: taint, other claim, or no device
+    rail_notes: tuple[str, ...] = ()
 
 
 class Leaf(msgspec.Struct, frozen=True):

@@ -122,8 +122,15 @@ def _check_shape_pairs(fabric: model.Fabric, shapes: Shapes) -> Iterator[Finding
 
 
 def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> Iterator[Finding]:
-    """Check that the GPUs and NICs of a pair fit into a claim: constraints do not reach across claims."""
+    """Check that a rail's devices fit into a claim, and those of a pair: constraints do not reach across claims."""
     gpus, rails = fabric.gpus_per_node, len(fabric.rails)
+    if fabric.devices_per_rail > drivers.MAX_DEVICES:
+        message = (
+            f"{fabric.devices_per_rail} devices of a rail are one request, but a ResourceClaim has at most "
+            f"{drivers.MAX_DEVICES} devices; lower it"
+        )
+        yield Finding(("devicesPerRail",), message, (("fabrics", "*", "claims"),))
+        return
     if claims.accelerators is None or claims.pair_by == claimed_rails.NO_PAIRS or gpus is None or not rails:
         return
     groups = min(gpus, rails)

@@ -233,7 +233,7 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     ),
     Code.BOUND_NODE_UNKNOWN: _explain_missing_node(f"annotation {names.PLACEMENT} is not written"),
     Code.BOUND_DEVICES_UNKNOWN: _explain_missing_node(
-        f"annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL takes every device it sees; "
+        f"annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so NCCL does not start; "
         "delete the pod so that it is bound again"
     ),
     Code.ALLOCATION_UNKNOWN: _fill(

@@ -188,7 +188,7 @@ class Code(ReasonCode):
     GANG_RAILS_SAME = (
         "GangRailsSame",
         Group.GANG,
-        "All pods of the gang take the same rails, so that a node with other free rails does not help.",
+        "All pods of the gang take the same rails. A node where others or a pod of the gang hold these does not help.",
         "Wait for these rails, end what holds them, or set `claims.gangRails: any` for new gangs.",
     )
     CAPACITY_NOT_OFFERED = (

@@ -126,7 +126,10 @@ def _format_capacity(parameters: Parameters) -> str:
 
 def _format_same_rails(parameters: Parameters) -> str:
     rails = _join(parameters["rails"])
-    return f"all pods of the gang take {rails} (claims.gangRails: same); other free rails of a node do not count"
+    return (
+        f"all pods of the gang take {rails} (claims.gangRails: same), also two of them on one node; other free rails "
+        "of a node do not count"
+    )
 
 
 def _format_not_offered(parameters: Parameters) -> str:

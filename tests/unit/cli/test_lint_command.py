@@ -277,6 +277,40 @@ def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
     assert out.endswith("1 warning in 1 container or file\n")
 
 
+POD = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {namespace: prod, name: llm}
+spec:
+  template:
+    spec:
+      containers:
+      - name: pytorch
+        image: i
+        resources:
+          limits: {nvidia.com/gpu: 1}
+          claims: [{name: gpus}]
+      resourceClaims:
+      - {name: gpus, resourceClaimTemplateName: gpus}
+      - {name: nics, resourceClaimTemplateName: nic}
+"""
+GPUS = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {namespace: prod, name: gpus}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+"""
+
+
+def test_the_claims_of_a_pod_are_checked_with_the_templates_of_all_files(lint):
+    code, out, _ = lint(claims_dot_yaml=GPUS, job_dot_yaml=POD)
+    assert code == 1
+    assert ":10: error C12 container pytorch requests nvidia.com/gpu and gets GPUs by the template gpus" in out
+    assert ":15: warning C10 no container uses the claim nics" in out
+    assert ":15: warning C11 the files have no ResourceClaimTemplate nic, but gpus" in out
+    assert "[Job prod/llm]" in out
+
+
 def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
     code, _, err = lint(claims_dot_yaml=CLAIM.replace("requests:", "requests: {}\n        other:"))
     assert code == 2

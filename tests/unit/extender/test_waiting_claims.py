@@ -10,6 +10,11 @@ from extender import gang_tracker, schedulers
 from extender import state as states
 from railwright.fabric.reasons import rendering
 
+SAME_RAILS = (
+    "all pods of the gang take rail0, rail1 (claims.gangRails: same), also two of them on one node; "
+    "other free rails of a node do not count"
+)
+
 
 class Clock:
     """A clock that a test sets."""
@@ -60,7 +65,7 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state
     assert outcome.code == gang_tracker.UNPLACEABLE
     assert [rendering.render(why) for why in outcome.reasons] == [
         "2 pods remain, each with rail0, rail1; the cluster has slots for 1",
-        "all pods of the gang take rail0, rail1 (claims.gangRails: same); other free rails of a node do not count",
+        SAME_RAILS,
         "1 node: rail1 has 0 of 1 free, 1 needed",
         "rail1 on n1 is used by train/holder",
     ]
@@ -68,6 +73,21 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state
     rows = {row["node"]: row for row in explained.nodes}
     assert "rail1 is busy: 0 of 1 NIC free, 1 needed" in str(rows["n1"])
     assert explained.fabric == FABRIC
+
+
+def test_a_node_with_a_pod_of_the_gang_has_no_room_for_a_second_one_and_the_reason_says_so(state, handlers, clock):
+    """n1 lacks rail1 by another pod. On n2 the gang's first pod has rail0 and rail1; rail2 and rail3 are free."""
+    held = build_claim("g-0", (0, 1), gpus=2, on="n2", pod_uid="uid-g-0", entry="railwright")
+    states.Claims(state).upsert(devices.read_claim(held))
+    states.Pods(state).upsert(build_pod("g-0", group="g", on="n2"))
+    states.Pods(state).upsert(build_pod("g-1", group="g"))
+    handlers.record_waiting_claims()
+    clock.now = gang_tracker.WAITING_SECONDS
+    handlers.record_waiting_claims()
+    [outcome] = handlers.gangs.check(clock.now)
+    texts = [rendering.render(why) for why in outcome.reasons]
+    assert texts[1] == SAME_RAILS
+    assert "rail0 on n2 is used by train/g-0" in texts[-1]
 
 
 def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handlers, clock):

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import pytest
-from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, skipped, view
+from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal, skipped, view
 
 from railwright.fabric.injection import claim_plan, context, facts, user_options
 from webhook import response_cache
@@ -72,6 +72,21 @@ def test_gpus_of_a_device_plugin_stay_requests():
     assert templates_of(result)[0].startswith("railwright-f-0x4-")
 
 
+@pytest.mark.parametrize("source", [{"resourceClaimName": "imex"}, {"resourceClaimTemplateName": "imex"}])
+def test_a_claim_of_the_author_with_the_name_of_railwrights_is_rejected_with_the_fix(source):
+    tree = pod(gpus(4), resourceClaims=[{"name": "other", **source}, {"name": "railwright", **source}])
+    assert planned(tree, by_gpus()).reason == "claim"
+    assert refusal(tree, by_gpus()) == (
+        "Pod prod/p: spec.resourceClaims[1] has the name 'railwright', which railwright gives to its own claim; "
+        "rename it, also in resources.claims of the containers"
+    )
+
+
+def test_a_claim_of_the_author_with_a_name_that_is_not_needed_stays():
+    entry = {"name": "railwright-2", "resourceClaimName": "imex"}
+    assert admitted(pod(gpus(4), resourceClaims=[entry]), by_gpus())["spec"]["resourceClaims"][0] == entry
+
+
 def test_the_name_depends_on_what_is_in_the_template():
     by = by_gpus()
     names = [
@@ -109,12 +124,9 @@ def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
     assert first != other
 
 
-def test_the_rails_of_a_gang_are_those_with_the_fewest_holders():
+def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
     plan, claimed = find_plan(labelled(pod(gpus(4)), **JOB), by_gpus())
     assert plan.choice is claim_plan.Choice.GANG
-    assert claim_plan.choose_rails(claimed, 2, (0, 0, 0, 0)) == (0, 1)
-    assert claim_plan.choose_rails(claimed, 2, (3, 3, 0, 0)) == (2, 3)
-    assert claim_plan.choose_rails(claimed, 2, (3, 0, 2, 0)) == (1, 3)
     (devices,) = claim_plan.build_specs(claimed, plan, (2, 3))
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "gpu1", "rail2", "gpu2", "gpu3", "rail3"]
 

@@ -115,7 +115,23 @@ def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
     by = fabric(top=SHAPES, rails=UNNAMED)
     after = admitted(pod(), by)
     assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"
+    assert after["metadata"]["annotations"][CONF] == (
+        "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-binding\n"
+    )
     assert bound(after, by, {"gpu": "b"})[CONF] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
+
+
+def test_a_pod_that_names_its_node_is_not_bound_and_waits_for_no_list():
+    after = admitted(pod(nodeName="n"), fabric(top=SHAPES, rails=UNNAMED))
+    assert CONF not in after["metadata"]["annotations"]
+
+
+def test_the_list_is_written_if_only_the_placement_does_not_fit():
+    by = fabric(top=SHAPES, rails=UNNAMED)
+    after = admitted(pod(), by)
+    size = sum(len(key) + len(value) for key, value in after["metadata"]["annotations"].items())
+    after["metadata"]["annotations"]["x"] = "y" * (256 * 1024 - size - 1)
+    assert bound(after, by, {"gpu": "b"}) == {CONF: "NCCL_IB_HCA==mlx5_2,mlx5_3\n"}
 
 
 def test_a_shape_without_devices_leaves_the_list_to_the_binding():
@@ -123,7 +139,7 @@ def test_a_shape_without_devices_leaves_the_list_to_the_binding():
     after = admitted(pod(), by)
     assert "NCCL_IB_HCA" not in env(after)
     assert bound(after, by, {"gpu": "a"})[CONF] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
-    assert CONF not in bound(after, by, {"gpu": "b"})
+    assert bound(after, by, {"gpu": "b"})[CONF] == ""
 
 
 @pytest.mark.parametrize("transport", ["efa", "erdma"])
@@ -144,7 +160,7 @@ def test_a_device_list_that_no_line_of_the_file_can_hold_does_not_break_the_bind
     )
     by = fabric(top=top, rails=str([{"name": rail} for rail in many]))
     assert CONF in bound(admitted(pod(), by), by, {"gpu": "a"})
-    assert CONF not in bound(admitted(pod(), by), by, {"gpu": "b"})
+    assert bound(admitted(pod(), by), by, {"gpu": "b"})[CONF] == ""
 
 
 def test_settings_that_cannot_reach_a_container_are_not_recorded_as_added():

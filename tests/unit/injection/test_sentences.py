@@ -97,6 +97,11 @@ POOL = {"networks": {("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): No
 FULL = {"note": "x" * (256 * 1024 - 10)}
 
 REFUSALS = {
+    "claim of the author with railwright's name": Case(
+        ("spec.resourceClaims[0]", "'railwright'", "which railwright gives to its own claim", "rename it"),
+        lambda name: pod(gpus(8, name), resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
+        by=CLAIMED,
+    ),
     "placement": Case(("railwright.io/placement", "remove it"), said("placement", "{}")),
     "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), said("skip", "net")),
     "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), said("delivery", "fax")),

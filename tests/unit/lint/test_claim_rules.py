@@ -5,7 +5,7 @@ import pathlib
 import pytest
 import yaml
 
-from railwright.fabric.lint import claim_engine, claim_types
+from railwright.fabric.lint import claim_engine, claim_types, pod_claim_types
 
 PUBLISHED = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "claims" / "published.yaml").read_text())
 # rules that the published templates violate, by name and shape; C08 is an info about every GPU
@@ -24,6 +24,8 @@ EXPECTED = {
     ("2nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
 }
 RULES = claim_engine.list_rules()
+CLAIM_RULES = [rule for rule in RULES if isinstance(rule, claim_types.ClaimRule)]
+POD_RULES = [rule for rule in RULES if isinstance(rule, pod_claim_types.PodClaimRule)]
 
 
 def find_codes(devices):
@@ -31,14 +33,14 @@ def find_codes(devices):
     return {finding.code for finding, _ in claim_engine.check(ctx)}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", CLAIM_RULES, ids=lambda rule: rule.code)
 def test_a_rule_reports_its_bad_example_and_not_its_good_one(rule):
     assert rule.code in find_codes(rule.bad)
     assert rule.code not in find_codes(rule.good)
 
 
 def test_codes_are_numbered_and_names_unique():
-    assert [rule.code for rule in RULES] == [f"C{number:02}" for number in range(1, 10)]
+    assert [rule.code for rule in RULES] == [f"C{number:02}" for number in range(1, 13)]
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
@@ -47,8 +49,41 @@ def test_published_templates_violate_the_rules_of_their_traps(row):
     assert find_codes(row["devices"]) == EXPECTED[row["name"], row["shape"]]
 
 
+@pytest.mark.parametrize("rule", POD_RULES, ids=lambda rule: rule.code)
+def test_a_rule_about_pods_reports_its_bad_example_with_its_place_and_not_its_good_one(rule):
+    findings = claim_engine.check_pod(rule.bad.build_context())
+    assert [finding.code for finding, _ in findings] == [rule.code]
+    assert not claim_engine.check_pod(rule.good.build_context())
+    for _, path in findings:
+        part = rule.bad.spec
+        for step in path:
+            part = part[step]
+
+
+@pytest.mark.parametrize(
+    ("template", "templates", "reported"),
+    [
+        ("absent", {"present": {}}, True),
+        ("absent", {}, False),  # the templates may be in the cluster
+        ("railwright-roce-2x2-3f2a91c0de", {"present": {}}, False),  # railwright writes it
+        ("present", {"present": {}}, False),
+    ],
+)
+def test_a_template_is_missed_only_among_others_in_the_files(template, templates, reported):
+    container = {"name": "c", "resources": {"claims": [{"name": "x"}]}}
+    spec = {"containers": [container], "resourceClaims": [{"name": "x", "resourceClaimTemplateName": template}]}
+    findings = claim_engine.check_pod(pod_claim_types.PodClaimExample(spec, templates).build_context())
+    assert [finding.code for finding, _ in findings] == ["C11"] * reported
+
+
+def test_a_claim_that_an_init_container_uses_is_used():
+    user = {"name": "check", "resources": {"claims": [{"name": "x"}]}}
+    spec = {"containers": [{"name": "c"}], "initContainers": [user], "resourceClaims": [{"name": "x"}]}
+    assert not claim_engine.check_pod(pod_claim_types.PodClaimExample(spec).build_context())
+
+
 def test_every_violation_names_a_part_of_the_claim():
-    for rule in RULES:
+    for rule in CLAIM_RULES:
         ctx = claim_types.ClaimContext("", claim_types.read_devices(rule.bad))
         for violation in rule.check(ctx):
             part = rule.bad

@@ -7,6 +7,7 @@ import pytest
 
 from railwright.cluster import policies
 from railwright.fabric import node_views, views
+from railwright.fabric.claims import objects
 from railwright.fabric.overview import (
     deltas,
     node_notes,
@@ -99,6 +100,51 @@ def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_na
     fabric = cluster.seen().fabrics[0]
     assert (fabric.device_class, fabric.rails_free, fabric.rails_dead) == ("dranet", 1, 1)
     assert cluster.node("a-0").rails == "fd"
+    assert cluster.node("a-0").rail_notes == (
+        "rail1: device pci-0000-20-1b-0 has the taint example.com/broken:NoSchedule",
+    )
+
+
+def build_claimed(**slices) -> Cluster:
+    policy = read_claims_policy()
+    cluster = Cluster([placing.node("a-0", "a")], policy=policy)
+    offered = devices.build_slices("a-0", **slices)
+    named = claimed_resources.list_claim_resources(policy.document)
+    cluster.state.change_devices(
+        lambda inventory: (
+            inventory.replace_classes(devices.read_classes(devices.NIC_CLASS))
+            | inventory.replace_slices(devices.read_slices(*offered))
+            | inventory.replace_claim_resources(named)
+        )
+    )
+    return cluster
+
+
+def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
+    cluster = build_claimed()
+    held = devices.build_claim("nic", {"nic": "dranet"}, allocated=[("dra.net", "a-0", "pci-0000-10-1b-0")])
+    cluster.state.upsert_claim(devices.read_claim(held))
+    assert cluster.node("a-0").rails == "bf"
+    assert cluster.node("a-0").rail_notes == ("rail0: device pci-0000-10-1b-0 is held by claim train/nic",)
+    fabric = cluster.seen().fabrics[0]
+    assert (fabric.rails_free, fabric.rails_busy, fabric.leaves_free) == (1, 1, 0)
+
+
+def test_a_rail_without_a_device_says_so():
+    node = build_claimed(without=("pci-0000-20-1b-0",)).node("a-0")
+    assert node.rails == "fd"
+    assert node.rail_notes == ("rail1: no device of DeviceClass dranet in the ResourceSlices of the node matches it",)
+
+
+def test_a_rail_that_a_rule_taints_names_the_rule():
+    cluster = build_claimed()
+    selector = {"driver": "dra.net", "pool": "a-0", "device": "pci-0000-10-1b-0"}
+    taint = {"key": "example.com/repair", "value": "yes", "effect": "NoExecute"}
+    tree = {"metadata": {"name": "broken-nic"}, "spec": {"deviceSelector": selector, "taint": taint}}
+    rule = msgspec.convert(tree, objects.DeviceTaintRule)
+    cluster.state.change_devices(lambda inventory: inventory.upsert_taint_rule(rule))
+    [note] = cluster.node("a-0").rail_notes
+    assert note.endswith("has the taint example.com/repair=yes:NoExecute of DeviceTaintRule broken-nic")
 
 
 def test_a_rail_is_free_busy_weak_or_dead():

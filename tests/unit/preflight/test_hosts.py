@@ -308,3 +308,11 @@ def test_where_a_runtime_hides_the_class_of_verbs_the_devices_own_function_tells
     for name in tmp_path.glob("roce/sys/devices/*/*/infiniband_verbs/*/ibdev"):
         name.unlink()
     assert preflight.main([f"--root={tmp_path / 'roce'}", "--transport=roce", *ROCE], {}) == 0
+
+
+def test_a_device_list_that_binding_did_not_write_is_named_with_the_fix(run):
+    code, line = run("roce", "--transport=roce", *ROCE, environment={"NCCL_IB_HCA": "=not-written-at-binding"})
+    assert code == 1
+    assert "NCCL_IB_HCA: was not written at binding: railwright was not called, or did not know the node" in line
+    assert "delete the pod so that it is bound again" in line
+    assert "matches no device" not in line

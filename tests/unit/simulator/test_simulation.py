@@ -1,5 +1,6 @@
 """Whole runs: the catalogue's shapes, the loops, the policies, the figures."""
 
+import claimed
 import msgspec
 import pytest
 from simulated import site, town
@@ -188,6 +189,20 @@ def test_a_real_clusters_nodes_are_simulated_under_their_own_policy():
     assert play(cluster_spec, [job(0, 8)], "railwright").placed[0].value == 1.0
     with pytest.raises(cluster_specs.ClusterSpecError, match=r"no node has allocatable nvidia\.com/gpu"):
         cluster_specs.build_from_nodes([], policy, "a test")
+
+
+def test_rails_and_gpus_that_come_as_claims_are_simulated_as_resources():
+    from railwright.fabric import node_views
+
+    policy = claimed.policy(domains=["leaf"]).document
+    trees = [{"metadata": {"name": f"n{number}", "labels": {"leaf": "a"}}} for number in range(2)]
+    trees.append({"metadata": {"name": "cpu-only"}})
+    spec = cluster_specs.build_from_nodes(msgspec.convert(trees, list[node_views.Node]), policy, "a test")
+    assert spec.source == "a test; rails by claims of DeviceClass dranet are simulated as resources"
+    on = cluster.Cluster(spec)
+    assert [host.name for host in on.hosts] == ["n0", "n1"]
+    assert (on.counted, on.hosts[0].hardware.devices, on.hosts[0].hardware.gpus) == (True, (1,) * 4, (8,))
+    assert play(spec, [job(0, 2)], "railwright").placed[0].value == 1.0
 
 
 def rails_of(shape):

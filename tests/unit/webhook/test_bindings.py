@@ -131,7 +131,7 @@ def test_a_pod_whose_devices_only_its_node_decides_learns_that_they_are_missing(
     known = caches(named(admitting.admitted(pod(), by)))
     known.nodes.replace([])
     (warning,) = answer(known, by)["warnings"]
-    assert "the node's NCCL_IB_HCA are not written, so NCCL takes every device it sees; delete the pod" in warning
+    assert "the node's NCCL_IB_HCA are not written, so NCCL does not start; delete the pod" in warning
 
 
 def test_a_placement_that_does_not_fit_is_warned_about():

@@ -1,0 +1,74 @@
+"""Chooses the rails of gangs when their first template is written, by the devices that are free then."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from railwright.fabric import node_views, views
+from railwright.fabric.claims import own_claims, rail_choice
+from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import model as policies
+from webhook import claim_cache, claim_writes
+from webhook import state as states
+
+_NODES_AT_ONCE = 200  # then requests are answered
+
+Key = claim_cache.Key
+
+
+class RailChoices:
+    """The rails of gangs. One is chosen at a time, so that the next choice knows it."""
+
+    def __init__(self, state: states.State) -> None:
+        self._state = state
+        self._chosen: dict[Key, claim_cache.OwnTemplate] = {}  # templates that the cache does not show yet
+        self._choosing = asyncio.Lock()
+
+    def keep(self, missing: Collection[Key]) -> None:
+        """Forget the choices for all other templates."""
+        self._chosen = {key: template for key, template in self._chosen.items() if key in missing}
+
+    async def choose(
+        self, first: Key, pod: views.Pod, writing: claim_writes.Writing, policy: policies.Policy
+    ) -> tuple[str, ...]:
+        """Return the rails of a pod's gang: those of its first template, otherwise those with the most free devices."""
+        async with self._choosing:
+            known = self._state.claim_templates.find_rails(first)
+            if known:
+                return known
+            if first in self._chosen:
+                return self._chosen[first].rails
+            self._state.devices.name_resources(policy.compile_once(claimed_resources.list_claim_resources))
+            nodes = await self._count_free(pod, [rail.resource for rail in writing.claimed.rails])
+            rails = writing.choose_rails(rail_choice.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing)))
+            self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
+            return rails
+
+    async def _count_free(self, pod: views.Pod, resources: Sequence[str]) -> Counter[rail_choice.Counts]:
+        """Return the number of nodes for the pod by their free devices of each resource."""
+        counts: Counter[rail_choice.Counts] = Counter()
+        for number, name in enumerate(self._state.devices.list_nodes()):
+            node = self._state.nodes.by_name.get(name)
+            if node is not None and _may_have(node, pod):
+                counts[self._state.devices.count_free(name, resources)] += 1
+            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return counts
+
+    def _count_waiting(self, writing: claim_writes.Writing) -> Counter[tuple[int, ...]]:
+        """Return the number of pods without a node by the rails of their template, as positions in the fabric."""
+        positions = {rail: position for position, rail in enumerate(writing.claimed.claims.rails)}
+        counts: Counter[tuple[int, ...]] = Counter()
+        for key, template in {**self._state.claim_templates.own, **self._chosen}.items():
+            if template.fabric == writing.plan.fabric and own_claims.is_first(key[1]):
+                rails = tuple([positions[rail] for rail in template.rails if rail in positions])
+                counts[rails] += self._state.claiming_pods.count_waiting(key)
+        return counts
+
+
+def _may_have(node: node_views.Node, pod: views.Pod) -> bool:
+    """True if the node is not cordoned, and has the labels of the pod's nodeSelector."""
+    labels = node.metadata.labels
+    return not node.spec.unschedulable and all(
+        labels.get(key) == value for key, value in (pod.spec.node_selector or {}).items()
+    )
