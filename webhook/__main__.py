@@ -122,7 +122,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         now=lambda: dt.datetime.now(dt.UTC),
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    origin.store.subscribe(policy_events.PolicyEvents(poster, lambda: origin.policy_map.uid))
+    policy_events.PolicyEvents(poster, origin.store, origin.policy_objects)
     return poster
 
 

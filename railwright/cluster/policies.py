@@ -148,17 +148,11 @@ class PolicyStore:
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
-        """Call `callback` after every offer, rejection and withdrawal."""
+        """Call `callback` after every result and withdrawal."""
         self._callbacks.append(callback)
 
-    def offer(self, text: str) -> model.Policy | Rejected:
-        """Put a text in force if it is valid; otherwise the last valid policy stays and `valid` is False."""
-        result = read(text)
-        self.take(result)
-        return result
-
     def take(self, result: model.Policy | Rejected) -> None:
-        """Apply a result of `read`, for a text that was read elsewhere, such as in a thread."""
+        """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False."""
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors
         else:
@@ -167,7 +161,7 @@ class PolicyStore:
         self._notify()
 
     def withdraw(self) -> None:
-        """Record that the ConfigMap does not exist: the last valid policy stays, `valid` is False."""
+        """Record that there is no policy object: the last valid policy stays, `valid` is False."""
         message = "the policy was deleted; create it again" if self.generation else _NONE
         self.take(Rejected((PolicyError("", None, message),)))
 
