@@ -56,6 +56,7 @@ class PolicyObjects:
         self.config_map = PolicyObject[views.ConfigMap](self._apply_config_map)
         self.resource = PolicyObject[policy_views.FabricPolicy](self._apply_resource)
         self.resource.is_read = not is_resource_watched
+        self.resource_result: Result | None = None  # of reading the current resource; None until it is read
         self._store = store
         self._callbacks: list[Callable[[PolicyObjects], None]] = []
         self._turn = 0  # number of texts seen; a result counts only if its text is the newest
@@ -75,7 +76,7 @@ class PolicyObjects:
         return "" if deciding is None else deciding.metadata.creation_timestamp or ""
 
     def subscribe(self, callback: Callable[["PolicyObjects"], None]) -> None:
-        """Call `callback` after every change of one of the objects."""
+        """Call `callback` after every change of one of the objects, and when the resource has been read."""
         self._callbacks.append(callback)
 
     def _apply_config_map(self) -> None:
@@ -88,8 +89,8 @@ class PolicyObjects:
         if resource is not None:
             text = policy_resource.write_document(resource)
             if text != self._resource_text:
-                self._resource_text = text
-                self._offer(text, policy_resource.locate_in_spec)
+                self._resource_text, self.resource_result = text, None
+                self._offer(text, self._take_resource)
         elif self.config_map.is_read and (self._resource_text is not None or not self._turn):
             self._offer_config_map()  # once, although an absent resource is listed again every 30 s
         self._notify()
@@ -100,29 +101,34 @@ class PolicyObjects:
 
     def _offer_config_map(self) -> None:
         """Read the ConfigMap. One without the key is an empty policy, which is rejected."""
-        self._resource_text = None
+        self._resource_text = self.resource_result = None
         if self.config_map.current is None:
             self._turn += 1
             self._store.withdraw()
         else:
-            self._offer((self.config_map.current.data or {}).get(names.POLICY_KEY, ""), lambda result: result)
+            self._offer((self.config_map.current.data or {}).get(names.POLICY_KEY, ""), self._store.take)
 
-    def _offer(self, text: str, locate: Callable[[Result], Result]) -> None:
+    def _take_resource(self, result: Result) -> None:
+        self.resource_result = policy_resource.locate_in_spec(result)
+        self._store.take(self.resource_result)
+        self._notify()
+
+    def _offer(self, text: str, take: Callable[[Result], None]) -> None:
         self._turn += 1
         if len(text) <= _AT_ONCE:
-            self._store.take(locate(policies.read(text)))
+            take(policies.read(text))
             return
-        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn, locate))
+        reading = asyncio.get_running_loop().create_task(self._read(text, self._turn, take))
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
 
-    async def _read(self, text: str, turn: int, locate: Callable[[Result], Result]) -> None:
+    async def _read(self, text: str, turn: int, take: Callable[[Result], None]) -> None:
         async with self._one:
             if turn != self._turn:
                 return
             result = await _read(text)
         if turn == self._turn:
-            self._store.take(locate(result))
+            take(result)
 
 
 async def _read(text: str) -> Result:
