@@ -63,6 +63,11 @@ def read(text: str) -> model.Policy | Rejected:
         return Rejected((PolicyError("", error.line, error.problem),))
     if other := _describe_other_kind(document.tree):
         return Rejected((PolicyError("", document.find_line(()), other),))
+    return check(document, text)
+
+
+def check(document: documents.Document, text: str) -> model.Policy | Rejected:
+    """Return the policy of a parsed document, or all its errors. The digest is that of `text`."""
     errors = _find_errors(document)
     if errors:
         return Rejected(errors)

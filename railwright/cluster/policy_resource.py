@@ -16,17 +16,31 @@ _SPEC = "spec"
 
 def write_document(resource: policy_views.FabricPolicy) -> str:
     """Return the policy document of a resource as JSON with sorted keys. Its digest is the digest of the policy."""
-    document = {"apiVersion": names.POLICY_API_VERSION, "kind": names.POLICY_KIND, **(resource.spec or {})}
-    return msgspec.json.encode(_write_floats(document), order="deterministic").decode()
+    return write_spec(resource.spec or {})
 
 
-def _write_floats(tree: Any) -> Any:
-    """Return the tree with floats without exponents: YAML 1.1, as which the text is read, takes 1e-7 for a string."""
-    if isinstance(tree, float):
+def write_spec(spec: Mapping[str, Any]) -> str:
+    """Return the policy document of a resource with this spec."""
+    return msgspec.json.encode(_write_numbers(build_tree(spec)), order="deterministic").decode()
+
+
+def build_tree(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tree of the policy document of a resource with this spec."""
+    return {"apiVersion": names.POLICY_API_VERSION, "kind": names.POLICY_KIND, **spec}
+
+
+def _write_numbers(tree: Any) -> Any:
+    """Return the tree with floats as an API server returns whole ones, and without exponents.
+
+    YAML 1.1, as which the text is read, takes 1e-7 for a string. msgspec encodes no integer of more than 64 bits.
+    """
+    if isinstance(tree, float) and not tree.is_integer():
         return msgspec.Raw(format(decimal.Decimal(repr(tree)), "f").encode())
+    if isinstance(tree, int | float) and not isinstance(tree, bool):
+        return msgspec.Raw(str(int(tree)).encode())
     if isinstance(tree, Mapping):
-        return {key: _write_floats(value) for key, value in tree.items()}
-    return [_write_floats(item) for item in tree] if isinstance(tree, list) else tree
+        return {key: _write_numbers(value) for key, value in tree.items()}
+    return [_write_numbers(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def read(resource: policy_views.FabricPolicy) -> model.Policy | policies.Rejected:
@@ -38,9 +52,10 @@ def locate_in_spec(result: model.Policy | policies.Rejected) -> model.Policy | p
     """Return a result of the text of `write_document` with the errors' paths in the resource, and without lines."""
     if not isinstance(result, policies.Rejected):
         return result
-    return policies.Rejected(tuple(map(_locate, result.errors)))
+    located = [dataclasses.replace(error, path=format_path(error.path), line=None) for error in result.errors]
+    return policies.Rejected(tuple(located))
 
 
-def _locate(error: policies.PolicyError) -> policies.PolicyError:
-    separator = "." if error.path and not error.path.startswith("[") else ""
-    return dataclasses.replace(error, path=f"{_SPEC}{separator}{error.path}", line=None)
+def format_path(path: str) -> str:
+    """Return the path in a resource for a path in its policy document."""
+    return f"{_SPEC}{'' if path.startswith('[') or not path else '.'}{path}"
