@@ -65,7 +65,8 @@ class Row(msgspec.Struct, frozen=True):
 
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
-        return (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        sources = (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
 
 
 class Group(msgspec.Struct, frozen=True):
