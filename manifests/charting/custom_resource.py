@@ -164,7 +164,11 @@ def _convert_type(source: Mapping[str, Any]) -> Schema:
         structural["x-kubernetes-int-or-string"] = True
     else:
         (structural["type"],) = types
-    return {**structural, "nullable": True} if is_nullable else structural
+    if not is_nullable:
+        return structural
+    if "enum" in structural:  # the API server compares null with an enum, although it is nullable; not so in `allOf`
+        structural["allOf"] = [{"enum": [word for word in structural.pop("enum") if word is not None]}]
+    return {**structural, "nullable": True}
 
 
 def _describe(source: Mapping[str, Any]) -> str:

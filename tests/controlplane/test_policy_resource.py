@@ -46,7 +46,7 @@ async def install_definition(plane) -> None:
 
     async def established() -> bool:
         there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
-        conditions = {each["type"]: each for each in there.get("status", {}).get("conditions", ())}
+        conditions = {each["type"]: each for each in there.get("status", {}).get("conditions") or ()}
         assert "NonStructuralSchema" not in conditions, conditions["NonStructuralSchema"]["message"]
         assert conditions.get("Established", {}).get("status") == "True"
         return True
