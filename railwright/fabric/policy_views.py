@@ -23,7 +23,7 @@ class Condition(views.View, frozen=True):
 
 
 class Status(views.View, frozen=True):
-    """What the webhook found out about the spec of a generation."""
+    """The result of reading the spec of a generation."""
 
     observed_generation: int = 0
     digest: str = ""  # of the newest accepted spec
