@@ -19,8 +19,7 @@ from railwright.fabric.policy import selectors
 
 Fabric = documents.Fabric
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
-_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
-_EDIT_RESOURCE = f"kubectl -n {installed_names.NAMESPACE} edit {names.POLICY_KIND.lower()} {installed_names.POLICY}"
+_EDIT = check_rows.EDIT_POLICY
 _MOST = 20  # errors printed; a user with more fixes these first
 
 
@@ -46,10 +45,9 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 def _check_valid(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     result = snapshot.policy_result
     if isinstance(result, policies.Rejected):
-        edit = _EDIT if snapshot.fabric_policy is None else _EDIT_RESOURCE
         return fail(
             "\n".join(map(str, result.errors[:_MOST])),
-            f"{edit}; to validate it first: railwright policy validate FILE",
+            f"{_EDIT}; to validate it first: railwright policy validate FILE",
         )
     if result is None:
         return skip("there is no policy")
@@ -104,7 +102,7 @@ def list_rows() -> Iterator[Row]:
         anchor="policy-valid",
         name="policy is valid",
         assess=_check_valid,
-        hint=_EDIT,
+        hint=f"correct what the messages name: {_EDIT}",
         reads=("policy",),
         depends_on=("policy-exists",),
     )

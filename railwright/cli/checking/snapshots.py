@@ -314,6 +314,11 @@ def format_apply_command(snapshot: ClusterSnapshot) -> str:
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
 
 
+def format_edit_command(snapshot: ClusterSnapshot) -> str:
+    """Return how to edit the policy in force."""
+    return f"kubectl -n {snapshot.namespace} edit {snapshot.policy_name.lower()}"
+
+
 def _find_deployer(marks: Mapping[str, str]) -> str:
     """Return the GitOps tool and its object, such as `Flux (HelmRelease railwright)`; "" without one."""
     for key, (tool, kind) in _DEPLOYERS.items():

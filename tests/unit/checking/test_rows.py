@@ -565,3 +565,13 @@ def test_a_healthy_cluster_with_the_policy_in_a_resource_passes_every_row():
     assert wrong(results) == set()
     details = {result.check: result.detail for result in results}
     assert details["policy-exists"] == "FabricPolicy railwright-policy"
+
+
+@pytest.mark.parametrize(("hold", "kind"), [(as_resource(), "fabricpolicy"), (lambda _: None, "configmap")])
+def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
+    trees = installations.healthy()
+    repolicy("defaultFabric: roce\n", "")(trees)
+    drop("namespaces", "train")(trees)
+    hold(trees)
+    (result,) = [result for result in judged(trees) if result.check == "default-fabric"]
+    assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
