@@ -83,7 +83,7 @@ def _describe_other_kind(tree: Any) -> str:
     if version.partition("/")[0] == names.DOMAIN:
         return ""  # a misspelt kind of ours
     article = "an" if kind[:1] in "AEIO" else "a"
-    fix = "give the file of the policy or its ConfigMap"
+    fix = "give the file of the policy, its ConfigMap or its FabricPolicy"
     return f"this is {article} {kind} ({version}), not a {names.POLICY_KIND}; {fix}"
 
 
