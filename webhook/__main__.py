@@ -9,7 +9,7 @@ from railwright.cluster import errors, events, installed_names, resources, sinks
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
-from webhook import app, claim_templates, pod_events, policy_events
+from webhook import app, claim_templates, pod_events, policy_events, policy_status
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
@@ -42,7 +42,7 @@ async def serve(options: settings.Settings) -> int:
         print(f"railwright webhook: {message}", file=sys.stderr)  # noqa: T201 - the server's log does not exist yet
         return _NO_CLUSTER
     poster = _build_poster(origin, counters)
-    background = [] if poster is None else [poster.run, _build_controller(origin, state, poster, counters, options).run]
+    background = [] if poster is None else _list_writers(origin, state, poster, counters, options)
 
     async def freeze_when_synced() -> None:
         await tuning.freeze_when(lambda: not origin.cache_problem())
@@ -98,6 +98,19 @@ def _list_watches(state: states.State) -> list[sources.WatchSpec]:
     ]
 
 
+def _list_writers(
+    origin: sources.Sources,
+    state: states.State,
+    poster: events.Events,
+    counters: metrics.Metrics,
+    options: settings.Settings,
+) -> list[sources.Task]:
+    """Return the tasks that write to the API server: Events, claim templates, and the status of the policy."""
+    assert origin.client is not None  # noqa: S101 - there is a poster only with a client
+    status = policy_status.PolicyStatus(origin.client, origin.policy_objects, now=lambda: dt.datetime.now(dt.UTC))
+    return [poster.run, _build_controller(origin, state, poster, counters, options).run, status.run]
+
+
 def _build_controller(
     origin: sources.Sources,
     state: states.State,
@@ -130,7 +143,7 @@ def _build_poster(origin: sources.Sources, counters: metrics.Metrics) -> events.
         now=lambda: dt.datetime.now(dt.UTC),
         on_result=lambda outcome, count: counters.webhook_events.labels(outcome).inc(count),
     )
-    origin.store.subscribe(policy_events.PolicyEvents(poster, lambda: origin.policy_map.uid))
+    policy_events.PolicyEvents(poster, origin.store, origin.policy_objects)
     return poster
 
 

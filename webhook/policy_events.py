@@ -1,42 +1,79 @@
-"""Posts Events on the policy's ConfigMap while the policy in it is invalid.
+"""Posts Events on the objects that hold the policy: on the one in force while its policy is invalid, and on the
+ConfigMap when a FabricPolicy overrides it.
 
 Defines the messages. `railwright.cluster.policies` reads the policy and finds its errors.
 """
 
-from collections.abc import Callable
+from railwright.cluster import events, installed_names, policies, policy_objects
+from railwright.fabric import names, policy_views, views
 
-from railwright.cluster import events, installed_names, policies
-
-INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"  # stable
+INVALID, IN_FORCE, OVERRIDDEN = "PolicyInvalid", "PolicyInForce", "PolicyOverridden"  # stable
+_RESOURCE = f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}"
 
 
 class PolicyEvents:
-    """Subscriber of the policy store: posts the errors of an invalid policy, and one Event when it is valid again."""
+    """Posts the errors of an invalid policy, one Event when it is valid again, and one when the ConfigMap has no effect
+    or has an effect again.
+    """
 
-    def __init__(self, poster: events.Events, get_uid: Callable[[], str]) -> None:
-        """`get_uid` returns the uid of the ConfigMap as last observed."""
+    def __init__(
+        self, poster: events.Events, store: policies.PolicyStore, objects: policy_objects.PolicyObjects
+    ) -> None:
+        """Subscribe to the store and to the objects."""
         self._poster = poster
-        self._get_uid = get_uid
+        self._objects = objects
         self._is_invalid = False
+        self._overridden: views.ConfigMap | None = None  # as of the last Event about it
+        store.subscribe(self._report_validity)
+        objects.subscribe(self._report_override)
 
-    def __call__(self, store: policies.PolicyStore) -> None:
-        """Post what a change of the store requires."""
+    def _report_validity(self, store: policies.PolicyStore) -> None:
+        resource = self._objects.resource.current
+        involved = _refer_to_config_map(self._objects.config_map.current) if resource is None else _refer_to(resource)
         if store.valid:
             if self._is_invalid:
-                self._post(warning=False, reason=IN_FORCE, message="the policy is valid again")
+                self._poster.post(involved, warning=False, reason=IN_FORCE, message="the policy is valid again")
             self._is_invalid = False
             return
         self._is_invalid = True
         effect = "the last valid policy stays in force" if store.current else "there is no policy in force"
         error_list = "; ".join(str(error) for error in store.errors)
-        self._post(warning=True, reason=INVALID, message=f"{effect}; {error_list}")
+        self._poster.post(involved, warning=True, reason=INVALID, message=f"{effect}; {error_list}")
 
-    def _post(self, *, warning: bool, reason: str, message: str) -> None:
-        involved = events.Involved(
-            kind="ConfigMap",
-            api_version="v1",
-            namespace=installed_names.NAMESPACE,
-            name=installed_names.POLICY,
-            uid=self._get_uid(),
-        )
-        self._poster.post(involved, warning=warning, reason=reason, message=message)
+    def _report_override(self, objects: policy_objects.PolicyObjects) -> None:
+        """Post an Event when the ConfigMap starts or ceases to be overridden, and when it changes meanwhile."""
+        config_map = objects.config_map.current
+        if objects.is_overridden:
+            if config_map != self._overridden:
+                message = (
+                    f"{_RESOURCE} is in force: while it exists, this ConfigMap has no effect. Edit or delete the"
+                    f" {names.POLICY_KIND}"
+                )
+                self._poster.post(_refer_to_config_map(config_map), warning=True, reason=OVERRIDDEN, message=message)
+            self._overridden = config_map
+        elif self._overridden is not None:
+            self._overridden = None
+            if config_map is not None:
+                message = f"{_RESOURCE} was deleted: this ConfigMap has an effect again"
+                self._poster.post(_refer_to_config_map(config_map), warning=False, reason=IN_FORCE, message=message)
+
+
+def _refer_to_config_map(config_map: views.ConfigMap | None) -> events.Involved:
+    """Return a reference to the ConfigMap. Without its uid, `kubectl describe` does not show the Event."""
+    return events.Involved(
+        kind="ConfigMap",
+        api_version="v1",
+        namespace=installed_names.NAMESPACE,
+        name=installed_names.POLICY,
+        uid="" if config_map is None else config_map.metadata.uid,
+    )
+
+
+def _refer_to(resource: policy_views.FabricPolicy) -> events.Involved:
+    return events.Involved(
+        kind=names.POLICY_KIND,
+        api_version=names.POLICY_API_VERSION,
+        namespace=installed_names.NAMESPACE,
+        name=installed_names.POLICY,
+        uid=resource.metadata.uid,
+    )

@@ -1,21 +1,22 @@
-"""POST /validate/policy: rejects a ConfigMap with an invalid policy, and lists all its errors.
+"""POST /validate/policy: rejects a ConfigMap or FabricPolicy with an invalid policy, and lists all its errors.
 
 Formats the rejection and limits the number of waiting callers, so that reviews of pods continue meanwhile.
 `railwright.cluster.policies` finds the errors. If a caller gets an HTTP error or times out, the API server admits the
-ConfigMap unchecked (`failurePolicy: Ignore`). That is harmless, because an invalid policy never takes effect.
+object unchecked (`failurePolicy: Ignore`). That is harmless, because an invalid policy never takes effect.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from railwright.cluster import installed_names, policies, policy_process
-from railwright.fabric import names, views
+from railwright.cluster import installed_names, policies, policy_process, policy_resource
+from railwright.fabric import names, policy_views, views
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import rendering
 from railwright.serving import routes
 from webhook import answer, wire
 
-_READER = wire.Reader(views.ConfigMap, "ConfigMap")
+_CONFIG_MAPS = wire.Reader(views.ConfigMap, "ConfigMap")
+_RESOURCES = wire.Reader(policy_views.FabricPolicy, names.POLICY_KIND, names.POLICY_API_VERSION)
 _BAD_REQUEST = 400
 _MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
 _MAX_CALLERS = 4  # one whose policy is being read, and three that wait
@@ -24,6 +25,7 @@ _DEFAULT_SECONDS = 5.0  # for a caller that sends no `timeout`; equal to timeout
 _MAX_SECONDS = 30.0  # the largest timeoutSeconds of a webhook configuration
 _REPLY_SECONDS = 0.2  # reserved for sending the answer
 
+_Request = wire.Request[views.ConfigMap] | wire.Request[policy_views.FabricPolicy]
 Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
 
 
@@ -46,16 +48,16 @@ class Validator:
 
         A valid policy is allowed, with warnings about networks and resources that the cluster lacks. `networks` and
         `offered` (the resources of the nodes) are None if unknown.
-        Raises wire.MalformedError for anything but a review of a ConfigMap. Raises HttpError if too many callers wait
-        already (429), or if the policy could not be read within the timeout (503).
+        Raises wire.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
+        many callers wait already (429), or if the policy could not be read within the timeout (503).
         """
-        request = _READER.read(body)
-        config_map = request.object
-        if config_map is None or not _is_policy(request):
-            return _answer(request, None)
-        text = (config_map.data or {}).get(names.POLICY_KEY)
+        is_resource = wire.read_kind(body) == names.POLICY_KIND
+        request: _Request = _RESOURCES.read(body) if is_resource else _CONFIG_MAPS.read(body)
+        if not _is_policy(request):
+            return _allow(request)
+        text = _find_text(request.object)
         if text is None:
-            return _answer(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
+            return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
         if self._callers >= _MAX_CALLERS:
             reason = f"{self._callers} policies are being checked already; try again in {_RETRY_SECONDS} s"
             raise routes.HttpError(429, reason, {"Retry-After": str(_RETRY_SECONDS)})
@@ -67,11 +69,13 @@ class Validator:
             raise routes.HttpError(503, f"the policy was not checked: {reason}; apply it again") from None
         finally:
             self._callers -= 1
+        if is_resource:
+            result = policy_resource.locate_in_spec(result)
         if isinstance(result, policies.Rejected):
-            return _answer(request, _format_errors(result.errors))
+            return _reject(request, _format_errors(result.errors, "spec" if is_resource else names.POLICY_KEY))
         # in a thread, because the duration grows with the number of rails
         reasons = await asyncio.to_thread(shortcomings.find, result.document, networks, offered)
-        return _answer(request, None, rendering.describe_all(reasons))
+        return _allow(request, rendering.describe_all(reasons))
 
     async def _read_in_turn(self, text: str, seconds: float) -> model.Policy | policies.Rejected:
         """Wait for earlier callers and read the policy. Raises TimeoutError and the errors of the reader."""
@@ -91,9 +95,14 @@ def _parse_timeout(timeout: str) -> float:
     return max(0.0, min(seconds, _MAX_SECONDS) - _REPLY_SECONDS)
 
 
-def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
-    """True if the policy's ConfigMap is written. The webhook configuration may select other ConfigMaps too."""
-    name = request.name or (request.object.metadata.name if request.object else "")
+def _is_policy(request: _Request) -> bool:
+    """True if an object with the policy's name is written. The webhook configuration may select others too.
+
+    One that is being deleted does not count: the removal of its finalizers is an update.
+    """
+    if request.object is None or request.object.metadata.deletion_timestamp:
+        return False
+    name = request.name or request.object.metadata.name
     return (
         request.namespace == installed_names.NAMESPACE
         and name == installed_names.POLICY
@@ -101,10 +110,17 @@ def _is_policy(request: wire.Request[views.ConfigMap]) -> bool:
     )
 
 
-def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
+def _find_text(obj: views.ConfigMap | policy_views.FabricPolicy | None) -> str | None:
+    """Return the text of the policy, None for a ConfigMap without it."""
+    if isinstance(obj, policy_views.FabricPolicy):
+        return policy_resource.write_document(obj)
+    return None if obj is None else (obj.data or {}).get(names.POLICY_KEY)
+
+
+def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
     """Return one line for each error, and the number of errors that do not fit."""
     count = len(errors)
-    lines = [f"{count} error{'s' * (count != 1)} in {names.POLICY_KEY}:"]
+    lines = [f"{count} error{'s' * (count != 1)} in {place}:"]
     remaining = _MAX_MESSAGE - len(lines[0])
     for number, error in enumerate(errors):
         line = str(error)
@@ -115,13 +131,13 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     return "\n".join(lines)
 
 
-def _answer(
-    request: wire.Request[views.ConfigMap], problem: str | None, warnings: Sequence[rendering.Message] = ()
-) -> answer.Answer:
-    if problem is None:
-        body = wire.write(request.uid, wire.Response(warnings=warnings))
-        return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=wire.list_codes(warnings))
-    message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
+def _allow(request: _Request, warnings: Sequence[rendering.Message] = ()) -> answer.Answer:
+    body = wire.write(request.uid, wire.Response(warnings=warnings))
+    return answer.Answer(body=body, outcome=answer.ALLOWED, warnings=wire.list_codes(warnings))
+
+
+def _reject(request: _Request, problem: str) -> answer.Answer:
+    message = f"{request.kind.kind} {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     response = wire.Response(allowed=False, code=_BAD_REQUEST, message=message)
     body = wire.write(request.uid, response)
     return answer.Answer(body=body, outcome=answer.REFUSED, reason="policy", dry_run=bool(request.dry_run))

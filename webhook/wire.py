@@ -103,8 +103,8 @@ class Response(msgspec.Struct, frozen=True):
 class Reader(Generic[T]):
     """Decodes reviews of one kind of object."""
 
-    def __init__(self, view: type[T], kind: str) -> None:
-        self._kind = kind
+    def __init__(self, view: type[T], kind: str, api_version: str = "v1") -> None:
+        self._kind = GroupVersionKind(*api_version.rpartition("/")[::2], kind)
         self._decoder = msgspec.json.Decoder(Review[Request[view]])  # type: ignore[valid-type]  # a type built at run time
 
     def read(self, body: bytes) -> Request[T]:
@@ -116,6 +116,30 @@ class Reader(Generic[T]):
         request = _get_request(review)
         _check_kind(request.kind, self._kind)
         return request
+
+
+class _KindOfRequest(msgspec.Struct, frozen=True):
+    """The kind of the object in a request."""
+
+    kind: GroupVersionKind = GroupVersionKind()
+
+
+class _KindOfReview(msgspec.Struct, frozen=True):
+    """The request of a review, of which only the kind is read."""
+
+    request: _KindOfRequest | None = None
+
+
+_KINDS = msgspec.json.Decoder(_KindOfReview)
+
+
+def read_kind(body: bytes) -> str:
+    """Return the kind of the object in a review, "" if the body is malformed."""
+    try:
+        request = _KINDS.decode(body).request
+    except _UNREADABLE:
+        return ""
+    return "" if request is None else request.kind.kind
 
 
 _WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
@@ -199,7 +223,7 @@ def _get_request(review: Review[R]) -> R:
     return request
 
 
-def _describe_error(body: bytes, kind: str | None, error: Exception) -> str:
+def _describe_error(body: bytes, kind: GroupVersionKind | None, error: Exception) -> str:
     """Return the outermost error of a body that does not decode."""
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
@@ -224,10 +248,11 @@ def _check_envelope(api_version: Any, kind: Any) -> None:
         )
 
 
-def _check_kind(actual: GroupVersionKind, kind: str) -> None:
-    if (actual.group, actual.version, actual.kind) != ("", "v1", kind):
-        title = "/".join(part for part in (actual.group, actual.version, actual.kind) if part)
-        raise MalformedError(f"request.kind is {_format_value(title)}; this path takes v1 {kind}")
+def _check_kind(actual: GroupVersionKind, kind: GroupVersionKind) -> None:
+    if actual != kind:
+        title = "/".join(filter(None, msgspec.structs.astuple(actual)))
+        expected = "/".join(filter(None, (kind.group, kind.version)))
+        raise MalformedError(f"request.kind is {_format_value(title)}; this path takes {expected} {kind.kind}")
 
 
 def _format_value(value: Any) -> str:

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import tomllib
 
+import custom_resource
 import runbook
 import values
 import yaml
@@ -39,6 +40,7 @@ def build_files() -> dict[pathlib.Path, str]:
         CHART / "files" / "policy.yaml": yaml.safe_load((MANIFESTS / "base" / "policy.yaml").read_text())["data"][
             "policy.yaml"
         ],
+        CHART / "files" / "fabricpolicies.yaml": custom_resource.format_spec(),
         CHART / "files" / "runbook.yaml": runbook.format_entries(RUNBOOK.read_text()),
         PAGE: update_page(PAGE.read_text() if PAGE.exists() else BEGIN + END),
     }

@@ -24,7 +24,6 @@ from railwright.cli import (
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, nodes
-from railwright.fabric import names
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.admission_codes import AdmissionCode
@@ -85,12 +84,11 @@ async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], nam
 async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy | None, str]:
     """Return the policy in the cluster, None if it cannot be read, and a note."""
     cause = "; ".join(reasons) or "no file has a pod"
-    configmap = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
     try:
-        policy = await policy_sources.fetch(client)
+        policy, holder = await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
         return None, f"{lint_findings.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
-    return policy, f"the fabric's rules come from the policy in {configmap}, because {cause}"
+    return policy, f"the fabric's rules come from the policy in {holder}, because {cause}"
 
 
 def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:

@@ -102,7 +102,7 @@ def add_policy(parser: Options) -> None:
         "--policy",
         metavar="FILE",
         default="",
-        help="Policy or its ConfigMap, from a file (default: the policy of the cluster).",
+        help="Policy, its ConfigMap or its FabricPolicy, from a file (default: the policy of the cluster).",
     )
 
 

@@ -1,15 +1,22 @@
-"""Reads the policy in the ConfigMap of a cluster. Imports the client of the API server: see `policies`."""
+"""Reads the policy in force in a cluster: of the FabricPolicy if it exists, otherwise of the ConfigMap.
+
+Imports the client of the API server: see `policies`.
+"""
 
 import asyncio
+from typing import Any, TypeVar
 
 import msgspec
 
 from railwright.cli import cluster_access, options, output, policies
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, resources, watch_wire
+from railwright.cluster import errors, failures, installed_names, policy_resource, resources, watch_wire
 from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
+
+_NOT_FOUND = 404
+_Shape = TypeVar("_Shape")
 
 
 def read_cluster(cluster: options.ClusterOptions) -> model.Policy:
@@ -29,18 +36,70 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
+class _FabricPolicy(msgspec.Struct):
+    """The fields by which an answer is recognized as a FabricPolicy."""
+
+    metadata: dict[str, msgspec.Raw]
+    spec: dict[str, Any] | None = None
+
+
+class HeldPolicy(msgspec.Struct, frozen=True):
+    """The policy of the object in force, or its errors."""
+
+    kind: str
+    result: model.Policy | policy_reader.Rejected
+
+    @property
+    def source(self) -> str:
+        """Kind, namespace and name of the object."""
+        return f"{self.kind} {installed_names.NAMESPACE}/{installed_names.POLICY}"
+
+
 async def fetch(client: clients.Client) -> model.Policy:
-    """Return the policy in the cluster of a client. Raise UnreadableError or ClusterError."""
-    path = f"{resources.POLICY.path}/{installed_names.POLICY}"
+    """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError."""
+    return (await fetch_with_source(client))[0]
+
+
+async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
+    """Return the policy in force and the object that has it. Raise UnreadableError or ClusterError."""
     try:
-        body = await client.get(path)
-        text = (msgspec.json.decode(body, type=_ConfigMap).data or {}).get(names.POLICY_KEY, "")
+        held = await read_objects(client)
     except errors.ApiError as error:
         if error.foreign or error.status not in (403, 404):
             raise
         raise output.UnreadableError(f"{error.sentence}. To read it from a file: --policy FILE") from None
+    plural = f"{held.kind.lower()} {installed_names.POLICY}"
+    fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit {plural}"
+    return policies.require_valid(held.result, held.source, fix), held.source
+
+
+async def read_objects(client: clients.Client) -> HeldPolicy:
+    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap. Raise ClusterError."""
+    resource = await _find_resource(client)
+    if resource is not None:
+        spec = policy_resource.write_spec(resource.spec or {})
+        return HeldPolicy(names.POLICY_KIND, policy_resource.locate_in_spec(policy_reader.read(spec)))
+    configmap = await _get(client, resources.POLICY.path, _ConfigMap)
+    return HeldPolicy("ConfigMap", policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
+
+
+async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
+    """Return the FabricPolicy, None if it or its definition does not exist.
+
+    An API server answers with a text, not a Status, for an API group that it does not have.
+    """
+    try:
+        return await _get(client, resources.FABRIC_POLICIES.path, _FabricPolicy)
+    except errors.ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return None
+
+
+async def _get(client: clients.Client, parent: str, shape: type[_Shape]) -> _Shape:
+    path = f"{parent}/{installed_names.POLICY}"
+    body = await client.get(path)
+    try:
+        return msgspec.json.decode(body, type=shape)
     except watch_wire.UNREADABLE as error:
         raise failures.build_foreign(client.host, path, str(error)) from None
-    configmap = f"{installed_names.NAMESPACE}/{installed_names.POLICY}"
-    fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
-    return policies.require_valid(policy_reader.read(text), f"ConfigMap {configmap}", fix)

@@ -6,13 +6,12 @@ from typing import TypeVar
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, options, output
+from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, policies, resources, watch_wire
-from railwright.fabric import names, version
+from railwright.cluster import errors, failures, installed_names, policies, watch_wire
+from railwright.fabric import version
 
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
-_POLICY = f"{resources.POLICY.path}/{installed_names.POLICY}"
 _Shape = TypeVar("_Shape")
 _NOT_INSTALLED = "not installed"
 _NO_CLUSTER = "show only the version of this command: --client"
@@ -46,11 +45,6 @@ class _DeploymentSpec(msgspec.Struct):
 
 class _Deployment(msgspec.Struct):
     spec: _DeploymentSpec
-
-
-class _ConfigMap(msgspec.Struct):
-    metadata: dict[str, msgspec.Raw]  # by which an answer is recognized as an object
-    data: dict[str, str] | None = None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,16 +84,15 @@ async def _read_image(client: clients.Client, server: str) -> str | None:
 
 
 async def _read_policy(client: clients.Client) -> str | None:
-    configmap = await _get(client, _POLICY, _ConfigMap)
-    if configmap is None:
+    try:
+        held = await policy_sources.read_objects(client)
+    except errors.ApiError as error:
+        if error.foreign or error.status != 404:
+            raise
         return None
-    result = policies.read((configmap.data or {}).get(names.POLICY_KEY, ""))
-    if isinstance(result, policies.Rejected):
-        raise output.UnreadableError(
-            f"the policy in ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY} is invalid; "
-            "railwright check lists its errors"
-        )
-    return result.digest
+    if isinstance(held.result, policies.Rejected):
+        raise output.UnreadableError(f"the policy in {held.source} is invalid; railwright check lists its errors")
+    return held.result.digest
 
 
 async def _get(client: clients.Client, path: str, shape: type[_Shape]) -> _Shape | None:

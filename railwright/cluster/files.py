@@ -142,7 +142,7 @@ class Watched(Generic[Parsed]):
 
 
 class PolicyFile(Watched[model.Policy | policies.Rejected]):
-    """`--policy FILE`, a policy document or its ConfigMap: passed to the store whenever it changes."""
+    """`--policy FILE`: a policy, its ConfigMap or its FabricPolicy, passed to the store whenever it changes."""
 
     def __init__(
         self, path: str | os.PathLike[str], store: policies.PolicyStore, *, interval: float = _INTERVAL

@@ -1,18 +1,22 @@
-"""Finds the policy in a file: the bare document, or the ConfigMap manifest that contains it.
+"""Finds the policy in a file: the bare document, or the manifest of the ConfigMap or FabricPolicy that contains it.
 
 Lines of errors are translated to lines of the file.
 """
 
 import dataclasses
 
-from railwright.cluster import documents, nodes, policies
+from railwright.cluster import documents, nodes, policies, policy_resource
 from railwright.fabric import names
 from railwright.fabric.policy import model
+
+_SPEC = "spec"
 
 
 def read(text: str) -> model.Policy | policies.Rejected:
     """Return the policy of a file, or all its errors with lines of the file. Never raises."""
     try:
+        if (resource := _find_resource(text)) is not None:
+            return _read_resource(resource)
         holder = _find_policy_text(text)
     except nodes.DocumentError as error:
         return policies.Rejected((policies.PolicyError("", error.line, error.problem),))
@@ -23,6 +27,35 @@ def read(text: str) -> model.Policy | policies.Rejected:
         moved = tuple(dataclasses.replace(error, line=_translate_line(holder, error.line)) for error in result.errors)
         return policies.Rejected(moved)
     return result
+
+
+def _find_resource(text: str) -> nodes.Node | None:
+    """Return the first FabricPolicy with a spec, which tells it from a bare document; None without one."""
+    if "spec" not in text or names.POLICY_KIND not in text:
+        return None
+    for root in nodes.parse(text):
+        kind = documents.find_child(root, "kind")
+        if kind is not None and kind[1].text == names.POLICY_KIND and documents.find_child(root, _SPEC):
+            return root
+    return None
+
+
+def _read_resource(root: nodes.Node) -> model.Policy | policies.Rejected:
+    """Return the policy of a FabricPolicy, or all its errors. Raises DocumentError."""
+    version, spec = documents.find_child(root, "apiVersion"), documents.find_child(root, _SPEC)
+    if version is None or version[1].text != names.POLICY_API_VERSION:
+        line = root.line if version is None else version[0]
+        return policies.Rejected((policies.PolicyError("apiVersion", line, f"must be {names.POLICY_API_VERSION}"),))
+    if spec is None or spec[1].kind != "mapping":
+        message = "must be a mapping (key: value) with the policy"
+        return policies.Rejected((policies.PolicyError(_SPEC, root.line if spec is None else spec[0], message),))
+    document = documents.build_document(spec[1])
+    tree = policy_resource.build_tree(document.tree)
+    result = policies.check(dataclasses.replace(document, tree=tree), policy_resource.write_spec(document.tree))
+    if not isinstance(result, policies.Rejected):
+        return result
+    located = (dataclasses.replace(error, path=policy_resource.format_path(error.path)) for error in result.errors)
+    return policies.Rejected(tuple(located))
 
 
 def _find_policy_text(text: str) -> nodes.Node | None:

@@ -63,6 +63,11 @@ def read(text: str) -> model.Policy | Rejected:
         return Rejected((PolicyError("", error.line, error.problem),))
     if other := _describe_other_kind(document.tree):
         return Rejected((PolicyError("", document.find_line(()), other),))
+    return check(document, text)
+
+
+def check(document: documents.Document, text: str) -> model.Policy | Rejected:
+    """Return the policy of a parsed document, or all its errors. The digest is that of `text`."""
     errors = _find_errors(document)
     if errors:
         return Rejected(errors)
@@ -78,7 +83,7 @@ def _describe_other_kind(tree: Any) -> str:
     if version.partition("/")[0] == names.DOMAIN:
         return ""  # a misspelt kind of ours
     article = "an" if kind[:1] in "AEIO" else "a"
-    fix = "give the file of the policy or its ConfigMap"
+    fix = "give the file of the policy, its ConfigMap or its FabricPolicy"
     return f"this is {article} {kind} ({version}), not a {names.POLICY_KIND}; {fix}"
 
 
@@ -148,17 +153,11 @@ class PolicyStore:
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
-        """Call `callback` after every offer, rejection and withdrawal."""
+        """Call `callback` after every result and withdrawal."""
         self._callbacks.append(callback)
 
-    def offer(self, text: str) -> model.Policy | Rejected:
-        """Put a text in force if it is valid; otherwise the last valid policy stays and `valid` is False."""
-        result = read(text)
-        self.take(result)
-        return result
-
     def take(self, result: model.Policy | Rejected) -> None:
-        """Apply a result of `read`, for a text that was read elsewhere, such as in a thread."""
+        """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False."""
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors
         else:
@@ -167,7 +166,7 @@ class PolicyStore:
         self._notify()
 
     def withdraw(self) -> None:
-        """Record that the ConfigMap does not exist: the last valid policy stays, `valid` is False."""
+        """Record that there is no policy object: the last valid policy stays, `valid` is False."""
         message = "the policy was deleted; create it again" if self.generation else _NONE
         self.take(Rejected((PolicyError("", None, message),)))
 

@@ -5,7 +5,16 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import installed_names
-from railwright.fabric import event_views, hypernodes, network_views, node_views, scheduling_views, views
+from railwright.fabric import (
+    event_views,
+    hypernodes,
+    names,
+    network_views,
+    node_views,
+    policy_views,
+    scheduling_views,
+    views,
+)
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes, kinds
 
@@ -99,6 +108,14 @@ POLICY = Kind(
     "policy",
     f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps",
     views.ConfigMap,
+    field_selector=f"metadata.name={installed_names.POLICY}",
+    title="the policy",
+)
+FABRIC_POLICIES = Kind(
+    f"{names.POLICY_PLURAL}.{names.DOMAIN}",
+    f"/apis/{names.POLICY_API_VERSION}/namespaces/{installed_names.NAMESPACE}/{names.POLICY_PLURAL}",
+    policy_views.FabricPolicy,
+    optional=True,
     field_selector=f"metadata.name={installed_names.POLICY}",
     title="the policy",
 )

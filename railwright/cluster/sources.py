@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, files, policies, policy_map, reflector, resources, sinks
+from railwright.cluster import errors, files, policies, policy_objects, reflector, resources, sinks
+from railwright.fabric import names
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 Restarted = Callable[[str, str], None]
@@ -20,7 +21,7 @@ Skipped = Callable[[str], None]
 
 
 # kinds without which no decision is possible
-_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name)
+_NEEDED = (resources.NODES.name, resources.PODS.name, resources.POLICY.name, resources.FABRIC_POLICIES.name)
 _REFUSED = frozenset({401, 403})
 
 
@@ -49,7 +50,7 @@ class Sources:
     def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
         self.client = client  # None if files replace the cluster
-        self.policy_map = policy_map.PolicyConfigMap(store)
+        self.policy_objects = policy_objects.PolicyObjects(store, is_resource_watched=client is not None)
         self.tasks: list[Task] = []
         self._reflectors: dict[str, reflector.Reflector] = {}
         self._snapshot: files.SnapshotFile | None = None
@@ -169,7 +170,9 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     if policy is not None:
         sources.tasks.append(files.PolicyFile(policy, sources.store).run)
     elif client is not None:
-        sources.watch(WatchSpec(resources.POLICY, "ConfigMap", sources.policy_map), restarted, skipped)
+        holders = sources.policy_objects
+        sources.watch(WatchSpec(resources.POLICY, "ConfigMap", holders.config_map), restarted, skipped)
+        sources.watch(WatchSpec(resources.FABRIC_POLICIES, names.POLICY_KIND, holders.resource), restarted, skipped)
     if snapshot is not None:
         sources.read(snapshot, {each.snapshot_kind: each.sink for each in watches})
     else:

@@ -20,7 +20,7 @@ def describe(
         is_refused=origin.is_refused(),
         reading=tuple(origin.list_unread()),
         policy_name=installed_names.POLICY if policy is None else policy.name,
-        policy_at=origin.policy_map.created_at if policy is None else _read_modification_time(policy),
+        policy_at=origin.policy_objects.created_at if policy is None else _read_modification_time(policy),
     )
 
 

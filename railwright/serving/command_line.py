@@ -134,7 +134,7 @@ _OPTIONS = (
         option_values.parse_file,
         None,
         "FILE",
-        "read the policy from a file instead of the ConfigMap; reloaded on change",
+        "read the policy from a file instead of the cluster; reloaded on change",
     ),
     _Option(
         "snapshot",

@@ -280,7 +280,8 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
     for override, prefix in (((), "hpc-rw"), (("--set=fullnameOverride=network",), "network")):
         text = await helm("template", "hpc", str(CHART), *options, *override, "--set-string=policy.document=a")
         found = objects(text)
-        assert all(name.startswith(prefix) for _, _, _, name in found), found.keys()
+        fixed_name = "fabricpolicies.railwright.io"  # of a definition: PLURAL.GROUP
+        assert all(name.startswith(prefix) or name == fixed_name for _, _, _, name in found), found.keys()
         assert {namespace for _, _, namespace, _ in found} == {None, "fabrics"}
         fixed = re.compile(r"railwright-(system|webhook|extender|certs|policy)")
         for key, each in found.items():  # the runbook's text has the default names
@@ -342,11 +343,17 @@ class Cluster:
         return {tuple(line.split()) for line in lines if line}
 
     async def gone(self):
-        """Wait until nothing is left of an installation but the policy, which is no part of it."""
+        """Wait until nothing is left but the policy, which is no part of the release, and the kept definition."""
+        definition = {
+            ("CustomResourceDefinition", "<none>", "fabricpolicies.railwright.io"),
+            ("APIService", "<none>", "v1alpha1.railwright.io"),  # the API server's own, for the definition
+        }
 
         async def equal():
-            left = await self.listed() - self.before
+            listed = await self.listed()
+            left = listed - self.before - definition
             assert left == {("ConfigMap", NAMESPACE, names.POLICY_CONFIGMAP)}, left
+            assert definition <= listed
             return True
 
         await waiting.wait(equal, seconds=30, describe="nothing to be left")

@@ -31,6 +31,7 @@ fabrics:
 # (account, verb, group, resource) -> why a run may be without it
 RARE = {
     (EXTENDER, "patch", "", "events"): "a gang is told of again, ten seconds or more after the first time",
+    (WEBHOOK, "patch", "railwright.io", "fabricpolicies/status"): "the policy is a FabricPolicy",
     **{
         (WEBHOOK, verb, "resource.k8s.io", "resourceclaimtemplates"): "a pod names a template of railwright"
         for verb in ("get", "create", "delete")

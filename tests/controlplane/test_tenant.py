@@ -162,8 +162,17 @@ async def test_without_the_right_to_create_pods_the_policy_is_read_and_said_to_b
     assert f"you may not create pods in namespace {namespace}; and the policy cannot be read: " in blind[2]
     assert "--policy FILE" in blind[2]
     assert len(blind[2].splitlines()) == 1
-    role = ("create", "role", "reader", "--verb=get", "--resource=configmaps", "--resource-name=railwright-policy")
-    await plane.kubectl(*role, "-n", sites.NAMESPACE)
+    policy = {"resourceNames": ["railwright-policy"], "verbs": ["get"]}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "reader", "namespace": sites.NAMESPACE},
+        "rules": [
+            {"apiGroups": [""], "resources": ["configmaps"], **policy},
+            {"apiGroups": ["railwright.io"], "resources": ["fabricpolicies"], **policy},
+        ],
+    }
+    await plane.api.create(role)
     binding = ("create", "rolebinding", "reader", "--role=reader", f"--user={railwright.user}")
     await plane.kubectl(*binding, "-n", sites.NAMESPACE)
     try:

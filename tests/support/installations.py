@@ -168,7 +168,7 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
 
 
 def _went_through(whole: snapshots.ClusterSnapshot):
-    digest = getattr(snapshots.read_policy(whole.policy_text or ""), "digest", "")
+    digest = getattr(whole.policy_result, "digest", "")
 
     def made(fabric: str) -> snapshots.DryRun:
         record = json.dumps({"policy": digest, "fabric": fabric})

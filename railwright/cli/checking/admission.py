@@ -26,7 +26,7 @@ _BY_NAMESPACE = f"{installed_names.INSTALLATION}-injected-by-namespace"  # manif
 _CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
 _QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in that condition
 _FIRST = "default"  # exists in every cluster
-PLAN_SOURCES = ("policy", "namespaces")  # of the dry runs
+PLAN_SOURCES = ("policy", snapshots.FABRIC_POLICY, "namespaces")  # of the dry runs
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -109,8 +109,7 @@ def _check_dry_run(dry_run: snapshots.DryRun) -> check_rows.Assessment:
 
 
 def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
-    text = snapshot.policy_text
-    result = None if text is None else snapshots.read_policy(text)
+    result = snapshot.policy_result
     for dry_run in snapshot.dry_runs:
         record = _parse_record(dry_run)
         if record is not None and isinstance(result, documents.Policy):
@@ -118,8 +117,8 @@ def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.
                 yield ok(result.digest[:15], subject=dry_run.fabric)
             else:
                 yield fail(
-                    f"the webhook uses {record.policy[:15] or 'an unknown policy'}, the ConfigMap has "
-                    f"{result.digest[:15]}",
+                    f"the webhook uses {record.policy[:15] or 'an unknown policy'}, the "
+                    f"{snapshot.policy_name.partition(' ')[0]} has {result.digest[:15]}",
                     subject=dry_run.fabric,
                 )
 

@@ -12,6 +12,7 @@ import msgspec
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
 
+EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
 
 
@@ -56,7 +57,7 @@ class Row(msgspec.Struct, frozen=True):
     anchor: str
     name: str  # states the healthy condition
     assess: Assess
-    hint: str  # how to fix a failure, with the command; may contain APPLY
+    hint: str  # how to fix a failure, with the command; may contain APPLY or EDIT_POLICY
     reads: tuple[str, ...] = ()  # sources that must be readable, else the row is skipped
     uses: tuple[str, ...] = ()  # further sources; the row also works without them
     depends_on: tuple[str, ...] = ()  # rows whose failure skips this one
@@ -65,7 +66,8 @@ class Row(msgspec.Struct, frozen=True):
 
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
-        return (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        sources = (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -190,6 +192,7 @@ def _build_result(
     hint = (assessment.hint or row.hint) if has_problem else ""
     if APPLY in hint:
         hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
+    hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
     return Result(
         group=group.name,
         check=row.anchor,

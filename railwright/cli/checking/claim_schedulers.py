@@ -7,10 +7,9 @@ import yaml
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
 from railwright.fabric import names
 
-_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+_EDIT = check_rows.EDIT_POLICY
 _INJECTOR = "network-resources-injector"
 _DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # Volcano, plugin predicates
 

@@ -10,13 +10,12 @@ import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
 from railwright.fabric.claims import drivers, objects, selectors
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
 _SOURCES = ("device-classes", "device-slices")
-_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+_EDIT = check_rows.EDIT_POLICY
 
 Device = Mapping[str, Any]
 

@@ -37,6 +37,7 @@ _PODS = frozenset({("/pods", "CREATE")})
 _WORKLOADS = frozenset(f"{kind.group}/{kind.plural}" for kind in registry.INJECTED_KINDS)
 _CREATED = frozenset((workload, "CREATE") for workload in _WORKLOADS)
 _CHANGED = frozenset((workload, operation) for workload in _WORKLOADS for operation in ("CREATE", "UPDATE"))
+_POLICIES = ("/configmaps", f"{names.DOMAIN}/{names.POLICY_PLURAL}")
 
 ENTRIES: Mapping[str, Entry] = {
     PODS: Entry(
@@ -82,7 +83,7 @@ ENTRIES: Mapping[str, Entry] = {
         "/validate/policy",
         closed=False,
         seconds=5,
-        resources=frozenset({("/configmaps", "CREATE"), ("/configmaps", "UPDATE")}),
+        resources=frozenset((kind, operation) for kind in _POLICIES for operation in ("CREATE", "UPDATE")),
         conditions=("is-the-policy",),
         mutating=False,
         reinvoked=False,

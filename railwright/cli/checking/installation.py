@@ -93,7 +93,8 @@ def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str,
 
 
 def _has_no_policy(snapshot: snapshots.ClusterSnapshot) -> bool:
-    return snapshot.get_one("policy") is None and "policy" not in snapshot.unread
+    has_none = snapshot.get_one("policy") is None and snapshot.fabric_policy is None
+    return has_none and "policy" not in snapshot.unread
 
 
 def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:

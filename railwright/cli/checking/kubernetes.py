@@ -21,6 +21,7 @@ INSTALL_PERMISSIONS: tuple[tuple[str, str, str], ...] = (  # verb, API group, re
     ("create", "coordination.k8s.io", "leases"),
     ("create", "networking.k8s.io", "networkpolicies"),
     ("create", "policy", "poddisruptionbudgets"),
+    ("create", "apiextensions.k8s.io", "customresourcedefinitions"),
     ("create", "rbac.authorization.k8s.io", "clusterroles"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ("create", "rbac.authorization.k8s.io", "roles"),

@@ -19,11 +19,19 @@ from railwright.fabric.policy import selectors
 
 Fabric = documents.Fabric
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
-_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+_EDIT = check_rows.EDIT_POLICY
 _MOST = 20  # errors printed; a user with more fixes these first
 
 
 def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    if snapshot.fabric_policy is not None:
+        if snapshot.get_one("policy") is None:
+            return ok(snapshot.policy_name)
+        return warn(
+            f"{snapshot.policy_name} is in force: {_CONFIGMAP} has no effect",
+            f"delete the one that you do not use: kubectl -n {snapshot.namespace} delete configmap"
+            f" {installed_names.POLICY}",
+        )
     if snapshot.get_one("policy") is None:
         return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
     if snapshot.policy_text is None:
@@ -35,13 +43,14 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 
 def _check_valid(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    text = snapshot.policy_text
-    result = snapshots.read_policy(text or "")
+    result = snapshot.policy_result
     if isinstance(result, policies.Rejected):
         return fail(
             "\n".join(map(str, result.errors[:_MOST])),
             f"{_EDIT}; to validate it first: railwright policy validate FILE",
         )
+    if result is None:
+        return skip("there is no policy")
     return ok(
         f"{snapshots.format_count(len(result.document.fabrics), 'fabric')}: "
         f"{snapshots.join_limited(result.document.fabrics)}"
@@ -83,7 +92,7 @@ def list_rows() -> Iterator[Row]:
     """Yield the checks of the group `policy`."""
     yield Row(
         anchor="policy-exists",
-        name="policy ConfigMap exists",
+        name="policy exists",
         assess=_check_exists,
         hint=CREATE_POLICY,
         reads=("policy",),
@@ -93,7 +102,7 @@ def list_rows() -> Iterator[Row]:
         anchor="policy-valid",
         name="policy is valid",
         assess=_check_valid,
-        hint=_EDIT,
+        hint=f"correct what the messages name: {_EDIT}",
         reads=("policy",),
         depends_on=("policy-exists",),
     )

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
 from railwright.fabric import hypernodes, node_views, topology
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
-_EDIT = f"kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
+_EDIT = check_rows.EDIT_POLICY
 _NO_NODES = "no node has accelerators and rails of this fabric"
 _CLAIMED = "the rails come as claims: see claim-devices"
 Fabric = documents.Fabric

@@ -67,6 +67,8 @@ class ClusterReader:
         derived = {name: await self._derived[name] for name in names_ if name in self._derived}
         pods = derived.get(snapshots.NAMESPACED_PODS, _Reading())
         problems = {**readings, snapshots.NAMESPACED_PODS: pods}
+        if problems.get(snapshots.FABRIC_POLICY, pods).problem:  # it may override the ConfigMap
+            problems["policy"] = problems[snapshots.FABRIC_POLICY]
         return msgspec.structs.replace(
             self._empty,
             objects={name: reading.objects for name, reading in readings.items()},

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
-from railwright.cluster import installed_names, policies
+from railwright.cluster import installed_names, policies, policy_resource
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
@@ -24,6 +24,7 @@ VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-conf
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
 DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
+FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -94,6 +95,9 @@ SOURCES: tuple[Source, ...] = (
         "list validatingadmissionpolicybindings.admissionregistration.k8s.io",
     ),
     _define_one("policy", "{namespace}", "configmaps", installed_names.POLICY),
+    _define_one(
+        FABRIC_POLICY, "{namespace}", names.POLICY_PLURAL, installed_names.POLICY, group=names.POLICY_API_VERSION
+    ),
     _define_all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     _define_all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
     _define_all(
@@ -154,16 +158,35 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def policy(self) -> documents.FabricPolicy | None:
-        """Return the policy in the ConfigMap, None if it is missing or invalid."""
-        text = self.policy_text
-        result = None if text is None else read_policy(text)
+        """Return the policy, None if it is missing or invalid."""
+        result = self.policy_result
         return result.document if isinstance(result, documents.Policy) else None
+
+    @property
+    def policy_result(self) -> documents.Policy | policies.Rejected | None:
+        """Return the policy of the object in force, or its errors; None if it is missing."""
+        if self.fabric_policy is not None:
+            spec = get_path(self.fabric_policy, "spec") or {}
+            return policy_resource.locate_in_spec(_read_policy(policy_resource.write_spec(spec)))
+        text = self.policy_text
+        return None if text is None else _read_policy(text)
 
     @property
     def policy_text(self) -> str | None:
         """Return the policy text in the ConfigMap, None if it is missing."""
         text = get_path(self.get_one("policy"), "data", names.POLICY_KEY)
         return text if isinstance(text, str) else None
+
+    @property
+    def fabric_policy(self) -> Any | None:
+        """Return the FabricPolicy, which is in force if it exists; None otherwise."""
+        return self.get_one(FABRIC_POLICY)
+
+    @property
+    def policy_name(self) -> str:
+        """Return kind and name of the object in force."""
+        kind = "ConfigMap" if self.fabric_policy is None else names.POLICY_KIND
+        return f"{kind} {installed_names.POLICY}"
 
     @property
     def hooks(self) -> tuple[Mapping[str, Any], ...]:
@@ -173,7 +196,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=8)
-def read_policy(text: str) -> documents.Policy | policies.Rejected:
+def _read_policy(text: str) -> documents.Policy | policies.Rejected:
     """Parse a policy. Cached, because several rows need it."""
     return policies.read(text)
 
@@ -289,6 +312,11 @@ def format_apply_command(snapshot: ClusterSnapshot) -> str:
             release = annotations.get(_RELEASE, "railwright")
             return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
+
+
+def format_edit_command(snapshot: ClusterSnapshot) -> str:
+    """Return how to edit the policy in force."""
+    return f"kubectl -n {snapshot.namespace} edit {snapshot.policy_name.lower()}"
 
 
 def _find_deployer(marks: Mapping[str, str]) -> str:

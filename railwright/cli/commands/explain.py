@@ -35,7 +35,8 @@ def configure(parser: parsers.Parser) -> None:
     manifest.add_argument(
         "--policy",
         metavar="FILE",
-        help="Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
+        help="Policy, or the ConfigMap or FabricPolicy that contains it (default: ask the cluster by a dry run, which"
+        " stores nothing).",
     )
     manifest.add_argument(
         "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."

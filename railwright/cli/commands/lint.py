@@ -15,7 +15,8 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--policy",
         metavar="FILE",
-        help="Policy or its ConfigMap, for the rules that need the fabric (default: ask the cluster by a dry run).",
+        help="Policy, its ConfigMap or its FabricPolicy, for the rules that need the fabric (default: ask the cluster"
+        " by a dry run).",
     )
     parser.add_argument("--local", action="store_true", help="Ask no cluster; check the other rules only.")
     options.add_namespace(parser, "Namespace of objects without one (default: that of the context).")

@@ -10,12 +10,12 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_choice("action", "ACTION")
     validate = parser.add_command(
         "validate",
-        "Print all errors of a policy or its ConfigMap, with line numbers.",
+        "Print all errors of a policy, its ConfigMap or its FabricPolicy, with line numbers.",
         run="railwright.cli.policies:validate",
         finding="a policy is invalid",
         examples=("railwright policy validate policy.yaml", "railwright policy validate -o json -f policy.yaml"),
     )
-    options.add_files(validate, "Policy, or the ConfigMap that contains it.")
+    options.add_files(validate, "Policy, or the ConfigMap or FabricPolicy that contains it.")
     options.add_output(validate)
     parser.add_command(
         "schema",

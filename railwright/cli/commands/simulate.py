@@ -21,7 +21,7 @@ def configure(parser: parsers.Parser) -> None:
     parser.add_argument(
         "--nodes", metavar="FILE", help="Nodes of a real cluster, from `kubectl get nodes -o yaml`; needs --policy."
     )
-    parser.add_argument("--policy", metavar="FILE", help="Policy for --nodes, or its ConfigMap.")
+    parser.add_argument("--policy", metavar="FILE", help="Policy for --nodes, or its ConfigMap or FabricPolicy.")
     parser.add_argument(
         "--stream", default="seren", help="Job trace: seren, kalos, helios or philly (default: %(default)s)."
     )

@@ -19,7 +19,6 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from webhook import answer, state
 
-_CONFIGMAP = f"ConfigMap {names.NAMESPACE}/{names.POLICY_CONFIGMAP}"
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
 _NO_CLUSTER = "give the policy in a file: --policy FILE"
@@ -49,22 +48,25 @@ async def _preview_all(
         async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
             answers = await dry_runs.ask_all(client, [template.pod for template in pod_templates])
             reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
-            policy = await _fetch_policy(client, reasons) if reasons else None
+            policy, holder = await _fetch_policy(client, reasons) if reasons else (None, "")
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
-    return [_preview(template, reply, policy) for template, reply in zip(pod_templates, answers, strict=True)]
+    return [_preview(template, reply, policy, holder) for template, reply in zip(pod_templates, answers, strict=True)]
 
 
-async def _fetch_policy(client: clients.Client, reasons: Sequence[str]) -> policies.Policy:
-    """Return the policy in the cluster. Raise UnreadableError with the reasons against dry runs, too."""
+async def _fetch_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy, str]:
+    """Return the policy in the cluster and the object that has it.
+
+    Raise UnreadableError with the reasons against dry runs, too.
+    """
     try:
-        return await policy_sources.fetch(client)
+        return await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
         raise output.UnreadableError(f"{'; '.join(reasons)}; and the policy cannot be read: {error}") from None
 
 
 def _preview(
-    template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None
+    template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None, holder: str
 ) -> previews.AdmissionPreview:
     match reply:
         case dry_runs.Admitted():
@@ -74,7 +76,8 @@ def _preview(
             return previews.build_rejection(template, reply.message, source)
         case dry_runs.Unanswered():
             assert policy is not None  # noqa: S101 - it is read if any answer is of this kind
-            source = previews.Source(previews.CONFIGMAP, f"the policy in {_CONFIGMAP}, because {reply.reason}")
+            kind = holder.partition(" ")[0].lower()
+            source = previews.Source(kind, f"the policy in {holder}, because {reply.reason}")
             return previews.preview_admission(template, policy, state.State(), source)
 
 

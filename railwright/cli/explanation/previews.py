@@ -30,7 +30,7 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
 
 
-DRY_RUN, CONFIGMAP, FILE = "dry-run", "configmap", "file"  # kinds of sources, best first
+DRY_RUN, FILE = "dry-run", "file"  # kinds of sources; between them, by rank: fabricpolicy and configmap
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from broken_installations import (
     BREAKS,
     EXTENDER,
     WEBHOOK,
+    as_resource,
     clear,
     drop,
     hook,
@@ -555,3 +556,22 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
     before = judged(trees, before=True)
     (pools,) = [each for each in before if each.check == "device-pools"]
     assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail
+
+
+def test_a_healthy_cluster_with_the_policy_in_a_resource_passes_every_row():
+    trees = installations.healthy()
+    as_resource()(trees)
+    results = judged(trees)
+    assert wrong(results) == set()
+    details = {result.check: result.detail for result in results}
+    assert details["policy-exists"] == "FabricPolicy railwright-policy"
+
+
+@pytest.mark.parametrize(("hold", "kind"), [(as_resource(), "fabricpolicy"), (lambda _: None, "configmap")])
+def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
+    trees = installations.healthy()
+    repolicy("defaultFabric: roce\n", "")(trees)
+    drop("namespaces", "train")(trees)
+    hold(trees)
+    (result,) = [result for result in judged(trees) if result.check == "default-fabric"]
+    assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"

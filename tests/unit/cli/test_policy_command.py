@@ -55,7 +55,9 @@ def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_pat
     file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
     first, last = capsys.readouterr().out.splitlines()
-    assert first == f"{file}:2: {said}, not a FabricPolicy; give the file of the policy or its ConfigMap"
+    assert (
+        first == f"{file}:2: {said}, not a FabricPolicy; give the file of the policy, its ConfigMap or its FabricPolicy"
+    )
     assert last == "1 error: this policy would be rejected"
 
 

@@ -1,3 +1,4 @@
+import json
 import pathlib
 import re
 
@@ -6,7 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.cluster import documents, manifests, nodes, policies
+from railwright.cluster import documents, manifests, nodes, policies, policy_resource
+from railwright.fabric import policy_views
 from railwright.fabric.policy import model
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
@@ -199,6 +201,9 @@ def test_no_change_of_values_makes_reading_raise(data):
         path = data.draw(st.sampled_from(sorted(paths(tree), key=str)))
         tree = replaced(tree, path, data.draw(VALUES))
     assert isinstance(policies.read(yaml.safe_dump(tree, allow_unicode=True)), model.Policy | policies.Rejected)
+    if isinstance(tree, dict):
+        resource = yaml.safe_dump({**policy_resource.build_tree({}), "spec": tree}, allow_unicode=True)
+        assert isinstance(manifests.read(resource), model.Policy | policies.Rejected)
 
 
 @settings(max_examples=150, deadline=None)
@@ -274,3 +279,50 @@ def every_key():
     for struct in vars(model).values():
         if isinstance(struct, type) and issubclass(struct, model.Section):
             yield from struct.__struct_encode_fields__
+
+
+RESOURCE = """# a comment
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+metadata: {name: railwright-policy, namespace: railwright-system}
+spec:
+  fabrics:
+    ib:
+      transport: infiniband
+      rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]
+      placement: {scale: 2.0}
+"""
+
+
+def test_the_manifest_of_a_resource_has_the_digest_of_the_resource_in_the_cluster():
+    result = manifests.read(RESOURCE)
+    assert isinstance(result, model.Policy), result
+    stored = json.loads(json.dumps(yaml.safe_load(RESOURCE)["spec"]).replace("2.0", "2"))  # as an API server returns it
+    in_cluster = policy_resource.read(policy_views.FabricPolicy(spec=stored))
+    assert isinstance(in_cluster, model.Policy)
+    assert result == in_cluster
+
+
+def test_errors_in_the_manifest_of_a_resource_have_lines_of_the_file_and_paths_in_the_resource():
+    text = "kind: Namespace\n---\n" + RESOURCE.replace("infiniband", "rocee") + "  colour: red\n"
+    result = manifests.read(text)
+    assert isinstance(result, policies.Rejected)
+    assert [(error.line, error.path) for error in result.errors] == [
+        (10, "spec.fabrics.ib.transport"),
+        (13, "spec.colour"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("v1alpha1", "v2", "line 2: apiVersion: must be railwright.io/v1alpha1"),
+        ("spec:\n", "spec: 3\nrest:\n", "line 5: spec: must be a mapping (key: value) with the policy"),
+        ("spec:\n", "spec: {}\nrest:\n", "line 5: spec.fabrics: is missing; it must be a mapping (key: value)"),
+        ("2.0", "9" * 40, "line 10: spec.fabrics.ib.placement.scale: "),
+    ],
+)
+def test_a_resource_of_another_form_is_rejected(old, new, error):
+    result = manifests.read(RESOURCE.replace(old, new))
+    assert isinstance(result, policies.Rejected)
+    assert str(result.errors[0]).startswith(error)

@@ -5,9 +5,10 @@ import json
 
 import admitting
 import pytest
+import yaml
 
 from railwright.cluster import policies as reading
-from webhook import policy_validation
+from webhook import policy_validation, wire
 
 GOOD = (admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text()
 BAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  f: {transport: rocee}\ncolour: red\n"
@@ -128,3 +129,67 @@ def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, clust
 )
 def test_a_policy_that_lacks_nothing_that_is_known_is_allowed_without_a_word(data, cluster):
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
+
+
+def review_resource(
+    spec: dict | None, *, operation: str = "UPDATE", version: str = "v1alpha1", **metadata: str
+) -> bytes:
+    metadata = {"name": "railwright-policy", "namespace": "railwright-system", "generation": 2, **metadata}
+    request = {
+        "uid": "u",
+        "kind": {"group": "railwright.io", "version": version, "kind": "FabricPolicy"},
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "operation": operation,
+        "object": {"metadata": metadata, **({} if spec is None else {"spec": spec})},
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(body).encode()
+
+
+def answer_resource(spec: dict | None, *, cluster: tuple = (), **more: str) -> dict:
+    checking = policy_validation.Validator(read)
+    body = review_resource(spec, **more)
+    return json.loads(asyncio.run(checking.handle(body, "", *cluster)).body)["response"]
+
+
+BAD_SPEC = {"fabrics": {"f": {"transport": "rocee"}}, "colour": "red", "defaultFabric": "g"}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_resource_is_refused_with_every_error_and_its_path_in_the_spec(operation):
+    response = answer_resource(BAD_SPEC, operation=operation)
+    assert (response["allowed"], response["status"]["code"]) == (False, 400)
+    first, *others = response["status"]["message"].splitlines()
+    assert first == "FabricPolicy railwright-system/railwright-policy: 3 errors in spec:"
+    assert [line.split(": ")[0] for line in others] == ["spec.colour", "spec.defaultFabric", "spec.fabrics.f.transport"]
+
+
+def test_the_errors_of_a_resource_are_those_of_a_config_map():
+    text = json.dumps({"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **BAD_SPEC})
+    lines = answer({"policy.yaml": text})["status"]["message"].splitlines()[1:]
+    of_resource = answer_resource(BAD_SPEC)["status"]["message"].splitlines()[1:]
+    assert sorted(of_resource) == sorted(line.replace("line 1: ", "spec.") for line in lines)
+
+
+def test_a_good_resource_is_allowed_with_the_same_warnings():
+    spec = yaml.safe_load(rails(2)["policy.yaml"])
+    response = answer_resource(spec, cluster=({}, None))
+    assert response["allowed"]
+    assert response["warnings"] == answer(rails(2), cluster=({}, None))["warnings"]
+
+
+def test_a_resource_without_a_spec_is_refused():
+    assert "spec.fabrics: is missing" in answer_resource(None)["status"]["message"]
+
+
+def test_other_resources_and_those_that_are_being_deleted_are_ignored():
+    assert answer_resource(BAD_SPEC, name="other")["allowed"]
+    assert answer_resource(BAD_SPEC, namespace="other")["allowed"]
+    assert answer_resource(BAD_SPEC, deletionTimestamp="2026-11-23T00:00:00Z")["allowed"]
+
+
+def test_a_resource_of_another_version_is_malformed():
+    expected = "request.kind is 'railwright.io/v2/FabricPolicy'; this path takes railwright.io/v1alpha1 FabricPolicy"
+    with pytest.raises(wire.MalformedError, match=expected):
+        asyncio.run(policy_validation.Validator(read).handle(review_resource({}, version="v2")))

@@ -1,0 +1,222 @@
+"""The policy as a FabricPolicy on the real API server: its definition, its validation, both servers, its status."""
+
+import base64
+import json
+import pathlib
+
+import pytest
+import pytest_asyncio
+import yaml
+from plane import api, waiting
+from plane import site as sites
+
+BASE = pathlib.Path(__file__).parents[2] / "manifests" / "base"
+DEFINITION = yaml.safe_load((BASE / "crds.yaml").read_text())
+_, VALIDATION = yaml.safe_load_all((BASE / "admission.yaml").read_text())
+KIND = "railwright.io/v1alpha1/FabricPolicy"
+CRD = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "labels": {FABRIC: "ib"}},
+    "spec": {
+        "schedulerName": "nobody",
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    },
+}
+
+
+def spec(marker: str, **more: object) -> dict:
+    rail = {"name": "rail0", "resource": "x.y/hca", "device": f"mlx5_{marker}"}
+    return {"fabrics": {"ib": {"transport": "infiniband", "rails": [rail], "env": {"MARKER": marker}, **more}}}
+
+
+def document(marker: str) -> str:
+    return yaml.safe_dump({"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", **spec(marker)})
+
+
+def resource(content: dict, name: str = "railwright-policy") -> dict:
+    metadata = {"name": name, "namespace": sites.NAMESPACE}
+    return {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": content}
+
+
+async def install_definition(plane) -> None:
+    await plane.api.create(DEFINITION)
+
+    async def established() -> bool:
+        there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
+        conditions = {each["type"]: each for each in there.get("status", {}).get("conditions") or ()}
+        assert "NonStructuralSchema" not in conditions, conditions["NonStructuralSchema"]["message"]
+        assert conditions.get("Established", {}).get("status") == "True"
+        return True
+
+    await waiting.wait(established, describe="the definition of FabricPolicy to be established")
+
+
+async def remove_definition(plane) -> None:
+    await plane.api.delete(CRD, DEFINITION["metadata"]["name"])
+
+    async def gone() -> bool:
+        return await plane.api.get_or_none(CRD, DEFINITION["metadata"]["name"]) is None
+
+    await waiting.wait(gone, describe="the definition of FabricPolicy to be gone")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def definition(plane, site):
+    await install_definition(plane)
+    yield
+    await remove_definition(plane)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def validated(plane, site, definition):
+    """`await validated()`: from then on the API server calls the running webhook for every FabricPolicy."""
+    name = VALIDATION["metadata"]["name"]
+
+    async def register() -> None:
+        authority = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
+        hooks = []
+        for hook in VALIDATION["webhooks"]:
+            url = f"https://127.0.0.1:{site.webhook.port}{hook['clientConfig']['service']['path']}"
+            hooks.append({**hook, "clientConfig": {"url": url, "caBundle": authority}})
+        await plane.api.create({**VALIDATION, "webhooks": hooks})
+
+    yield register
+    await plane.api.delete(VALIDATION["kind"], name)
+
+
+async def admit(plane, namespace: str) -> tuple[str, str]:
+    """The digest of the policy that a pod names, and the marker that it has from it."""
+    created = await plane.api.create(POD, namespace=namespace, dry_run=True)
+    env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
+    return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"]
+
+
+async def in_force(plane, namespace: str, marker: str) -> str:
+    """The digest, once pods get this marker."""
+
+    async def reached() -> str:
+        digest, given = await admit(plane, namespace)
+        assert given == marker
+        return digest
+
+    # an absent definition is looked for every 30 to 45 s
+    return await waiting.wait(reached, seconds=60, describe=f"the policy with {marker} to be in force")
+
+
+async def accepted(plane, status: str) -> dict:
+    """The resource, once its condition Accepted has this status for its generation."""
+
+    async def reported() -> dict:
+        there = await plane.api.get(KIND, "railwright-policy", sites.NAMESPACE)
+        assert there.get("status", {}).get("observedGeneration") == there["metadata"]["generation"]
+        (condition,) = there["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("Accepted", status)
+        return there
+
+    return await waiting.wait(reported, describe=f"Accepted={status}")
+
+
+async def list_events(plane, kind: str) -> set[tuple[str, str]]:
+    events = await plane.api.list("Event", sites.NAMESPACE)
+    return {(each["reason"], each["message"]) for each in events if each["involvedObject"]["kind"] == kind}
+
+
+async def test_the_definition_is_structural_and_the_api_server_itself_checks_values(plane, definition):
+    example = yaml.safe_load(yaml.safe_load((BASE / "policy.yaml").read_text())["data"]["policy.yaml"])
+    whole = {key: value for key, value in example.items() if key not in ("apiVersion", "kind")}
+    kept = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
+    assert kept["spec"] == {**whole, "colour": "red"}, "nothing is pruned and no default is added"
+    nulls = await plane.api.create(
+        resource(spec("1", nccl=None, placement={"rails": None, "scale": None})), dry_run=True
+    )
+    assert nulls["spec"]["fabrics"]["ib"]["placement"] == {"rails": None, "scale": None}
+    for content, path in (
+        ({}, "spec.fabrics"),
+        (spec("1", gpusPerNode=0), "spec.fabrics.ib.gpusPerNode"),
+        (spec("1", gpusPerNode="x"), "spec.fabrics.ib.gpusPerNode"),
+        (spec("1", placement={"scale": 0}), "spec.fabrics.ib.placement.scale"),
+        (spec("1", placement={"rails": "sometimes"}), "spec.fabrics.ib.placement.rails"),
+        (spec("_" * 80), "spec.fabrics.ib.rails[0].device"),
+    ):
+        with pytest.raises(api.ApiError) as refused:
+            await plane.api.create(resource(content), dry_run=True)
+        assert refused.value.status == 422
+        assert path in refused.value.message
+
+
+async def test_every_example_of_a_policy_fits_the_definition(plane, definition):
+    for path in sorted((BASE.parent / "examples").glob("**/*.yaml")):
+        for tree in yaml.safe_load_all(path.read_text()):
+            if isinstance(tree, dict) and tree.get("kind") == "FabricPolicy":
+                content = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
+                stored = await plane.api.create(resource(content), dry_run=True)
+                assert stored["spec"] == content, path
+
+
+async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plane, namespace, site, validated):
+    await site.policy(document("1"))
+    await site.start_webhook()
+    await site.start_extender()
+    await site.register(namespace)
+    await validated()
+    by_config_map = await in_force(plane, namespace, "1")
+
+    await plane.api.create(resource(spec("2")))
+    digest = await in_force(plane, namespace, "2")
+    there = await accepted(plane, "True")
+    assert there["status"]["digest"] == digest
+    await site.policy(document("3"))
+
+    async def said() -> bool:
+        reasons = {reason for reason, _ in await list_events(plane, "ConfigMap")}
+        assert "PolicyOverridden" in reasons
+        return True
+
+    await waiting.wait(said, describe="an Event on the ConfigMap that it is overridden")
+    assert (await admit(plane, namespace))[1] == "2"
+    for server in (site.webhook, site.extender):
+        assert f'digest="{digest}"' in await server.metrics()
+
+    broken = resource({**spec("4"), "defaultFabric": "absent", "colour": "red"})
+    broken["metadata"] = there["metadata"]
+    with pytest.raises(api.ApiError) as refused:
+        await plane.api.replace(broken)
+    assert "2 errors in spec:" in refused.value.message
+    assert "spec.defaultFabric: " in refused.value.message
+    assert "spec.colour: " in refused.value.message
+
+    await plane.api.delete(VALIDATION["kind"], VALIDATION["metadata"]["name"])
+    there = await plane.api.get(KIND, "railwright-policy", sites.NAMESPACE)
+
+    async def admitted_unchecked() -> dict:
+        try:
+            return await plane.api.replace({**there, "spec": broken["spec"]})
+        except api.ApiError as error:
+            raise AssertionError(str(error)) from None
+
+    await waiting.wait(admitted_unchecked, describe="the API server to check nothing any more")
+    invalid = await accepted(plane, "False")
+    assert invalid["status"]["digest"] == digest
+    assert "spec.colour: " in invalid["status"]["conditions"][0]["message"]
+    assert (await admit(plane, namespace)) == (digest, "2"), "the last valid policy stays"
+
+    await plane.api.delete(KIND, "railwright-policy", sites.NAMESPACE)
+    assert await in_force(plane, namespace, "3") != by_config_map
+    await sites.wait_metric(site.extender, "railwright_policy_valid", 1)
+
+
+async def test_a_definition_that_is_installed_later_is_noticed_and_its_removal_too(plane, namespace, site):
+    await site.policy(document("1"))
+    await site.start_webhook()
+    await site.register(namespace)
+    await in_force(plane, namespace, "1")
+    await install_definition(plane)
+    try:
+        await plane.api.create(resource(spec("2")))
+        await in_force(plane, namespace, "2")
+    finally:
+        await remove_definition(plane)
+    await in_force(plane, namespace, "1")

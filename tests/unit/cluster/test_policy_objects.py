@@ -1,0 +1,224 @@
+"""The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+import shell
+import yaml
+
+from railwright.cluster import policies, policy_objects, policy_resource, sources
+from railwright.fabric import names, policy_views, views
+from railwright.fabric.policy import model
+
+GOOD = (
+    "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n  ib:\n    transport: infiniband\n"
+    "    rails: [{{name: rail0, resource: x.y/hca, device: {device}}}]\n"
+)
+
+
+def config_map(text: str) -> views.ConfigMap:
+    metadata = views.ObjectMeta(name=names.POLICY_CONFIGMAP, namespace=names.NAMESPACE, uid="u")
+    return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
+
+
+def long(device: str) -> str:
+    return GOOD.format(device=device) + "# so long\n" * 2000
+
+
+def device(store: policies.PolicyStore) -> str:
+    assert store.current is not None
+    return store.current.document.fabrics["ib"].rails[0].device
+
+
+def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
+    origin = sources.Sources(policies.PolicyStore(), None)
+    origin.policy_objects.config_map.replace([])
+    assert origin.find_policy_problem() == (
+        "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
+        " key policy.yaml"
+    )
+    origin.policy_objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    assert origin.find_policy_problem() == ""
+    origin.policy_objects.config_map.remove(config_map(""))
+    assert origin.store.errors[0].message == "the policy was deleted; create it again"
+    assert origin.find_policy_problem() == "", "the last good one is in force"
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    tasks = pathlib.Path("/proc/self/task").iterdir()
+    return {pid for task in tasks for pid in (task / "children").read_text().split()}
+
+
+def test_a_short_policy_is_in_force_at_once():
+    store = policies.PolicyStore()
+    policy_objects.PolicyObjects(store).config_map.upsert(config_map(GOOD.format(device="mlx5_0")))
+    assert device(store) == "mlx5_0"
+
+
+async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
+    store = policies.PolicyStore()
+    policy_objects.PolicyObjects(store).config_map.upsert(config_map(long("mlx5_1")))
+    assert store.current is None, "not read here and now"
+    while store.current is None:  # noqa: ASYNC110 - a thread's work
+        await asyncio.sleep(0.001)
+    assert device(store) == "mlx5_1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
+async def test_a_long_policy_is_read_by_another_process():
+    """Time in which this process computes is time in which it answers nobody, in a thread or not."""
+    store = policies.PolicyStore()
+    source = policy_objects.PolicyObjects(store)
+    older = children()
+    source.config_map.upsert(config_map(long("mlx5_1")))
+    readers: set[str] = set()
+    while store.current is None:
+        readers |= children() - older
+        await asyncio.sleep(0.001)
+    assert len(readers) == 1
+    assert device(store) == "mlx5_1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
+async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
+    source = policy_objects.PolicyObjects(policies.PolicyStore())
+    older = children()
+    source.config_map.upsert(config_map(long("mlx5_1")))
+    await shell.until(lambda: children() - older)
+    (reader,) = children() - older
+    await shell.until(lambda: b"policy_process" in pathlib.Path(f"/proc/{reader}/cmdline").read_bytes())
+    os.kill(int(reader), signal.SIGSTOP)  # it would never end
+    (task,) = source._reading
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await shell.until(lambda: reader not in children())
+
+
+async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
+    store = policies.PolicyStore()
+    told: list[int] = []
+    store.subscribe(lambda changed: told.append(changed.generation))
+    source = policy_objects.PolicyObjects(store)
+    for number in range(5):
+        source.config_map.upsert(config_map(long(f"mlx5_{number}")))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_4", [1])
+
+
+async def test_what_came_after_a_long_policy_is_not_undone_by_it():
+    store = policies.PolicyStore()
+    told: list[bool] = []
+    store.subscribe(lambda changed: told.append(changed.valid))
+    source = policy_objects.PolicyObjects(store)
+    source.config_map.upsert(config_map(long("mlx5_1")))
+    source.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_2", [True])
+    source.config_map.upsert(config_map(long("mlx5_3")))
+    source.config_map.remove(config_map(""))
+    await asyncio.gather(*source._reading)
+    assert (device(store), told) == ("mlx5_2", [True, False])
+
+
+def resource(device: str, **metadata: str) -> policy_views.FabricPolicy:
+    spec = yaml.safe_load(GOOD.format(device=device))
+    del spec["apiVersion"], spec["kind"]
+    return fabric_policy(spec, **metadata)
+
+
+def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: str) -> policy_views.FabricPolicy:
+    meta = policy_views.Metadata(name=name, namespace=names.NAMESPACE, uid="r", **metadata)
+    return policy_views.FabricPolicy(metadata=meta, spec=spec)
+
+
+def watched() -> tuple[policies.PolicyStore, policy_objects.PolicyObjects]:
+    store = policies.PolicyStore()
+    return store, policy_objects.PolicyObjects(store, is_resource_watched=True)
+
+
+@pytest.mark.parametrize("order", [["config_map", "resource"], ["resource", "config_map"]])
+def test_the_resource_is_in_force_where_both_exist_and_the_config_map_after_its_deletion(order):
+    store, objects = watched()
+    lists = {
+        "config_map": lambda: objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))]),
+        "resource": lambda: objects.resource.replace([resource("mlx5_1")]),
+    }
+    for name in order:
+        lists[name]()
+    assert (device(store), store.generation) == ("mlx5_1", 1), "the ConfigMap was never in force"
+    assert objects.is_overridden
+    objects.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
+    assert device(store) == "mlx5_1"
+    objects.resource.remove(resource("mlx5_1"))
+    assert device(store) == "mlx5_2"
+    assert not objects.is_overridden
+
+
+def test_a_config_map_is_not_read_before_the_resources_are_listed_and_then_once():
+    store, objects = watched()
+    objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    assert store.current is None
+    for _ in range(3):  # an absent definition is an empty list, again and again
+        objects.resource.replace([])
+    assert (device(store), store.generation) == ("mlx5_0", 1)
+
+
+def test_a_resource_that_comes_later_is_in_force_and_an_invalid_one_keeps_the_last_valid_policy():
+    store, objects = watched()
+    objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    objects.resource.replace([])
+    objects.resource.upsert(fabric_policy({"fabrics": {"ib": {"transport": "infinibandd"}}, "defaultFabric": "x"}))
+    assert (device(store), store.valid) == ("mlx5_0", False)
+    assert [error.path for error in store.errors] == ["spec.defaultFabric", "spec.fabrics.ib.transport"]
+    assert [error.line for error in store.errors] == [None, None]
+    objects.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
+    assert (device(store), store.valid) == ("mlx5_0", False), "the ConfigMap has no effect"
+    objects.resource.upsert(resource("mlx5_1"))
+    assert (device(store), store.valid) == ("mlx5_1", True)
+
+
+def test_a_change_of_the_status_is_no_change_of_the_policy():
+    store, objects = watched()
+    objects.resource.replace([resource("mlx5_1", resource_version="1")])
+    objects.resource.upsert(resource("mlx5_1", resource_version="2"))
+    assert store.generation == 1
+
+
+def test_a_resource_of_another_name_has_no_effect():
+    store, objects = watched()
+    objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    objects.resource.replace([fabric_policy({}, name="other")])
+    assert device(store) == "mlx5_0"
+
+
+def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_its_spec():
+    store, objects = watched()
+    objects.config_map.replace([])
+    objects.resource.replace([fabric_policy({})])
+    assert [str(error) for error in store.errors] == ["spec.fabrics: is missing; it must be a mapping (key: value)"]
+    objects.resource.upsert(fabric_policy(yaml.safe_load(GOOD.format(device="mlx5_3"))))
+    assert device(store) == "mlx5_3"
+
+
+@pytest.mark.parametrize("scale", [1e-7, 0.5, 3.0, 1e6])
+def test_small_numbers_of_a_resource_are_numbers(scale):
+    document = yaml.safe_load(GOOD.format(device="mlx5_0"))
+    document["fabrics"]["ib"]["placement"] = {"scale": scale}
+    result = policy_resource.read(fabric_policy(document))
+    assert isinstance(result, model.Policy), result
+    assert result.document.fabrics["ib"].placement.scale == scale
+
+
+async def test_a_long_resource_is_read_beside_the_loop():
+    store, objects = watched()
+    spec = yaml.safe_load(GOOD.format(device="mlx5_0"))
+    spec["fabrics"]["ib"]["env"] = {"LONG": "x" * 20_000}
+    objects.resource.replace([fabric_policy({**spec, "colour": "red"})])
+    assert not store.errors, "not read here and now"
+    await asyncio.gather(*objects._reading)
+    assert [error.path for error in store.errors] == ["spec.colour"]
