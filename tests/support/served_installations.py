@@ -11,7 +11,7 @@ import installations
 from aiohttp import web
 
 from railwright.cli.checking import snapshots
-from railwright.cluster import resources
+from railwright.cluster import policies, resources
 from railwright.fabric import names
 
 _EMPTY = {kind.path for kind in resources.GANG_SIZES.values() if not kind.optional}  # no cluster lacks their kinds
@@ -51,7 +51,7 @@ class Installation:
         if request.method != "POST":
             return web.json_response({"metadata": {}, "items": []})
         pod = await request.json()
-        policy = snapshots.read_policy(self.trees["policy"][0]["data"][names.POLICY_KEY])
+        policy = policies.read(self.trees["policy"][0]["data"][names.POLICY_KEY])
         record = {"policy": getattr(policy, "digest", ""), "fabric": pod["metadata"]["labels"][names.FABRIC]}
         pod["metadata"]["annotations"] = {names.INJECTION: json.dumps(record)}
         return web.json_response(pod)
