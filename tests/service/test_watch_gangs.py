@@ -8,6 +8,7 @@ import sys
 import api_stub
 import varied_clusters
 
+from railwright.cluster import resources
 from railwright.fabric import names
 
 NODES, PODS, GROUPS = "/api/v1/nodes", "/api/v1/pods", "/apis/scheduling.volcano.sh/v1beta1/podgroups"
@@ -16,13 +17,16 @@ SECONDS = 60.0
 
 
 class World(api_stub.World):
-    """A world that also answers for a single ConfigMap."""
+    """A world that also answers for a single object that may hold the policy: there is a ConfigMap."""
 
     async def _answer(self, request):
         head, _, name = request.path.rpartition("/")
         if head == POLICIES and name == names.POLICY_CONFIGMAP:
             (body,) = self.objects[POLICIES].values()
             return api_stub.web.Response(body=body, content_type="application/json")
+        if head == resources.FABRIC_POLICIES.path:
+            status = {"kind": "Status", "reason": "NotFound", "message": f"{name} not found", "code": 404}
+            return api_stub.web.json_response(status, status=404)
         return await super()._answer(request)
 
 
@@ -102,7 +106,9 @@ async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
         process = await stack.enter_async_context(watching(api_stub.kubeconfig(tmp_path, world.port), "-o", "json"))
         decoder, text = json.JSONDecoder(), ""
         while True:
-            text += (await process.stdout.readline()).decode()
+            line = await process.stdout.readline()
+            assert line, (await process.stderr.read()).decode()
+            text += line.decode()
             with contextlib.suppress(ValueError):
                 assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
                 break
