@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
-import time
 
 import pytest
+import pytest_asyncio
 import shell
+import turning_clock
 from cryptography import x509
 
 from certs import bundle, issue, rotation, schedules, steps, trust
@@ -21,8 +22,8 @@ WANTED = (bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SE
 class Store:
     """A Secret, a caBundle, and the rotator that fills them."""
 
-    def __init__(self, schedule=SCHEDULE) -> None:
-        self.schedule = schedule
+    def __init__(self, clock: turning_clock.Clock, schedule=SCHEDULE) -> None:
+        self.clock, self.schedule = clock, schedule
         self.keyring, self.leaf, self.bundle = rotation.Keyring(), rotation.StoredCertificate(), b""
         self.fingerprint, self.same = None, 0.0
 
@@ -30,8 +31,8 @@ class Store:
         seen = rotation.Observed(self.keyring, {"webhook": self.leaf}, {"pods": self.bundle})
         mark = (self.leaf, self.bundle)
         if mark != self.fingerprint:
-            self.fingerprint, self.same = mark, time.monotonic()
-        now, unchanged_for = dt.datetime.now(dt.UTC), (time.monotonic() - self.same) * SECOND
+            self.fingerprint, self.same = mark, self.clock()
+        now, unchanged_for = dt.datetime.now(dt.UTC), (self.clock() - self.same) * SECOND
         outcome = rotation.plan(
             seen, WANTED, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
@@ -49,13 +50,13 @@ class Store:
             if isinstance(found, rotation.Wait):
                 if not found.soon:
                     return
-                await asyncio.sleep(0.05)
+                await self.clock.sleep(0.05)
 
 
 async def kubelet(store, folder, running, seconds) -> None:
     """Bring the Secret to the server, a while after it was written."""
     while True:
-        await asyncio.sleep(seconds)
+        await store.clock.sleep(seconds)
         shell.write_pair(folder, store.leaf.pair)
         running.shell._certificate.reload()
 
@@ -70,7 +71,7 @@ class Caller:
         self.failed: list[Exception] = []
 
     def _read(self) -> None:
-        self._at = time.monotonic()
+        self._at = self._store.clock()
         self._context = ssl.create_default_context(cadata=self._store.bundle.decode())
 
     async def forever(self) -> None:
@@ -83,8 +84,14 @@ class Caller:
                 self.presented.append(x509.load_der_x509_certificate(seen).serial_number)
             except (ssl.SSLError, OSError, AssertionError) as error:
                 self.failed.append(error)
-            if time.monotonic() - self._at > self._seconds:
+            if self._store.clock() - self._at > self._seconds:
                 self._read()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def store():
+    async with turning_clock.running() as clock:
+        yield Store(clock)
 
 
 @contextlib.asynccontextmanager
@@ -103,8 +110,7 @@ async def under_load(store, folder, late):
 
 
 @pytest.mark.parametrize("late", [LATE_CALLERS, LATE_SERVER], ids=["late callers", "late server"])
-async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_path, late):
-    store = Store()
+async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, store, tmp_path, late):
     await store.rest()
     first = store.leaf.pair
     async with under_load(store, tmp_path, late) as callers:
@@ -125,9 +131,8 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, tmp_pa
     )
 
 
-async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, tmp_path):
+async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, store, tmp_path):
     """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
-    store = Store()
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))

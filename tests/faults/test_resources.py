@@ -1,13 +1,11 @@
 """Faults of the machine under us: descriptors, disk, memory, and a loop that does not turn."""
 
 import asyncio
-import contextlib
 import json
 import os
 import pathlib
 import resource
 import signal
-import socket
 import sys
 import time
 
@@ -17,6 +15,7 @@ import api_stub
 import processes
 import pytest
 import pytest_asyncio
+import reserved_ports
 import shell
 
 from railwright.serving import memory as memories
@@ -92,17 +91,13 @@ def refused_so_far(callers: list[shell.Caller]) -> int:
 
 async def without_stderr(started, place):
     """A server whose every log line is refused by a full disk; its ports are chosen before."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        service, ops = (each.getsockname()[1] for each in sockets)
-    full = os.open("/dev/full", os.O_WRONLY)
-    ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")
-    server = await started("webhook", *place, *ports, stderr=full)
-    os.close(full)
-    server.port, server.ops_port = service, ops
-    await server.ready()
+    with reserved_ports.reserve() as service, reserved_ports.reserve() as ops:
+        full = os.open("/dev/full", os.O_WRONLY)
+        ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")
+        server = await started("webhook", *place, *ports, stderr=full)
+        os.close(full)
+        server.port, server.ops_port = service, ops
+        await server.ready()
     return server
 
 

@@ -1,10 +1,10 @@
 """`railwright check` against an API server of the test's own: pages, refusals, nonsense, silence; and wrong usage."""
 
 import json
-import socket
 
 import api_stub
 import pytest
+import reserved_ports
 from aiohttp import web
 
 from railwright.cli.__main__ import main
@@ -95,28 +95,27 @@ async def test_rights_are_asked_for_before_an_installation_only(kubeconfig):
     assert [right for right, allowed in may.items() if not allowed] == ["create clusterroles.rbac.authorization.k8s.io"]
 
 
+@pytest.fixture
 def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
+    with reserved_ports.reserve() as port:
+        yield port
 
 
-def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys):
-    port = closed_port()
-    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, port), "-o", "json"]) == 2
+def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys, closed_port):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), "-o", "json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
     assert document["counts"] == {"ok": 0, "warn": 0, "fail": 1, "skip": len(document["checks"]) - 1}
-    assert document["server"] == f"http://127.0.0.1:{port}"
+    assert document["server"] == f"http://127.0.0.1:{closed_port}"
 
 
-def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_else(tmp_path, capsys):
-    port = closed_port()
-    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]) == 2
+def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_else(tmp_path, capsys, closed_port):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
     shown = capsys.readouterr()
     group, row, sentence, fix, see, blank, folded, summary = shown.out.splitlines()
     assert (group, blank, shown.err) == ("kubernetes", "", "")
     assert row == "× API server answers"  # noqa: RUF001 - the mark
-    assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{port}; ")
+    assert sentence.startswith(f"    nothing listens at http://127.0.0.1:{closed_port}; ")
     assert (fix[:9], see) == ("    fix: ", "    see: railwright check --explain api-reachable")
     assert folded == "- 65 checks skipped until this is fixed: API server answers (-v lists them)"
     assert summary == "66 checks: 1 failed, 65 skipped"
@@ -130,8 +129,8 @@ def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_els
         (("-o", "table"), "invalid choice"),
     ],
 )
-def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, options, words):
-    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port()), *options]) == 2
+def test_wrong_usage_is_two_and_says_what(tmp_path, capsys, closed_port, options, words):
+    assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port), *options]) == 2
     assert words in capsys.readouterr().err
 
 

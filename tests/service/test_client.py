@@ -6,6 +6,7 @@ import datetime as dt
 import ssl
 
 import pytest
+import reserved_ports
 from aiohttp import web
 from bare_certificates import key_pem, make, pem
 from cryptography import x509
@@ -62,21 +63,22 @@ async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_h
     old, new = (issue.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
     ca.write_bytes(old.certificate_pem)
-    async with serving(tmp_path, old) as port:
+    with reserved_ports.reserve() as port:
         (tmp_path / "kubeconfig").write_text(TEXT.format(port=port, ca=ca))
         client = await clients.connect(str(tmp_path / "kubeconfig"))
-        assert await client.get("/version")
-    try:
-        async with serving(tmp_path, new, port):
-            for _ in range(2):
-                with pytest.raises(errors.UnreachableError, match="certificate"):
+        try:
+            async with serving(tmp_path, old, port):
+                assert await client.get("/version")
+            async with serving(tmp_path, new, port):
+                for _ in range(2):
+                    with pytest.raises(errors.UnreachableError, match="certificate"):
+                        await client.get("/version")
+                ca.write_bytes(old.certificate_pem + new.certificate_pem)
+                with contextlib.suppress(errors.UnreachableError):
                     await client.get("/version")
-            ca.write_bytes(old.certificate_pem + new.certificate_pem)
-            with contextlib.suppress(errors.UnreachableError):
-                await client.get("/version")
-            assert await client.get("/version")
-    finally:
-        await client.close()
+                assert await client.get("/version")
+        finally:
+            await client.close()
 
 
 async def ask(folder, authority, served):

@@ -47,11 +47,22 @@ FIXES = re.compile(r"; |\bfix: |, or ")  # what separates a cause from what to d
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
+def cluster_file(faulty_clusters, tmp_path, monkeypatch):
+    """`cluster_file(name)`: the path of a kubeconfig. Commands wait only shortly for the cluster that never answers."""
+
+    def write(name):
+        if name == "silent":
+            monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)
+            monkeypatch.setattr("railwright.cli.checking.start._CALL_SECONDS", 0.3)
+            monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
+        return faulty_clusters.kubeconfig(name, tmp_path)
+
+    return write
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
     """`run(command, kubeconfig)`: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)  # of the one cluster that never answers
-    monkeypatch.setattr("railwright.cli.checking.start._CALL_SECONDS", 0.3)
-    monkeypatch.setattr("railwright.cli.explanation.extender_client.SECONDS", 0.3)
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     (tmp_path / "nccl.log").write_text("NCCL INFO nothing\n")
     job = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
@@ -73,10 +84,8 @@ def run(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(
-    run, faulty_clusters, tmp_path, command, cluster
-):
-    code, out, err = run(command, faulty_clusters.kubeconfig(cluster, tmp_path))
+def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(run, cluster_file, command, cluster):
+    code, out, err = run(command, cluster_file(cluster))
     assert not INTERNAL.search(out + err), out + err
     assert FIXES.search(out + err) or cluster == "a cluster without railwright", out + err
     readable = EMPTY.get(command, 2) if cluster == "a cluster without railwright" else 2
@@ -90,10 +99,8 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(
 
 @pytest.mark.parametrize("mistake", faulty_clusters.KUBECONFIGS)
 @pytest.mark.parametrize("command", [*COMMANDS, ("dashboard",)], ids=" ".join)
-def test_a_kubeconfig_with_a_mistake_is_named_with_the_mistake_and_the_fix(
-    run, faulty_clusters, tmp_path, command, mistake
-):
-    path = faulty_clusters.kubeconfig(mistake, tmp_path)
+def test_a_kubeconfig_with_a_mistake_is_named_with_the_mistake_and_the_fix(run, cluster_file, command, mistake):
+    path = cluster_file(mistake)
     code, out, err = run(command, path)
     assert code == 2
     assert re.fullmatch(r"client +\S+\n", out) if command[0] == "version" else out == ""
@@ -118,8 +125,8 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 
 
 @pytest.mark.parametrize("fault", CLUSTERS)
-def test_an_extender_that_cannot_be_asked_is_reported_in_the_same_words(run, faulty_clusters, tmp_path, capsys, fault):
-    tree = yaml.safe_load(pathlib.Path(faulty_clusters.kubeconfig(fault, tmp_path)).read_text())
+def test_an_extender_that_cannot_be_asked_is_reported_in_the_same_words(cluster_file, capsys, fault):
+    tree = yaml.safe_load(pathlib.Path(cluster_file(fault)).read_text())
     url = tree["clusters"][0]["cluster"]["server"]
     code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
                 ["explain", "pod", "prod/llama-0", "--extender", url])  # fmt: skip
@@ -157,8 +164,8 @@ SAID = {
 
 
 @pytest.mark.parametrize("fault", SAID)
-def test_the_cause_is_the_real_one(run, faulty_clusters, tmp_path, fault):
-    _, _, err = run(("gangs",), faulty_clusters.kubeconfig(fault, tmp_path))
+def test_the_cause_is_the_real_one(run, cluster_file, fault):
+    _, _, err = run(("gangs",), cluster_file(fault))
     assert SAID[fault] in err
 
 
@@ -176,8 +183,8 @@ def test_a_context_that_was_asked_for_is_named_with_those_there_are(faulty_clust
         assert "there is no context nope; choose one that is there: prod" in capsys.readouterr().err
 
 
-def test_check_is_not_green_for_an_account_that_sees_nothing(run, faulty_clusters, tmp_path):
-    code, out, _ = run(("check", "-o", "json"), faulty_clusters.kubeconfig("a tenant", tmp_path))
+def test_check_is_not_green_for_an_account_that_sees_nothing(run, cluster_file):
+    code, out, _ = run(("check", "-o", "json"), cluster_file("a tenant"))
     document = json.loads(out)
     assert (code, document["ok"]) == (2, False)
     assert document["counts"]["fail"] == 0, "nothing is known to be wrong"

@@ -79,7 +79,7 @@ def add_to_user(path, keys):
     path.write_text(path.read_text().replace("token: s3cret", f"token: s3cret, {keys}"))
 
 
-async def test_a_kubeconfig_that_impersonates_does_so_and_options_take_precedence(server, capsys):
+async def test_a_kubeconfig_that_impersonates_does_so(server):
     kubeconfig, requests, _ = server
     add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
     await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig])
@@ -89,8 +89,13 @@ async def test_a_kubeconfig_that_impersonates_does_so_and_options_take_precedenc
         assert request.headers["Impersonate-Uid"] == "u1"
         assert request.headers.getall("Impersonate-Group") == ["a", "b"]
         assert request.headers.getall("Impersonate-Extra-example.com%2Fteam") == ["x", "y"]
-    requests.clear()
+
+
+async def test_options_take_precedence_over_a_kubeconfig_that_impersonates(server):
+    kubeconfig, requests, _ = server
+    add_to_user(pathlib.Path(kubeconfig), IMPERSONATING)
     await asyncio.to_thread(main, ["check", "--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml"])
+    assert requests
     for request in requests:
         assert request.headers["Impersonate-User"] == "dev"
         assert request.headers.getall("Impersonate-Group") == ["ml"]

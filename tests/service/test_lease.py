@@ -7,6 +7,7 @@ import api_stub
 import objects_stub
 import pytest
 import pytest_asyncio
+import turning_clock
 
 from railwright.cluster import client as clients
 from railwright.cluster import lease
@@ -22,12 +23,20 @@ async def leases():
         yield made
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def clock():
+    async with turning_clock.running() as going:
+        yield going
+
+
 class Standing:
     """A running candidate and what it told."""
 
-    def __init__(self, client, name: str, timings: lease.Timings = QUICK) -> None:
+    def __init__(self, client, name: str, timings: lease.Timings, clock) -> None:
         self.told: list[bool] = []
-        self.election = lease.Election(client, "prod", NAME, name, timings=timings, changed=self.told.append)
+        self.election = lease.Election(
+            client, "prod", NAME, name, timings=timings, changed=self.told.append, clock=clock
+        )
         self.task = asyncio.create_task(self.election.run())
 
     async def kill(self) -> None:
@@ -45,12 +54,12 @@ async def _nothing() -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stand(leases, tmp_path):
+async def stand(leases, clock, tmp_path):
     client = await clients.connect(api_stub.kubeconfig(tmp_path, leases.port))
     running: list[Standing] = []
 
-    def started(name: str, timings: lease.Timings = QUICK) -> Standing:
-        running.append(Standing(client, name, timings))
+    def started(name: str, timings: lease.Timings = QUICK, by=clock) -> Standing:
+        running.append(Standing(client, name, timings, by))
         return running[-1]
 
     yield started
@@ -59,12 +68,17 @@ async def stand(leases, tmp_path):
     await client.close()
 
 
-async def until(condition, seconds: float = 5.0) -> float:
-    began = time.monotonic()
+async def until(condition, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for is in a server
             await asyncio.sleep(0.005)
-    return time.monotonic() - began
+
+
+async def measure(clock, condition) -> float:
+    """The seconds until the condition is true."""
+    began = clock()
+    await until(condition)
+    return clock() - began
 
 
 async def led_by(first: Standing) -> Standing:
@@ -72,11 +86,11 @@ async def led_by(first: Standing) -> Standing:
     return first
 
 
-async def test_the_first_leads_and_the_second_knows_who(leases, stand):
+async def test_the_first_leads_and_the_second_knows_who(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
-    await asyncio.sleep(1.5)
+    await clock.sleep(1.5)
     assert one.election.leading
     assert not two.election.leading
     assert (one.told, two.told) == ([True], [])
@@ -91,16 +105,16 @@ async def test_a_leader_asks_once_a_renewal(leases, stand):
     assert {method for method, _ in leases.asked} == {"PUT"}
 
 
-async def test_who_resigns_is_followed_at_once(leases, stand):
+async def test_who_resigns_is_followed_at_once(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
     one.election.resign()
     assert not one.election.leading
     assert one.told == [True, False]
-    assert await until(lambda: two.election.leading) < 0.5
+    assert await measure(clock, lambda: two.election.leading) < 0.5
     assert leases.kept[PATH]["spec"]["leaseTransitions"] == 1
-    await asyncio.sleep(0.3)
+    await clock.sleep(0.3)
     assert not one.election.leading, "it stands no more"
 
 
@@ -111,24 +125,24 @@ async def test_who_is_cancelled_gives_the_lease_back(leases, stand):
     assert one.told == [True, False]
 
 
-async def test_who_dies_is_followed_when_its_time_is_up(stand):
+async def test_who_dies_is_followed_when_its_time_is_up(stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
     await one.kill()
-    assert 0.8 < await until(lambda: two.election.leading) < 1.5
+    assert 0.8 < await measure(clock, lambda: two.election.leading) < 1.5
 
 
 @pytest.mark.parametrize("fault", [objects_stub.HANG, 503, 409])
-async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, fault):
+async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, clock, fault):
     one = await led_by(stand("one"))
     leases.fault = lambda _: fault
-    assert await until(lambda: one.told == [True, False]) < QUICK.duration
+    assert await measure(clock, lambda: one.told == [True, False]) < QUICK.duration
     assert not one.election.leading
 
 
 async def test_a_leader_whose_loop_stood_still_knows_at_once_that_it_leads_no_more(stand):
-    one = await led_by(stand("one"))
+    one = await led_by(stand("one", by=lease.read_uptime))
     time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
     assert not one.election.leading
     await until(lambda: one.told in ([True, False, True], [True]))  # nobody else was there, so it leads on
@@ -153,11 +167,11 @@ async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(le
     await until(lambda: one.election.leading)
 
 
-async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_has_a_leader(leases, stand):
+async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_has_a_leader(leases, stand, clock):
     leases.slow_seconds = 0.4  # of 1.2: a look and a write together are over half of it
     one = stand("one", lease.Timings(duration=2.0, renew=1.2, retry=0.1))
     await until(lambda: one.election.leading)
-    await asyncio.sleep(3.0)
+    await clock.sleep(3.0)
     assert one.told == [True]
 
 

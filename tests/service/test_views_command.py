@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import socket
 
 import api_stub
 import pytest
+import reserved_ports
 import varied_clusters
 from aiohttp import web
 
@@ -104,9 +104,8 @@ async def test_an_answer_that_is_none_is_reported_and_not_shown(server, capsys):
 
 
 async def test_an_absent_server_is_reported(tmp_path, capsys):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        kubeconfig = api_stub.kubeconfig(tmp_path, taken.getsockname()[1])
+    with reserved_ports.reserve() as port:
+        kubeconfig = api_stub.kubeconfig(tmp_path, port)
         code, _, err = await run(capsys, kubeconfig, "gangs", "--policy", str(vista_policy(tmp_path)))
     assert code == 2
     assert "nothing listens at http://127.0.0.1:" in err

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
 import pytest
+import reserved_ports
 import yaml
 from aiohttp import web
 
@@ -129,12 +130,9 @@ class Clusters:
             server = await asyncio.start_server(play, "127.0.0.1", 0)
             self.ports[name] = server.sockets[0].getsockname()[1]
             raw.append(server)
-        refused = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
-        self.ports["refused"] = refused.sockets[0].getsockname()[1]
-        refused.close()
-        await refused.wait_closed()
-        self._ready.set()
-        await self._end.wait()
+        with reserved_ports.reserve() as self.ports["refused"]:
+            self._ready.set()
+            await self._end.wait()
         for server in raw:
             server.close()
         for runner in runners:

@@ -117,8 +117,9 @@ class Vista:
         return [*self.nodes, *self.groups, *self.pods, *self.events]
 
     def write(self, folder) -> None:
-        """Policy and snapshot as files, the snapshot replaced as a whole."""
-        (folder / "policy.yaml").write_text(POLICY)
+        """Policy and snapshot as files: the snapshot replaced as a whole, a policy that is there left as it is."""
+        if not (folder / "policy.yaml").exists():  # a dashboard shows when its policy was written
+            (folder / "policy.yaml").write_text(POLICY)
         new = folder / "new.json"
         new.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.objects()}))
         new.rename(folder / "snapshot.json")
