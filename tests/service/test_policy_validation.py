@@ -46,8 +46,8 @@ def readers(server: processes.Process) -> list[int]:
     """The processes that read policies for this server."""
     found = []
     for task in pathlib.Path(f"/proc/{server.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a thread or a process that has ended by now
+            for pid in (task / "children").read_text().split():
                 found += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
 

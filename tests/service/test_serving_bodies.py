@@ -156,11 +156,11 @@ async def test_a_body_that_does_not_end_gets_408_and_one_that_is_announced_too_l
 
 @on_every_loop
 async def test_the_idle_time_does_not_count_while_a_body_arrives(folder):
-    async with shell.running(keepalive_seconds=0.2) as server:
+    async with shell.running(keepalive_seconds=1.0) as server:
         caller = await server.open()
         assert (await caller.ask(b"1")).status == 200
         await caller.send(head(4) + b"1")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)
         await caller.send(b"234")
         assert (await caller.answer()).body == b"1234"
         assert await caller.hung_up()  # then it counts again

@@ -255,31 +255,37 @@ def pieces(sent: bytes) -> list[list[bytes]]:
 )
 async def test_half_a_request_behind_a_whole_one_has_the_deadline_of_headers(plain, whole):
     arriving = [*pieces(whole + HALF), [whole, HALF], [whole[:40], whole[40:] + HALF[:3], HALF[3:]]]
-    callers = [await plain.open() for _ in arriving]
 
-    async def hung_up_on(caller: shell.Caller, parts: list[bytes]) -> bool:
+    async def is_hung_up_on(parts: list[bytes]) -> bool:
+        caller = await plain.open()
         for part in parts:
             await caller.send(part)
             await asyncio.sleep(0.02)  # so that it arrives alone
         for _ in range(whole.count(b" HTTP/1.1")):
             await caller.answer()
-        return await caller.hung_up()
+        try:
+            return await caller.hung_up()
+        finally:
+            await caller.close()
 
-    async with asyncio.timeout(10):  # an idle connection is kept for 300 s
-        assert all(await asyncio.gather(*map(hung_up_on, callers, arriving)))
-    for caller in callers:
-        await caller.close()
+    async with asyncio.timeout(30):  # an idle connection is kept for 300 s
+        assert all(await asyncio.gather(*map(is_hung_up_on, arriving)))
 
 
 @pytest.mark.parametrize("whole", [SHORT, LONG, WAITING, CHUNKED, WITHOUT_BODY])
 async def test_a_connection_whose_requests_came_one_by_one_stays_however_their_bytes_arrive(plain, whole):
-    callers = [(await plain.open(), parts) for parts in pieces(whole)]
-    for _ in range(2):
-        for caller, parts in callers:
-            for part in parts:
-                await caller.send(part)
-                await asyncio.sleep(0.02)  # so that it arrives alone
-            assert (await caller.answer()).status == 200
+    async def ask(caller: shell.Caller, parts: list[bytes]) -> None:
+        for part in parts:
+            await caller.send(part)
+            await asyncio.sleep(0.02)  # so that it arrives alone
+        assert (await caller.answer()).status == 200
+
+    callers = []
+    for parts in pieces(whole):
+        callers.append((await plain.open(), parts))
+        await ask(*callers[-1])  # the first byte has a deadline too
+    for caller, parts in callers:
+        await ask(caller, parts)
     await asyncio.sleep(1.0)  # twice the deadline: idle is not slow
     for caller, _ in callers:
         assert (await caller.ask(b"1")).status == 200

@@ -162,7 +162,7 @@ async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_p
 async def test_a_caller_that_never_finishes_the_handshake_is_hung_up_on(tmp_path):
     authority = shell.Authority(tmp_path)
     place = options(*shell.write_pair(tmp_path, authority.leaf("a")))
-    async with shell.running(shell.ECHO, *place, handshake_seconds=0.3) as running:
+    async with shell.running(shell.ECHO, *place, handshake_seconds=1.0) as running:
         silent = await running.open()
         assert await silent.hung_up()
         await silent.close()

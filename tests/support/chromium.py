@@ -38,16 +38,22 @@ def find() -> Installation:
             return Installation(program, {})
     root = _get_cache() / "root"
     program = root / "usr/lib/chromium/chromium-headless-shell"
+    fonts = root / "fonts.conf"
     with _lock(root.parent):
         try:
             debian.unpack(root, _PACKAGES)
         except debian.UnavailableError as error:
             raise MissingError(f"no Chromium on PATH, and {error}: install chromium or google-chrome") from None
-    fonts = root / "fonts.conf"
-    fonts.write_text(_FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))
+        _write_if_changed(fonts, _FONTS.format(fonts=root / "usr/share/fonts", cache=root / "fontcache"))
     return Installation(
         str(program), {"LD_LIBRARY_PATH": ":".join(debian.library_paths(root)), "FONTCONFIG_FILE": str(fonts)}
     )
+
+
+def _write_if_changed(path: pathlib.Path, text: str) -> None:
+    """Write a file that the browsers of other test runs may be reading."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ A path with a namespace names an object, or what objects are posted to; any othe
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,7 @@ class Objects:
         self.kept: dict[str, dict] = {}
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
+        self.writes: list[tuple[float, str, dict]] = []  # the time by time.monotonic(), the path, the object
         self.fault: Fault = lambda _: None
         self.slow_seconds = 0.0  # before each answer
         self.port = 0
@@ -36,6 +38,7 @@ class Objects:
         """Put an object there, in a new version."""
         self._version += 1
         self.kept[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
+        self.writes.append((time.monotonic(), path, self.kept[path]))
         return self.kept[path]
 
     def release(self) -> None:

@@ -26,8 +26,9 @@ class Proxy:
         self.connections = 0
         self.stalls = 0
         self._chance = random.Random(seed)  # noqa: S311 - which packets are lost is no secret
-        self._open: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task] = set()
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -36,6 +37,7 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        self._closed = True
         self.reset()
         for task in self._tasks:
             task.cancel()
@@ -43,23 +45,29 @@ class Proxy:
 
     def reset(self) -> None:
         """End every open connection with an RST to both sides."""
-        for pair in self._open:
-            for writer in pair:
-                with contextlib.suppress(OSError):
-                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                writer.transport.abort()
+        for writer in self._open:
+            with contextlib.suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self._closed:  # accepted before the end, with its turn after it
+            writer.transport.abort()
+            return
         self._tasks.add(asyncio.current_task())
-        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        self._open.add((writer, target_writer))
+        writers = [writer]
+        self._open.add(writer)
         try:
-            await asyncio.gather(self._forward(reader, target_writer), self._forward(target_reader, writer))
+            with contextlib.suppress(ConnectionError):  # nobody listens at the target: this side is closed too
+                target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self.target)
+                writers.append(target_writer)
+                self._open.add(target_writer)
+                await asyncio.gather(self._forward(reader, target_writer), self._forward(target_reader, writer))
         finally:
             self._tasks.discard(asyncio.current_task())
-            self._open.discard((writer, target_writer))
-            for stream in (writer, target_writer):
+            self._open.difference_update(writers)
+            for stream in writers:
                 stream.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

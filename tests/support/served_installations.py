@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import pathlib
 from collections.abc import AsyncIterator
@@ -22,8 +23,9 @@ class Installation:
 
     def __init__(self) -> None:
         self.trees = installations.healthy()
+        now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
         for lease in self.trees["leases"]:
-            lease["spec"]["leaseDurationSeconds"] = 3600  # nobody renews them
+            lease["spec"] |= {"renewTime": now, "leaseDurationSeconds": 3600}  # nobody renews them
         self.held: dict[str, asyncio.Event] = {}
         self.forbidden: set[str] = set()  # sources that the caller may not read
         self.kubeconfig = ""
