@@ -15,6 +15,9 @@ import pytest
 import pytest_asyncio
 import terminals
 
+from railwright.cli.__main__ import main
+from railwright.cli.demo import fixture
+
 STEPS = [
     "starting",
     "starting the extender",
@@ -120,6 +123,13 @@ def test_the_first_status_needs_no_library(command):
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "railwright.cli.dispatch" in modules
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
+
+
+def test_a_server_that_does_not_listen_in_time_is_a_sentence_and_exit_code_two(monkeypatch, capsys):
+    monkeypatch.setattr(fixture, "START_SECONDS", 0.01)
+    assert main(["demo"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"^railwright demo: (webhook|extender) does not listen after 0\.01 s", said, re.MULTILINE)
 
 
 async def test_full_adds_the_changes_of_a_pod_and_the_node_of_each_rank():

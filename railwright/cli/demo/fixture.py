@@ -21,7 +21,7 @@ import yaml
 from certs import files, issue
 from railwright.simulator import shapes
 
-START_SECONDS = 20.0  # limit for a server's start
+START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
 STOP_SECONDS = 10.0
 LISTENING, OPS_LISTENING = "listening on ", "ops listening on "
 _ANNOUNCED_PORTS = 2
@@ -163,15 +163,23 @@ async def _start_process(server: str, options: Sequence[str], folder: pathlib.Pa
 
 
 async def _connect(started: _Process) -> Server:
-    """Return the server once it listens. Raise StartError if it ends instead."""
+    """Return the server once it listens. Raise StartError if it ends instead, or after START_SECONDS."""
     lines = started.process.stderr
     assert lines is not None  # noqa: S101 - not None, because of PIPE above
-    async with asyncio.timeout(START_SECONDS):
-        addresses = await _read_addresses(lines, started.log)
+    started.log.touch()
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            addresses = await _read_addresses(lines, started.log)
+    except TimeoutError:
+        raise _build_start_error(started, f"does not listen after {START_SECONDS:g} s") from None
     started.log_task = asyncio.create_task(_copy_log(lines, started.log))
     if len(addresses) < _ANNOUNCED_PORTS:
-        raise StartError(f"{started.name} did not start:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
+        raise _build_start_error(started, "did not start")
     return Server(process=started.process, address=addresses[LISTENING], ops=addresses[OPS_LISTENING], log=started.log)
+
+
+def _build_start_error(started: _Process, problem: str) -> StartError:
+    return StartError(f"{started.name} {problem}:\n{started.log.read_text(encoding='utf-8')[-2000:]}")
 
 
 async def _read_addresses(lines: asyncio.StreamReader, log: pathlib.Path) -> dict[str, str]:
