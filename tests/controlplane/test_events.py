@@ -1,9 +1,7 @@
 """What people see where they look: Events on the owners of pods, and the API server's audit log."""
 
-import json
-
 import pytest
-from plane import api, waiting
+from plane import api, audit_log, waiting
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -142,7 +140,7 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
             assert name == "out"
 
     def entries() -> list[dict]:
-        lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
+        lines = audit_log.read(plane.parts.audit_log)
         return [line for line in lines if line.get("objectRef", {}).get("namespace") == namespace]
 
     def said(entry: dict) -> dict:

@@ -4,14 +4,13 @@ Threat T14. Every other test of the session, in which our servers run as their a
 """
 
 import asyncio
-import json
 import pathlib
 import time
 from collections.abc import Iterator
 
 import pytest
 import yaml
-from plane import api, replicas, rotation, waiting
+from plane import api, audit_log, replicas, rotation, waiting
 from test_explain import Gang, token
 
 from railwright.fabric import names
@@ -98,10 +97,9 @@ def right_of(call: dict) -> Right:
 
 def calls(plane, account: str) -> list[dict]:
     """What the account asked of the API server so far, by the audit log."""
-    lines = map(json.loads, plane.parts.audit_log.read_text().splitlines())
     return [
         line
-        for line in lines
+        for line in audit_log.read(plane.parts.audit_log)
         if line["user"]["username"] == PREFIX + account
         and "objectRef" in line
         and not any(begin <= line["requestReceivedTimestamp"] <= end for begin, end in plane.without_roles)

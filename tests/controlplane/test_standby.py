@@ -37,7 +37,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
         await plane.api.create(training.job(name, 3), namespace=namespace)
     await waiting.wait(lambda: killed, describe="Volcano to announce a fifth pod")
     seconds = await replicas.taken_over(first, killed[0])
-    assert seconds < 5, seconds
+    assert seconds < 10, "a lease of three seconds, and what a busy machine adds"
     second = await replicas.leader()
     await plane.api.create(training.job(names[4], 3), namespace=namespace)
     found = [await training.running(plane.api, namespace, name, 3) for name in names]
@@ -52,7 +52,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     assert await sites.metric(third, "railwright_leader") == 0
     began = time.monotonic()
     stopping = asyncio.create_task(second.stop())
-    assert await replicas.taken_over(second, began) < 2
+    assert await replicas.taken_over(second, began) < 3, "it has not waited for the lease to end"
     assert await stopping == 0
     await plane.api.create(training.job("next", 1), namespace=namespace)
     await training.running(plane.api, namespace, "next", 1)

@@ -1,7 +1,6 @@
 """Faults of the API server itself, on a real one: killed, away, its watches ended, etcd compacted under a list."""
 
 import asyncio
-import json
 import time
 
 import aiohttp
@@ -9,7 +8,7 @@ import api_stub
 import proxy
 import pytest
 import pytest_asyncio
-from plane import bare, servers, waiting
+from plane import audit_log, bare, servers, waiting
 from plane import site as sites
 
 from railwright.cluster import client as clients
@@ -51,8 +50,8 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
     told = [each for each in cache.told if each.startswith("+made-")]
     assert told == wanted, "each once, in order"
     assert restarts == []
-    lines = [json.loads(line) for line in plane.parts.audit_log.read_text().splitlines() if user in line]
-    asked = [(each["verb"], each["stage"]) for each in lines]
+    events = [event for event in audit_log.read(plane.parts.audit_log) if event["user"]["username"] == user]
+    asked = [(event["verb"], event["stage"]) for event in events]
     lists, watches = asked.count(("list", "ResponseComplete")), asked.count(("watch", "ResponseStarted"))
     assert lists == 1, asked
     assert watches > 2, asked

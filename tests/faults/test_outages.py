@@ -8,7 +8,7 @@ import uuid
 import proxy
 import pytest_asyncio
 import yaml
-from plane import api, guard, ports, registration, waiting
+from plane import api, audit_log, guard, ports, registration, waiting
 from plane import site as sites
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
@@ -155,9 +155,9 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
 
     await waiting.wait(warned, describe="a pod to pass with a warning")
     assert not whole(await plane.api.create(pod("slipped", labels=LABELLED), namespace=namespace))
-    lines = plane.parts.audit_log.read_text().splitlines()
-    [line] = [each for each in lines if '"slipped"' in each and namespace in each]
-    annotations = json.loads(line)["annotations"]
+    texts = {json.dumps(event): event for event in audit_log.read(plane.parts.audit_log)}
+    [slipped] = [event for text, event in texts.items() if '"slipped"' in text and namespace in text]
+    annotations = slipped["annotations"]
     flagged = [key for key in annotations if "failed-open" in key]
     assert flagged, annotations
     await guard.take_away(plane.api, namespace)

@@ -6,13 +6,12 @@ the audit log tells who asked for what.
 
 import asyncio
 import contextlib
-import json
 import pathlib
 from collections.abc import AsyncIterator
 
 import aiohttp
 
-from plane import api, binaries, components, credentials, processes, schedulers, servers, site
+from plane import api, audit_log, binaries, components, credentials, processes, schedulers, servers, site
 
 _ACCOUNT = f"system:serviceaccount:{site.NAMESPACE}:"
 _GROUPS = ("system:masters", f"system:serviceaccounts:{site.NAMESPACE}")
@@ -74,12 +73,10 @@ class Bare:
     def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
         """How often each account has listed each path successfully, from an offset of the audit log on."""
         found: dict[tuple[str, str], int] = {}
-        with self.parts.audit_log.open("rb") as log:
-            log.seek(since)
-            for event in map(json.loads, log):
-                if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
-                    key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
-                    found[key] = found.get(key, 0) + 1
+        for event in audit_log.read(self.parts.audit_log, since):
+            if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
+                key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
+                found[key] = found.get(key, 0) + 1
         return found
 
     async def stop(self) -> None:

@@ -39,6 +39,7 @@ class ReverseProxy:
         self.counts: collections.Counter[str] = collections.Counter()
         self.errors: list[Exception] = []  # what a hook raised; asserted empty when the proxy closes
         self._connections: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._server: asyncio.Server | None = None
 
     async def open(self) -> "ReverseProxy":
@@ -62,6 +63,7 @@ class ReverseProxy:
         """Stop listening and hang up on everyone. Raises what a hook raised first."""
         assert self._server is not None, "the proxy is not open"
         self._server.close()
+        self._closed = True
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -74,7 +76,8 @@ class ReverseProxy:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._pass(reader, writer)
+            if not self._closed:  # accepted before the end, it may get its turn after it
+                await self._pass(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass  # either side hung up, or the proxy closes: the other side is hung up on below
         except Exception as error:  # noqa: BLE001 - whatever a hook raises is the test's, raised by close()

@@ -34,6 +34,7 @@ class Spread:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        self.ready = ()  # a connection that was accepted just now goes nowhere
         for task in (self._probing, *self._tasks):
             task.cancel()
         await asyncio.gather(self._probing, *self._tasks, return_exceptions=True)

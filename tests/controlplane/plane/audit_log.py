@@ -1,0 +1,12 @@
+"""Reads the API server's audit log while the API server writes it."""
+
+import json
+import pathlib
+from typing import Any
+
+
+def read(path: pathlib.Path, since: int = 0) -> list[dict[str, Any]]:
+    """Return the events from an offset on, without the last one if its line is not complete yet."""
+    with path.open("rb") as log:
+        log.seek(since)
+        return [json.loads(line) for line in log if line.endswith(b"\n")]
