@@ -11,8 +11,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 WELL_KNOWN = ROOT / "tests" / "data" / "wheel" / "well-known.txt"
 UV = pathlib.Path(sys.executable).with_name("uv")
 
-pytestmark = pytest.mark.timeout(120)  # installs from a package registry
-
 
 def run(*command: str | pathlib.Path, folder: pathlib.Path = ROOT) -> str:
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
