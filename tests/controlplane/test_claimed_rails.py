@@ -164,6 +164,7 @@ async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, na
         events = await client.list("Event", namespace, fields="reason=GangUnplaceable")
         messages = [event.get("message") or event.get("note", "") for event in events]
         assert any("no free pair: 1 rail1 and 1 nvidia.com/gpu needed" in message for message in messages), messages
+        return messages
 
     await waiting.wait(find_event, seconds=60, describe="an event that names the pair")
 

@@ -152,8 +152,9 @@ def test_a_name_without_a_domain_belongs_to_the_driver():
     ]
     known = inventory.slices.SliceIndex()
     known.replace(devices.read_slices(trees[0]))
-    values = pair_counts.number_values(list(known.devices.values()), ("dra.net/group", "example.com/group"))
-    assert dict(zip([device.device for device in known.devices], values, strict=True)) == {
+    offered = [known.devices[device] for device in known.ids_by_node["n1"]]
+    values = pair_counts.number_values(offered, ("dra.net/group", "example.com/group"))
+    assert dict(zip([device.id.device for device in offered], values, strict=True)) == {
         "a": (0, None),
         "b": (0, None),
         "c": (1, None),
