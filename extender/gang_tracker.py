@@ -256,6 +256,7 @@ class Gangs:
         return msgspec.structs.replace(
             previous,
             uid=pod.uid,
+            pairs=self._state.cluster.read_pairs(pod.claims),
             namespace=namespace,
             name=name,
             rank=pod.rank,

@@ -9,8 +9,9 @@ import msgspec
 from extender import state as states
 from extender import volcano_wire
 from railwright.fabric import intent, resources, views
+from railwright.fabric.claims import claim_index
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement.nodes import node_refusal
 from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_usage
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -25,7 +26,10 @@ def build_kube_request(
     The free resources of the nodes come from the cluster state.
     """
     requests = state.cluster.compute_requests(pod, resources.compute_requests(pod.spec))
-    return scheduling_request.build_request(pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests)
+    pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
+    return scheduling_request.build_request(
+        pod, policy, state.pools, list(dict.fromkeys(nodes)), requests=requests, pairs=pairs
+    )
 
 
 def build_volcano_request(  # noqa: PLR0913 - one argument for each input
@@ -61,6 +65,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
         list(dict.fromkeys(node.name for node in nodes)),  # a repeated name would count the node twice
         offers=offers,
         requests=requested_amounts,
+        pairs=state.cluster.read_pairs(claim_index.identify_claims(task.pod)),
         volcano_job=task.job,
         uid=task.uid,
     )
@@ -108,7 +113,7 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
         assumed = others.get(resource, 0)
         free = observed_free.get(resource, 0) - assumed
         if assumed and resource in assumed_pod.requests and free - own.get(resource, 0) < amount:
-            return node_evaluation.describe_assumed_elsewhere(
+            return node_refusal.describe_assumed_elsewhere(
                 label, resource, free - own.get(resource, 0), amount, assumed_pod.node
             )
         if resource in required and free < amount:

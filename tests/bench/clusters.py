@@ -259,6 +259,11 @@ def _claim_text(kind: str, allocated: bool) -> str:  # noqa: FBT001 - named ther
         for name, (driver, device) in zip(names, held, strict=False)
     ]
     tree = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": {}}
+    if kind == TEMPLATES:
+        tree["spec"]["devices"]["constraints"] = [
+            {"requests": [f"gpu{rail}", f"rail{rail}"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+            for rail in range(len(RAILS))
+        ]
     if allocated:
         reserved = [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}]
         tree["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}

@@ -134,6 +134,41 @@ async def test_a_gang_waits_for_its_rails_with_the_reason_and_goes_on(plane, cla
     assert place in set(map(kubes.node_of, bound))
 
 
+async def hold_gpus(client, namespace, node, root):
+    """Let a pod take all GPUs at a PCIe root of a node, without the NIC there."""
+    root_of_device = 'device.attributes["resource.kubernetes.io"].pcieRoot'
+    tree = claimed.build_template_tree("gpus", (), gpus=2)
+    for request in tree["spec"]["spec"]["devices"]["requests"]:
+        request["exactly"]["selectors"] = [{"cel": {"expression": f'{root_of_device} == "pci0000:{root}"'}}]
+    await client.create(tree, namespace=namespace)
+    pod = build_pod(f"gpus-{node}", "gpus")
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    await client.create(pod, namespace=namespace)
+    assert await kubes.where(client, namespace, pod["metadata"]["name"]) == node
+
+
+async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, namespace, offer):
+    await asyncio.gather(*(offer(f"x-{node}", leaf="x") for node in range(2)))  # the smallest leaf with enough amounts
+    await asyncio.gather(*(offer(f"y-{node}", leaf="y") for node in range(3)))
+    client = plane.api
+    await create_templates(client, namespace)
+    await hold_gpus(client, namespace, "x-1", devices.ROOTS[1])  # six GPUs and all rails of x-1 stay free
+    await kubes.release(client, namespace, [build_pod(f"g-{rank}", "low", gang="g") for rank in range(2)])
+    bound = await kubes.bound(client, namespace, 2, f"{kubes.GROUP}=g")
+    assert set(kubes.leaves_of(bound)) == {"y"}
+    await kubes.release(client, namespace, [build_pod(f"h-{rank}", "low", gang="h") for rank in range(3)])
+
+    async def find_event():
+        events = await client.list("Event", namespace, fields="reason=GangUnplaceable")
+        messages = [event.get("message") or event.get("note", "") for event in events]
+        assert any("no free pair: 1 rail1 and 1 nvidia.com/gpu needed" in message for message in messages), messages
+        return messages
+
+    await waiting.wait(find_event, seconds=60, describe="an event that names the pair")
+
+
 async def test_rails_by_claims_and_by_a_device_plugin_are_used_in_one_cluster(plane, claims, namespace, nodes, offer):
     await asyncio.gather(offer("slices-0", leaf="m"), nodes.make("plugin-0", rails=kubes.ONE_EACH))
     client = plane.api

@@ -79,13 +79,23 @@ def compute_requests(
 
     Claims that stand for extended resources are left out, because the pod's containers request these.
     """
+    return _add_up([requested.count(claim) for claim in list_device_claims(pod, claims, templates)])
+
+
+def list_device_claims(
+    pod: claim_index.PodKey, claims: Iterable[objects.ResourceClaim], templates: ClaimTemplates
+) -> Sequence[objects.DeviceClaim]:
+    """Return what a pod's claims ask for, and its templates whose claims are not generated yet.
+
+    Claims that stand for extended resources are left out.
+    """
     own = [claim for claim in claims if not claim.is_for_extended_resources]
-    amounts = [requested.count(claim.spec.devices) for claim in own]
+    device_claims = [claim.spec.devices for claim in own]
     if pod.templates:
         generated = {claim.metadata.annotations.get(objects.POD_CLAIM_NAME, "") for claim in own}
         named = [template.key for template in pod.templates if template.entry not in generated]
-        amounts += [requested.count(template.spec.spec.devices) for template in templates.list_known(named)]
-    return _add_up(amounts)
+        device_claims += [template.spec.spec.devices for template in templates.list_known(named)]
+    return device_claims
 
 
 def _add_up(amounts: Sequence[resources.FrozenAmounts]) -> resources.FrozenAmounts:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, resources
-from railwright.fabric.claims import node_devices
+from railwright.fabric.claims import node_devices, pair_counts, pair_demand
 
 _MAX_LAYOUTS = 4096  # distinct ones; a node type has one for each combination of tainted devices
 _MAX_COUNTS = 8192  # distinct ones; a layout has one for each combination of devices that claims hold
@@ -22,12 +22,14 @@ class CountedDevice(NamedTuple):
     names: tuple[str, ...]  # of the resources
     numa_node: int | None  # None if it is unknown
     is_tainted: bool  # a taint keeps pods away
+    values: tuple[int | None, ...] = ()  # numbers of the values of the layout's attributes; None if it has none
 
 
 class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     """The devices of a node, in the order of their names."""
 
     devices: tuple[CountedDevice, ...]
+    attributes: tuple[str, ...] = ()  # in which devices of a pair agree
 
 
 class Counts(NamedTuple):
@@ -35,6 +37,7 @@ class Counts(NamedTuple):
 
     total: node_devices.NodeDevices
     by_numa_node: node_devices.NumaDevices
+    held: int = 0  # the devices that are allocated
 
 
 NO_COUNTS = Counts(node_devices.NO_DEVICES, node_devices.NO_NUMA_DEVICES)
@@ -46,10 +49,12 @@ class DeviceCounts:
     def __init__(self) -> None:
         self._layouts: bounded_cache.BoundedCache[Layout, Layout] = bounded_cache.BoundedCache(_MAX_LAYOUTS)
         self._counts: bounded_cache.BoundedCache[tuple[Layout, int], Counts] = bounded_cache.BoundedCache(_MAX_COUNTS)
+        self._pairs: bounded_cache.BoundedCache[tuple[Layout, int, pair_demand.PairDemand], pair_counts.FreePairs]
+        self._pairs = bounded_cache.BoundedCache(_MAX_COUNTS)
 
-    def share(self, devices: Iterable[CountedDevice]) -> Layout:
+    def share(self, devices: Iterable[CountedDevice], attributes: tuple[str, ...]) -> Layout:
         """Return the layout of these devices: one object for equal ones."""
-        layout = Layout(tuple(devices))
+        layout = Layout(tuple(devices), attributes)
         known = self._layouts.get(layout)
         if known is None:
             self._layouts.add(layout, layout)
@@ -60,9 +65,34 @@ class DeviceCounts:
         counts = self._counts.get((layout, held))
         if counts is None:
             is_held = [bool(held >> position & 1) for position in range(len(layout.devices))]
-            counts = Counts(_count(layout.devices, is_held), _count_by_numa_node(layout.devices, is_held))
+            counts = Counts(_count(layout.devices, is_held), _count_by_numa_node(layout.devices, is_held), held)
             self._counts.add((layout, held), counts)
         return counts
+
+    def count_pairs(self, layout: Layout, held: int, demand: pair_demand.PairDemand) -> pair_counts.FreePairs:
+        """Return the pairs of a layout whose devices `held` are allocated."""
+        key = (layout, held, demand)
+        free = self._pairs.get(key)
+        if free is None:
+            pairs = [pair for pair in demand.pairs if pair.attribute in layout.attributes]
+            free = pair_counts.count_pods(_list_free(layout, held), pairs)
+            self._pairs.add(key, free)
+        return free
+
+
+def _list_free(layout: Layout, held: int) -> Sequence[pair_counts.FreeDevice]:
+    return [
+        pair_counts.FreeDevice(
+            device.names,
+            {
+                attribute: number
+                for attribute, number in zip(layout.attributes, device.values, strict=True)
+                if number is not None
+            },
+        )
+        for position, device in enumerate(layout.devices)
+        if not device.is_tainted and not held >> position & 1
+    ]
 
 
 def _count(devices: Sequence[CountedDevice], is_held: Sequence[bool]) -> node_devices.NodeDevices:

@@ -19,6 +19,8 @@ from railwright.fabric.claims import (
     node_devices,
     numa_nodes,
     objects,
+    pair_counts,
+    pair_demand,
     resource_names,
     slices,
     taints,
@@ -39,6 +41,7 @@ class Inventory:
         self._names = resource_names.ResourceNames()
         self._taint_rules = taints.TaintRules()
         self._requested = claim_requests.RequestedDevices(self._names)
+        self._demands = pair_demand.PairDemands(self._names)
         self._shared = device_counts.DeviceCounts()
         # of each node; computed on demand
         self._layouts: dict[str, device_counts.Layout] = {}
@@ -72,6 +75,18 @@ class Inventory:
         if released.isdisjoint(devices):
             return self._get_counts(node).by_numa_node
         return self._count(node, [device for device in devices if device not in released]).by_numa_node
+
+    def count_pairs(
+        self, node: str, demand: pair_demand.PairDemand, released: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> pair_counts.FreePairs:
+        """Return for how many pods with these pairs a node has free devices. The devices `released` count as free."""
+        devices = self._slices.ids_by_node.get(node)
+        if devices is None:
+            return pair_counts.UNLIMITED
+        counts = self._get_counts(node)
+        if not released.isdisjoint(devices):
+            counts = self._count(node, [device for device in devices if device not in released])
+        return self._shared.count_pairs(self._get_layout(node, devices), counts.held, demand)
 
     def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod."""
@@ -121,6 +136,13 @@ class Inventory:
     def compute_requests(self, pod: claim_index.PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
         return claim_requests.compute_requests(self._requested, pod, self._claims.list_claims(pod), self._templates)
+
+    def read_pairs(self, pod: claim_index.PodKey) -> pair_demand.PairDemand:
+        """Return which devices of a pod's claims must be beside each other."""
+        claims = self._claims.list_claims(pod)
+        if not claims and not pod.templates:
+            return pair_demand.NO_PAIRS
+        return self._demands.read(claim_requests.list_device_claims(pod, claims, self._templates))
 
     def count_requested(self, claim: objects.ResourceClaim) -> resources.Amounts:
         """Return the devices that a claim requests, in milli-units by resource name."""
@@ -182,6 +204,7 @@ class Inventory:
 
     def upsert_claim(self, claim: objects.ResourceClaim) -> set[str]:
         """Add or update a claim."""
+        self._learn_attributes([claim.spec.devices])
         return self._update_holders(self._claims.upsert(claim))
 
     def remove_claim(self, claim: objects.ResourceClaim) -> set[str]:
@@ -190,10 +213,12 @@ class Inventory:
 
     def replace_claims(self, claims: Sequence[objects.ResourceClaim]) -> set[str]:
         """Replace all claims."""
+        self._learn_attributes([claim.spec.devices for claim in claims])
         return self._update_holders(self._claims.replace(claims))
 
     def upsert_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template of claims. Returns its key if its requests changed."""
+        self._learn_attributes([template.spec.spec.devices])
         return self._templates.upsert(template)
 
     def remove_template(self, template: objects.ResourceClaimTemplate) -> set[str]:
@@ -202,7 +227,13 @@ class Inventory:
 
     def replace_templates(self, templates: Sequence[objects.ResourceClaimTemplate]) -> set[str]:
         """Replace all templates of claims. Returns the keys of those that changed."""
+        self._learn_attributes([template.spec.spec.devices for template in templates])
         return self._templates.replace(templates)
+
+    def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
+        """Compare devices by the attributes of these claims' constraints from now on. No answer changes by it."""
+        if self._demands.learn_attributes(claims):
+            self._forget_all_counts()
 
     def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
         """Forget names and counts of devices that changed. A device that is held keeps its names."""
@@ -268,10 +299,12 @@ class Inventory:
         if layout is None:
             offered = [self._slices.devices[device] for device in devices]
             numbers = numa_nodes.find_numa_nodes(offered)
-            layout = self._layouts[node] = self._shared.share(
+            values = pair_counts.number_values(offered, self._demands.attributes)
+            counted = [
                 device_counts.CountedDevice(
-                    self._names.find_names(device), numbers.get(device.id), self._taint_rules.is_tainted(device)
+                    self._names.find_names(device), numbers.get(device.id), self._taint_rules.is_tainted(device), own
                 )
-                for device in offered
-            )
+                for device, own in zip(offered, values, strict=True)
+            ]
+            layout = self._layouts[node] = self._shared.share(counted, self._demands.attributes)
         return layout

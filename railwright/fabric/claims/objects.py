@@ -137,15 +137,28 @@ class DeviceRequest(views.View, frozen=True):
         return self.exactly or next(iter(self.first_available or ()), None)
 
 
+class DeviceConstraint(views.View, frozen=True):
+    """A constraint of a claim: the devices of these requests, or of all, have one value of the attribute."""
+
+    requests: tuple[str, ...] | None = None
+    match_attribute: str = ""
+
+
 class DeviceClaim(views.View, frozen=True, cache_hash=True):
     """devices of a claim's spec."""
 
     requests_or_none: tuple[DeviceRequest, ...] | None = msgspec.field(default=None, name="requests")
+    constraints_or_none: tuple[DeviceConstraint, ...] | None = msgspec.field(default=None, name="constraints")
 
     @property
     def requests(self) -> Sequence[DeviceRequest]:
         """Requests; empty if absent."""
         return self.requests_or_none or ()
+
+    @property
+    def constraints(self) -> Sequence[DeviceConstraint]:
+        """Constraints; empty if absent."""
+        return self.constraints_or_none or ()
 
 
 class ResourceClaimSpec(views.View, frozen=True):

@@ -60,8 +60,14 @@ class ResourceNames:
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
         """Return the resource names that a request of a claim is for; none if there is no such class."""
         names = self._names_by_class.get(request.device_class_name, ())
-        rails = self._claim_resources.find_request_names(request) if names else ()
+        rails = self.find_policy_names(request)
         return tuple(dict.fromkeys((*names, *rails))) if rails else names
+
+    def find_policy_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
+        """Return the resources of the policy that a request of a claim is for."""
+        if request.device_class_name not in self._names_by_class:
+            return ()
+        return self._claim_resources.find_request_names(request)
 
     def forget(self, devices: Iterable[slices.DeviceId]) -> None:
         """Forget the names of devices that changed or are gone."""

@@ -25,13 +25,6 @@ _CLASS_DRIVERS: Mapping[str, str] = {
 Path = tuple[str | int, ...]
 
 
-class Constraint(views.View, frozen=True):
-    """A constraint: the devices of these requests, or of all, have one value of the attribute."""
-
-    requests: list[str] | None = None
-    match_attribute: str = ""
-
-
 class Opaque(views.View, frozen=True):
     """Configuration that a driver reads."""
 
@@ -49,7 +42,7 @@ class ClaimedDevices(views.View, frozen=True):
     """devices of the spec of a ResourceClaim or ResourceClaimTemplate."""
 
     requests_or_none: list[objects.DeviceRequest] | None = msgspec.field(default=None, name="requests")
-    constraints_or_none: list[Constraint] | None = msgspec.field(default=None, name="constraints")
+    constraints_or_none: list[objects.DeviceConstraint] | None = msgspec.field(default=None, name="constraints")
     config_or_none: list[Configuration] | None = msgspec.field(default=None, name="config")
 
     @property
@@ -58,7 +51,7 @@ class ClaimedDevices(views.View, frozen=True):
         return self.requests_or_none or ()
 
     @property
-    def constraints(self) -> Sequence[Constraint]:
+    def constraints(self) -> Sequence[objects.DeviceConstraint]:
         """Constraints; empty if absent."""
         return self.constraints_or_none or ()
 

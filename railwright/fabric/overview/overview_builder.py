@@ -280,7 +280,12 @@ class OverviewBuilder:
         if view is None:
             return None
         return scheduling_request.build_request(
-            view, self._policy(), self._pools, tuple(self._cluster.nodes), requests=pod.requests
+            view,
+            self._policy(),
+            self._pools,
+            tuple(self._cluster.nodes),
+            requests=pod.requests,
+            pairs=self._cluster.read_pairs(pod.claims),
         )
 
     def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import resources
+from railwright.fabric.claims import pair_demand
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.explain import diagnosis, diagnosis_input, node_explainer, node_rows
 from railwright.fabric.placement.gangs import gang_capacity, gang_memory, gang_planning, gang_status, planner
@@ -205,8 +206,17 @@ class PlacementEngine:
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
     ) -> node_index.NodeIndex:
         is_single_pod = gang_status.is_single_pod(request, self._cluster)
-        signature = scheduling_signature.build_signature(request, requests, is_single_pod=is_single_pod)
+        pairs = request.pairs if requests == request.requests else self._find_pairs(request, requests)
+        signature = scheduling_signature.build_signature(request, requests, pairs, is_single_pod=is_single_pod)
         return self._indexes.get(signature)
+
+    def _find_pairs(
+        self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
+    ) -> pair_demand.PairDemand:
+        """Return the pairs of the pods with these requests in the requesting pod's gang."""
+        pods = self._cluster.get_gang(request.gang).values()
+        claims = next((pod.claims for pod in pods if pod.requests == requests), None)
+        return pair_demand.NO_PAIRS if claims is None else self._cluster.read_pairs(claims)
 
     def _build_view(
         self,

@@ -45,6 +45,12 @@ class Code(ReasonCode):
         "Another scheduler allocated the device after Volcano's session began.",
         "None needed: Volcano tries again in its next session.",
     )
+    PAIR_BUSY = (
+        "PairBusy",
+        Group.FILTER,
+        "GPUs and rails are free, but no free ones are a pair by the constraint of the pod's claim.",
+        "Wait, or end pods that use GPUs without the NICs beside them.",
+    )
     NUMA_ALIGNMENT_BUSY = (
         "NumaAlignmentBusy",
         Group.FILTER,

@@ -63,6 +63,12 @@ def _format_assumed_elsewhere(parameters: Parameters) -> str:
     )
 
 
+def _format_pair(parameters: Parameters) -> str:
+    devices = [f"{count} {name}" for name, count in parameters["devices"].items]
+    more = [f"{parameters['devices'].more} more"] if parameters["devices"].more else []
+    return f"no free pair: {' and '.join([*devices, *more])} needed with the same {parameters['attribute']}"
+
+
 def _format_rail_shortage(parameters: Parameters) -> str:
     holders = parameters["holders"]
     users = f", held by {', '.join(holders.items)}{' and others' if holders.more else ''}" if holders.items else ""
@@ -269,6 +275,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.DEVICE_ALLOCATED_ELSEWHERE: (
         "{device} of {node} was allocated by another scheduler in the meantime: {free} {resource} free, {needed} needed"
     ),
+    Code.PAIR_BUSY: _format_pair,
     Code.NUMA_ALIGNMENT_BUSY: (
         "no NUMA nodes have the requested GPUs beside the requested rails free now (placement.numa: required)"
     ),

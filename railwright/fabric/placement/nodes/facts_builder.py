@@ -5,10 +5,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources
+from railwright.fabric.claims import pair_counts
 from railwright.fabric.placement.nodes import (
     eligibility,
     kubelet_admission,
-    node_evaluation,
+    node_facts,
     node_zones,
     numa,
     scheduling_signature,
@@ -80,6 +81,7 @@ class FactsBuilder:
             need.amount > signature.count_devices_of_nics(need) for need in signature.needs
         )
         self._numa = signature.fabric.placement.numa
+        self._requested_devices = [signature.requests.get(name, 0) for name in signature.devices]
         self._counted_amounts: dict[resources.FrozenAmounts, _CountedAmounts] = {}
 
     def build(
@@ -90,7 +92,7 @@ class FactsBuilder:
         *,
         absent: Absent = NONE_ABSENT,
         assumed: assumed_pods.Assumptions | None = None,
-    ) -> node_evaluation.NodeFacts:
+    ) -> node_facts.NodeFacts:
         """Build the facts of `node`. `peer_requests` is what gang peers already use on it.
 
         `free` is what the scheduler offers; None: computed from the cluster state and the assumed pods. `assumed`
@@ -105,7 +107,7 @@ class FactsBuilder:
         )
         counted = self._count(self._subtract_assumed(node.name, on_node, absent) if free is None else free)
         numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
-        return node_evaluation.NodeFacts(
+        return node_facts.NodeFacts(
             eligible=eligibility.is_eligible(node, signature.spec),
             shape=shape.name if shape else node.labels.get(_GPU_PRODUCT, ""),
             fits_by_other_resources=counted.fits,
@@ -118,23 +120,26 @@ class FactsBuilder:
             admission_error=numa_facts.admission_error,
             is_never_admissible=numa_facts.is_never_admissible,
             used_elsewhere=self._sum(of_volcano) if of_volcano else (),
+            pairs=self._count_pairs(node.name, counted, on_node, absent.self_uid)
+            if signature.pairs.pairs
+            else pair_counts.UNLIMITED,
         )
 
     def replace_free(
         self,
-        facts: node_evaluation.NodeFacts,
+        facts: node_facts.NodeFacts,
         free: resources.Amounts,
         *,
         if_preempted: bool = False,
         used_elsewhere: resources.Amounts | None = None,
-    ) -> node_evaluation.NodeFacts:
+    ) -> node_facts.NodeFacts:
         """Return the facts with other free resources. With `if_preempted`, all NUMA nodes count as free (preemption).
 
         `used_elsewhere` is what assumed pods of other schedulers take in addition; None keeps the present value.
         """
         counted = self._count(free)
         if if_preempted:
-            facts = facts._replace(zones=facts.allocatable_zones)
+            facts = facts._replace(zones=facts.allocatable_zones, pairs=pair_counts.UNLIMITED)
         is_unreported = self._numa != "required" and any(map(operator.gt, counted.devices, facts.free))
         if facts.admission_error and not facts.is_never_admissible and (if_preempted or is_unreported):
             facts = facts._replace(admission_error=None)
@@ -203,10 +208,24 @@ class FactsBuilder:
         return counted
 
     def _compute_amounts(self, amounts: resources.Amounts) -> _CountedAmounts:
-        fits = node_evaluation.MAX_SLOTS_PER_NODE
+        fits = node_facts.MAX_SLOTS_PER_NODE
         for name, amount in self._other_requests:
             fits = min(amounts.get(name, 0) // amount, fits)
         return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
+
+    def _count_pairs(
+        self, name: str, counted: _CountedAmounts, on_node: Sequence[assumed_pods.AssumedPod], self_uid: str
+    ) -> pair_counts.FreePairs:
+        """Return the pairs of a node; UNLIMITED if it has no more slots by the amounts of devices."""
+        slots = min(
+            (free // amount for free, amount in zip(counted.devices, self._requested_devices, strict=True) if amount),
+            default=counted.fits,
+        )
+        if slots <= 0:
+            return pair_counts.UNLIMITED
+        assumed = [pod.uid for pod in on_node]
+        pairs = pod_usage.count_free_pairs(self._cluster, name, self._signature.pairs, assumed, except_uid=self_uid)
+        return pairs if pairs.pods < slots else pair_counts.UNLIMITED
 
     def _list_assumed(
         self, assumptions: assumed_pods.Assumptions, name: str, absent: Absent

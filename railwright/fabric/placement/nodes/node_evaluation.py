@@ -1,65 +1,18 @@
 """Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
 
-The input is the state of a node (`NodeFacts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
+The input is the state of a node (`node_facts`, hashable). The output (`NodeEvaluation`) has the reason to filter the
 node, the modelled bandwidth per slot, and the inputs of all score terms except locality.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import intent, resources
+from railwright.fabric import resources
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import node_slots, numa, scheduling_signature
+from railwright.fabric.placement.nodes import node_facts, node_refusal, node_slots, numa, scheduling_signature
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
-
-MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
-
-
-class NodeFacts(NamedTuple):
-    """Node state that determines its evaluation. Amounts in milli-units, in the order of the signature's `devices`."""
-
-    eligible: bool
-    shape: str
-    fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MAX_SLOTS_PER_NODE
-    free: tuple[int, ...]
-    allocatable: tuple[int, ...]
-    capacity: tuple[int, ...]
-    # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
-    peer_usage: tuple[int, ...]
-    zones: numa.Zones
-    allocatable_zones: numa.Zones  # allocatable, as if no pod ran on the node
-    admission_error: reason.Reason | None  # kubelet's admission error for such a pod
-    is_never_admissible: bool  # kubelet would reject the pod even on the empty node
-    used_elsewhere: tuple[
-        int, ...
-    ] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
-
-
-class PoolAvailability(msgspec.Struct, frozen=True):
-    """Availability of one device pool on a node. Amounts in milli-units."""
-
-    need: intent.Need
-    free: int
-    allocatable: int
-    capacity: int
-
-    @property
-    def is_sufficient(self) -> bool:
-        """True if enough devices are free."""
-        return self.free >= self.need.amount
-
-    @property
-    def is_possible(self) -> bool:
-        """True if the node has enough allocatable devices; otherwise waiting does not help."""
-        return self.allocatable >= self.need.amount > 0
-
-    @property
-    def is_healthy(self) -> bool:
-        """True if all devices of the plugin are allocatable."""
-        return self.allocatable >= self.capacity
 
 
 class ResourceUsage(NamedTuple):
@@ -70,19 +23,12 @@ class ResourceUsage(NamedTuple):
     requested: int  # by this pod
 
 
-class Refusal(NamedTuple):
-    """The reason to filter a node."""
-
-    cause: reason.Reason | None = None  # None if the pod fits
-    is_unresolvable: bool = False  # the pod would not fit even if all other pods left the node
-
-
 class NodeEvaluation(msgspec.Struct, frozen=True):
     """The evaluation of one node class for one scheduling signature."""
 
-    facts: NodeFacts
+    facts: node_facts.NodeFacts
     demand: numa.NumaDemand
-    pools: tuple[PoolAvailability, ...]
+    pools: tuple[node_facts.PoolAvailability, ...]
     numa_assignments: tuple[
         numa.NumaAssignment, ...
     ]  # NUMA assignments of one pod after another; () if the layout is unknown
@@ -101,11 +47,16 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
         return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
 
 
-def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> NodeEvaluation:
+def evaluate(signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts) -> NodeEvaluation:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    refusal = _find_refusal(signature, facts, pools)
-    slots = min(facts.fits_by_other_resources, *(_count_slots(signature, facts)), MAX_SLOTS_PER_NODE)
+    refusal = node_refusal.find_refusal(signature, facts, pools)
+    slots = min(
+        facts.fits_by_other_resources,
+        *_count_slots(signature, facts),
+        facts.pairs.pods,
+        node_facts.MAX_SLOTS_PER_NODE,
+    )
     numa_assignments = numa.assign_all(facts.zones, signature.full_demand, slots) if facts.zones and slots else ()
     return NodeEvaluation(
         facts=facts,
@@ -126,11 +77,13 @@ def evaluate(signature: scheduling_signature.SchedulingSignature, facts: NodeFac
     )
 
 
-def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
+def _list_pools(
+    signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts
+) -> tuple[node_facts.PoolAvailability, ...]:
     """Return the availability of each pool that the pod needs."""
     offset = len(signature.devices) - len(signature.needs)
     return tuple(
-        PoolAvailability(
+        node_facts.PoolAvailability(
             need=need,
             free=facts.free[offset + index],
             allocatable=facts.allocatable[offset + index],
@@ -140,7 +93,7 @@ def _list_pools(signature: scheduling_signature.SchedulingSignature, facts: Node
     )
 
 
-def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> list[int]:
+def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts) -> list[int]:
     """Return the slots by each requested device. Rails needed only by record, annotation or policy are no limit."""
     return [
         max(0, free // signature.requests[name])
@@ -151,8 +104,8 @@ def _count_slots(signature: scheduling_signature.SchedulingSignature, facts: Nod
 
 def _build_capacity(
     signature: scheduling_signature.SchedulingSignature,
-    facts: NodeFacts,
-    pools: tuple[PoolAvailability, ...],
+    facts: node_facts.NodeFacts,
+    pools: tuple[node_facts.PoolAvailability, ...],
     numa_assignments: tuple[numa.NumaAssignment, ...],
     slots: int,
 ) -> node_slots.NodeCapacity:
@@ -185,7 +138,7 @@ def _build_capacity(
 
 def _count_unsplit_slots(
     signature: scheduling_signature.SchedulingSignature,
-    facts: NodeFacts,
+    facts: node_facts.NodeFacts,
     numa_assignments: tuple[numa.NumaAssignment, ...],
 ) -> int:
     """Return the slots that use no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
@@ -211,8 +164,8 @@ def _compute_numa_factor(signature: scheduling_signature.SchedulingSignature, as
 
 def _compute_shares(
     signature: scheduling_signature.SchedulingSignature,
-    facts: NodeFacts,
-    pools: tuple[PoolAvailability, ...],
+    facts: node_facts.NodeFacts,
+    pools: tuple[node_facts.PoolAvailability, ...],
     further_pods: int = 1,
 ) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
@@ -251,7 +204,10 @@ def compute_placed_shares(
 
 
 def _count_pods_per_nic(
-    pool: PoolAvailability, peer_usage: int, signature: scheduling_signature.SchedulingSignature, further_pods: int
+    pool: node_facts.PoolAvailability,
+    peer_usage: int,
+    signature: scheduling_signature.SchedulingSignature,
+    further_pods: int,
 ) -> int:
     """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
     one_pod_per_nic = signature.count_devices_of_nics(pool.need)
@@ -261,89 +217,3 @@ def _count_pods_per_nic(
     if pool.need.amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
         gang = gang * one_pod_per_nic // pool.need.amount
     return max(1, -(-(others + gang) // one_pod_per_nic))
-
-
-def _find_refusal(
-    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts, pools: tuple[PoolAvailability, ...]
-) -> Refusal:
-    """Return why the node is filtered, by docs/interface.md 7.3."""
-    placement = signature.fabric.placement
-    refusal = _find_rails_refusal(_list_strict_pools(signature, pools))
-    if not refusal.cause and facts.used_elsewhere:
-        refusal = Refusal(_find_assumed_elsewhere(signature, facts))
-    if not refusal.cause and placement.numa == "required":
-        refusal = _find_numa_refusal(signature, facts)
-    return refusal if refusal.cause else Refusal(facts.admission_error, facts.is_never_admissible)
-
-
-def _list_strict_pools(
-    signature: scheduling_signature.SchedulingSignature, pools: tuple[PoolAvailability, ...]
-) -> Sequence[PoolAvailability]:
-    """Return the pools without which the pod cannot run on a node.
-
-    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one.
-    """
-    if signature.fabric.claims is not None:
-        return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
-    return pools if signature.fabric.placement.rails == "required" else ()
-
-
-def _find_assumed_elsewhere(
-    signature: scheduling_signature.SchedulingSignature, facts: NodeFacts
-) -> reason.Reason | None:
-    """Return a reason if a requested device is free except for an assumed pod of another scheduler.
-
-    Applies with any policy: the requesting scheduler does not know that pod, and kubelet would reject the later one.
-    """
-    for name, free, used_elsewhere in zip(signature.devices, facts.free, facts.used_elsewhere, strict=True):
-        amount = signature.requests.get(name, 0)
-        if free < amount <= free + used_elsewhere:
-            label = next((need.label for need in signature.needs if need.resource == name), name)
-            return describe_assumed_elsewhere(label, name, free, amount)
-    return None
-
-
-def describe_assumed_elsewhere(label: str, resource: str, free: int, needed: int, node: str = "") -> reason.Reason:
-    """Return the reason that an unbound pod of another scheduler has the device; amounts in milli-units."""
-    return reason.make(
-        Code.DEVICE_ASSUMED_ELSEWHERE,
-        device=label,
-        resource=intent.format_resource(resource),
-        free=max(0, free) // resources.UNIT,
-        needed=needed // resources.UNIT,
-        node=node,
-    )
-
-
-def _find_rails_refusal(pools: Sequence[PoolAvailability]) -> Refusal:
-    busy = None
-    for pool in pools:
-        if not pool.is_possible:
-            return Refusal(_describe_rail(Code.RAIL_UNAVAILABLE, pool), is_unresolvable=True)
-        if not pool.is_sufficient and busy is None:
-            busy = _describe_rail(Code.RAIL_BUSY, pool)
-    return Refusal(busy)
-
-
-def _describe_rail(code: Code, pool: PoolAvailability) -> reason.Reason:
-    return reason.make(
-        code,
-        rail=pool.need.label,
-        resource=intent.format_resource(pool.need.resource),
-        free=max(0, pool.free // resources.UNIT),
-        allocatable=pool.allocatable // resources.UNIT,
-        needed=pool.need.amount // resources.UNIT,
-    )
-
-
-def _find_numa_refusal(signature: scheduling_signature.SchedulingSignature, facts: NodeFacts) -> Refusal:
-    demand = signature.full_demand
-    if not facts.zones or not demand.accelerators or not demand.pools:
-        return Refusal()
-    best = numa.assign(facts.zones, demand)
-    if best is None or not best.is_aligned:
-        ideal = numa.assign(facts.allocatable_zones, demand)
-        if ideal is None or not ideal.is_aligned:
-            return Refusal(reason.make(Code.NUMA_ALIGNMENT_UNAVAILABLE), is_unresolvable=True)
-        return Refusal(reason.make(Code.NUMA_ALIGNMENT_BUSY))
-    return Refusal()

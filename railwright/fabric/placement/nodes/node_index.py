@@ -12,6 +12,7 @@ from railwright.fabric.placement.nodes import (
     facts_builder,
     node_classes,
     node_evaluation,
+    node_facts,
     scheduling_signature,
     weights,
 )
@@ -41,7 +42,7 @@ class NodeIndex:
 
     def _clear(self) -> None:
         self._positions: tuple[int, int] = (-1, -1)  # in the change logs
-        self._class_by_facts: dict[node_evaluation.NodeFacts, node_classes.NodeClass] = {}
+        self._class_by_facts: dict[node_facts.NodeFacts, node_classes.NodeClass] = {}
         self.class_of_node: dict[str, node_classes.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
         self.nodes_by_class: dict[topology.Domain, node_classes.Counts] = {}  # leaf -> class -> number of nodes
@@ -62,7 +63,7 @@ class NodeIndex:
         """Return the number of nodes of each domain at any level, free or not."""
         return self._domain_index.domain_sizes
 
-    def get_class(self, facts: node_evaluation.NodeFacts) -> node_classes.NodeClass:
+    def get_class(self, facts: node_facts.NodeFacts) -> node_classes.NodeClass:
         """Return the class of nodes with these facts; add it if it is new."""
         known = self._class_by_facts.get(facts)
         if known is None:

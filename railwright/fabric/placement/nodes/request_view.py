@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.nodes import facts_builder, node_classes, node_evaluation, node_index
+from railwright.fabric.placement.nodes import facts_builder, node_classes, node_evaluation, node_facts, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers, pod_usage
 
 Overrides = dict[str, node_classes.NodeClass]
@@ -82,7 +82,7 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     if isinstance(assumed, assumed_pods.InferredPods):
         changed_nodes |= {pod.node for pod in assumed.inferred}
 
-    def build_facts(name: str, free: resources.Amounts | None = None) -> node_evaluation.NodeFacts:
+    def build_facts(name: str, free: resources.Amounts | None = None) -> node_facts.NodeFacts:
         peers = peer_requests.get(name, ())
         return index.facts.build(cluster.nodes[name], free, peers, absent=absent, assumed=assumed)
 
@@ -138,7 +138,7 @@ def _find_peer_overrides(
 
 
 def _apply_offer(
-    index: node_index.NodeIndex, facts: node_evaluation.NodeFacts, offer: scheduling_request.NodeOffer
+    index: node_index.NodeIndex, facts: node_facts.NodeFacts, offer: scheduling_request.NodeOffer
 ) -> node_classes.NodeClass:
     """Return the class of a node with these facts and the free resources that the scheduler offers."""
     free = _select_offered(index, offer)

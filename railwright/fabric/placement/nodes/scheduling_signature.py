@@ -8,6 +8,7 @@ from collections.abc import Hashable
 import msgspec
 
 from railwright.fabric import intent, resources, views
+from railwright.fabric.claims import pair_demand
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import kubelet_admission, numa
 from railwright.fabric.policy import model, presets
@@ -33,6 +34,7 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
         numa.NumaDemand, ...
     ]  # requested devices by container; () if the policy ignores NUMA nodes
     is_single_pod: bool  # single-pod job, which fills partly used nodes first
+    pairs: pair_demand.PairDemand  # devices that claims ask for beside each other
 
     def count_devices_of_nics(self, need: intent.Need) -> int:
         """Return the devices, in milli-units, that pods use of a pool if one pod is on every NIC."""
@@ -56,9 +58,13 @@ class SchedulingSignature(msgspec.Struct, frozen=True):
 
 
 def build_signature(
-    request: scheduling_request.SchedulingRequest, requests: resources.Amounts, *, is_single_pod: bool
+    request: scheduling_request.SchedulingRequest,
+    requests: resources.Amounts,
+    pairs: pair_demand.PairDemand,
+    *,
+    is_single_pod: bool,
 ) -> SchedulingSignature:
-    """Build the signature of pods with these requests in the requesting pod's gang."""
+    """Build the signature of pods with these requests and pairs in the requesting pod's gang."""
     spec = request.spec
     needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
     accelerator_names = tuple(name for name in request.accelerators if requests.get(name, 0) > 0)
@@ -76,7 +82,7 @@ def build_signature(
     containers = () if ignored else kubelet_admission.list_container_demands(spec, requested)
     fabric_key = (request.policy, request.fabric_name, request.fabric.rails, request.domains)
     return SchedulingSignature(
-        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod),
+        key=(*fabric_key, needs, sorted_requests, constraints, containers, is_single_pod, pairs),
         spec=spec,
         fabric=request.fabric,
         domains=request.domains,
@@ -89,4 +95,5 @@ def build_signature(
         requested_demand=requested,
         container_demands=containers,
         is_single_pod=is_single_pod,
+        pairs=pairs,
     )

@@ -3,10 +3,11 @@
 The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
 """
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from railwright.fabric import resources
-from railwright.fabric.claims import claim_index
+from railwright.fabric.claims import claim_index, pair_counts, pair_demand
 from railwright.fabric.placement.state import cluster_state
 
 
@@ -49,3 +50,31 @@ def count_unobserved(
         known = {name: max(requests.get(name, 0), pod.requests.get(name, 0)) for name in names}
         unallocated = cluster.claimed.count_unallocated(pod.claims, pod.container_requests, known, names)
     return {**requests, **{name: unallocated.get(name, 0) for name in names}}
+
+
+def count_free_pairs(
+    cluster: cluster_state.ClusterState,
+    node: str,
+    demand: pair_demand.PairDemand,
+    assumed: Iterable[str],
+    *,
+    except_uid: str,
+) -> pair_counts.FreePairs:
+    """Return for how many pods with these pairs a node has free devices. What the pod `except_uid` holds is free.
+
+    Pods that wait there for such pairs come first: the UIDs `assumed`, and bound pods. Which pairs they get is not
+    known. Others that wait for devices are not counted.
+    """
+    inventory, pods = cluster.claimed.inventory, cluster.pods
+    own = pods.get(except_uid) if except_uid else None
+    released = inventory.list_held_devices(own.claims) if own is not None else frozenset()
+    free = inventory.count_pairs(node, demand, released)
+    waiting = [pods[uid] for uid in {*assumed, *cluster.list_unallocated(node)} if uid in pods and uid != except_uid]
+    earlier = sum(
+        1
+        for pod in waiting
+        if not inventory.has_allocated(pod.uid, pod.claim_names) and inventory.read_pairs(pod.claims) == demand
+    )
+    if not earlier:
+        return free
+    return pair_counts.FreePairs(max(0, free.pods - earlier), free.missing or demand.pairs[0])

@@ -1,0 +1,108 @@
+"""Reads which devices of a pod must be beside each other: the constraints of its claims.
+
+A constraint with `matchAttribute` asks that the devices of some requests have one value of an attribute, such as a GPU
+and a NIC at one PCIe root.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from railwright.fabric import bounded_cache
+from railwright.fabric.claims import drivers, objects, resource_names
+
+_MAX_ATTRIBUTES = 8  # in which devices of pairs agree; a cluster has one or two, but users can write any
+_MAX_CLAIMS = 4096  # claims with different constraints; the pods of a gang have the same
+_EXACT_COUNT = "ExactCount"
+
+
+class DeviceKind(NamedTuple):
+    """The devices that a request can get."""
+
+    device_class: str  # the resource of the DeviceClass
+    names: tuple[str, ...] = ()  # resources of the policy, of which a device has one; () if all of the class will do
+
+    @property
+    def name(self) -> str:
+        """The most specific resource of these devices."""
+        return self.names[0] if self.names else self.device_class
+
+    def accepts(self, names: Collection[str]) -> bool:
+        """True if a device with these resource names is of this kind."""
+        return self.device_class in names and (not self.names or not set(self.names).isdisjoint(names))
+
+
+class PairedDevices(NamedTuple):
+    """A number of devices of one kind."""
+
+    kind: DeviceKind
+    number: int
+
+
+class Pair(NamedTuple):
+    """Devices that must have one value of an attribute."""
+
+    attribute: str  # qualified
+    devices: tuple[PairedDevices, ...]
+
+
+class PairDemand(msgspec.Struct, frozen=True, cache_hash=True):
+    """The pairs of a pod. Equal ones are adjacent."""
+
+    pairs: tuple[Pair, ...] = ()
+
+
+NO_PAIRS = PairDemand()
+
+
+class PairDemands:
+    """The pairs that claims ask for. Equal claims share them."""
+
+    def __init__(self, names: resource_names.ResourceNames) -> None:
+        self._names = names
+        self.attributes: tuple[str, ...] = (drivers.PCIE_ROOT,)  # in which devices of a pair must agree, as far as seen
+        self._pairs: bounded_cache.BoundedCache[tuple[int, objects.DeviceClaim], tuple[Pair, ...]]
+        self._pairs = bounded_cache.BoundedCache(_MAX_CLAIMS)
+        self._demands: bounded_cache.BoundedCache[tuple[Pair, ...], PairDemand]
+        self._demands = bounded_cache.BoundedCache(_MAX_CLAIMS)
+
+    def learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> bool:
+        """Add the attributes of these claims' constraints. True if one is new."""
+        named = {constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()}
+        new = sorted(named.difference(self.attributes, ("",)))[: _MAX_ATTRIBUTES - len(self.attributes)]
+        self.attributes += tuple(new)
+        return bool(new)
+
+    def read(self, claims: Iterable[objects.DeviceClaim]) -> PairDemand:
+        """Return the pairs of a pod with these claims."""
+        pairs = tuple([pair for claim in claims if claim.constraints_or_none for pair in self._read_claim(claim)])
+        if not pairs:
+            return NO_PAIRS
+        demand = self._demands.get(pairs)
+        if demand is None:
+            demand = PairDemand(tuple(sorted(pairs)))
+            self._demands.add(pairs, demand)
+        return demand
+
+    def _read_claim(self, claim: objects.DeviceClaim) -> tuple[Pair, ...]:
+        key = (self._names.version, claim)
+        pairs = self._pairs.get(key)
+        if pairs is None:
+            pairs = tuple(self._read_constraints(claim))
+            self._pairs.add(key, pairs)
+        return pairs
+
+    def _read_constraints(self, claim: objects.DeviceClaim) -> Iterator[Pair]:
+        """Yield the pairs of a claim. Requests that may be satisfied in several ways are left out."""
+        requests = {request.name: request.exactly for request in claim.requests if request.exactly is not None}
+        for constraint in claim.constraints:
+            members = [requests[name] for name in constraint.requests or requests if name in requests]
+            counts: Counter[DeviceKind] = Counter()
+            for member in members:
+                if member.allocation_mode == _EXACT_COUNT and not member.admin_access:
+                    device_class = objects.IMPLICIT_RESOURCE_PREFIX + member.device_class_name
+                    counts[DeviceKind(device_class, self._names.find_policy_names(member))] += member.count
+            if constraint.match_attribute and counts.total() > 1:
+                yield Pair(constraint.match_attribute, tuple(sorted(map(PairedDevices._make, counts.items()))))
