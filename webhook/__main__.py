@@ -59,7 +59,14 @@ async def serve(options: settings.Settings) -> int:
     checks.add("caches", origin.cache_problem)
     webhook_server = server.Server(
         options,
-        app.build_routes(state, lambda: origin.store.current, counters, pod_events.build_sink(poster), traces),
+        app.build_routes(
+            state,
+            lambda: origin.store.current,
+            counters,
+            pod_events.build_sink(poster),
+            traces,
+            has_resource=lambda: origin.policy_objects.has_resource,
+        ),
         checks,
         counters,
         refresh=refresh,

@@ -16,14 +16,16 @@ GetPolicy = Callable[[], policies.Policy | None]
 EventSink = Callable[[answer.EventRecord], None]
 
 
-def build_routes(
+def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     state: states.State,
     get_policy: GetPolicy,
     counters: metrics.Metrics,
     post_event: EventSink = lambda _: None,
     tracing: traces.Tracing = traces.OFF,
+    *,
+    has_resource: Callable[[], bool] = lambda: False,
 ) -> Sequence[routes.Route]:
-    """Return all routes. `post_event` must return at once."""
+    """Return all routes. `post_event` must return at once. `has_resource` is True while the FabricPolicy exists."""
     cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
@@ -51,7 +53,9 @@ def build_routes(
 
     async def validate_policy(call: routes.Call) -> routes.Reply:
         networks, offered = state.networks.resources, state.nodes.offered  # only read, so no copy is needed
-        return _count(await validator.handle(call.body, call.query.get("timeout", ""), networks, offered), counters)
+        timeout = call.query.get("timeout", "")
+        reply = await validator.handle(call.body, timeout, networks, offered, has_resource=has_resource())
+        return _count(reply, counters)
 
     table = [
         routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),

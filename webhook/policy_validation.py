@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from railwright.cluster import installed_names, policies, policy_process, policy_resource
 from railwright.fabric import names, policy_views, views
 from railwright.fabric.policy import model, shortcomings
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.serving import routes
 from webhook import answer, wire
 
@@ -24,6 +25,13 @@ _RETRY_SECONDS = 1  # Retry-After takes whole seconds, and the API server's own 
 _DEFAULT_SECONDS = 5.0  # for a caller that sends no `timeout`; equal to timeoutSeconds in manifests/base/admission.yaml
 _MAX_SECONDS = 30.0  # the largest timeoutSeconds of a webhook configuration
 _REPLY_SECONDS = 0.2  # reserved for sending the answer
+
+_OVERRIDDEN = (
+    reason.make(
+        AdmissionCode.POLICY_OVERRIDDEN,
+        resource=f"{names.POLICY_KIND} {installed_names.NAMESPACE}/{installed_names.POLICY}",
+    ),
+)
 
 _Request = wire.Request[views.ConfigMap] | wire.Request[policy_views.FabricPolicy]
 Read = Callable[[str, float], Awaitable[model.Policy | policies.Rejected]]
@@ -43,11 +51,14 @@ class Validator:
         timeout: str = "",  # noqa: ASYNC109 - the query parameter of the API server
         networks: shortcomings.Networks | None = None,
         offered: Collection[str] | None = None,
+        *,
+        has_resource: bool = False,
     ) -> answer.Answer:
         """Answer a review. `timeout` is the caller's timeout as an API server writes it: `5s`.
 
         A valid policy is allowed, with warnings about networks and resources that the cluster lacks. `networks` and
-        `offered` (the resources of the nodes) are None if unknown.
+        `offered` (the resources of the nodes) are None if unknown. With `has_resource`, the FabricPolicy exists, and
+        the writer of the ConfigMap is warned that it has no effect.
         Raises wire.MalformedError for anything but a review of a ConfigMap or FabricPolicy. Raises HttpError if too
         many callers wait already (429), or if the policy could not be read within the timeout (503).
         """
@@ -59,14 +70,14 @@ class Validator:
         if text is None:
             return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
         if self._callers >= _MAX_CALLERS:
-            reason = f"{self._callers} policies are being checked already; try again in {_RETRY_SECONDS} s"
-            raise routes.HttpError(429, reason, {"Retry-After": str(_RETRY_SECONDS)})
+            problem = f"{self._callers} policies are being checked already; try again in {_RETRY_SECONDS} s"
+            raise routes.HttpError(429, problem, {"Retry-After": str(_RETRY_SECONDS)})
         self._callers += 1
         try:
             result = await self._read_in_turn(text, _parse_timeout(timeout))
         except (policy_process.ReaderError, TimeoutError) as error:
-            reason = str(error) or "the checks of other policies took longer than the timeout"
-            raise routes.HttpError(503, f"the policy was not checked: {reason}; apply it again") from None
+            cause = str(error) or "the checks of other policies took longer than the timeout"
+            raise routes.HttpError(503, f"the policy was not checked: {cause}; apply it again") from None
         finally:
             self._callers -= 1
         if is_resource:
@@ -75,7 +86,8 @@ class Validator:
             return _reject(request, _format_errors(result.errors, "spec" if is_resource else names.POLICY_KEY))
         # in a thread, because the duration grows with the number of rails
         reasons = await asyncio.to_thread(shortcomings.find, result.document, networks, offered)
-        return _allow(request, rendering.describe_all(reasons))
+        overridden = _OVERRIDDEN if has_resource and not is_resource else ()
+        return _allow(request, rendering.describe_all((*overridden, *reasons)))
 
     async def _read_in_turn(self, text: str, seconds: float) -> model.Policy | policies.Rejected:
         """Wait for earlier callers and read the policy. Raises TimeoutError and the errors of the reader."""

@@ -55,8 +55,15 @@ _STATUS: Schema = {
     },
 }
 _COLUMNS = [
+    {"name": "Default", "type": "string", "jsonPath": ".spec.defaultFabric", "description": "Default fabric."},
     {"name": "Accepted", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Accepted")].status'},
     {"name": "Digest", "type": "string", "jsonPath": ".status.digest", "priority": 1},
+    {
+        "name": "Message",
+        "type": "string",
+        "jsonPath": '.status.conditions[?(@.type=="Accepted")].message',
+        "priority": 1,  # with -o wide
+    },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 

@@ -15,7 +15,8 @@ from railwright.cluster import policies as policy_reader
 from railwright.fabric import names
 from railwright.fabric.policy import model
 
-_NOT_FOUND = 404
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_FROM_FILE = "To read it from a file: --policy FILE"
 _Shape = TypeVar("_Shape")
 
 
@@ -43,16 +44,26 @@ class _FabricPolicy(msgspec.Struct):
     spec: dict[str, Any] | None = None
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """The object that holds the policy in force."""
+
+    kind: str
+    namespace: str = installed_names.NAMESPACE
+    name: str = installed_names.POLICY
+
+    def __str__(self) -> str:
+        """Return kind, namespace and name: `ConfigMap railwright-system/railwright-policy`."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+_RESOURCE, _CONFIG_MAP = Holder(names.POLICY_KIND), Holder("ConfigMap")
+
+
 class HeldPolicy(msgspec.Struct, frozen=True):
     """The policy of the object in force, or its errors."""
 
-    kind: str
+    holder: Holder
     result: model.Policy | policy_reader.Rejected
-
-    @property
-    def source(self) -> str:
-        """Kind, namespace and name of the object."""
-        return f"{self.kind} {installed_names.NAMESPACE}/{installed_names.POLICY}"
 
 
 async def fetch(client: clients.Client) -> model.Policy:
@@ -64,36 +75,47 @@ async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
     """Return the policy in force and the object that has it. Raise UnreadableError or ClusterError."""
     try:
         held = await read_objects(client)
+    except output.UnreadableError as error:
+        raise output.UnreadableError(f"{error}. {_FROM_FILE}") from None
     except errors.ApiError as error:
-        if error.foreign or error.status not in (403, 404):
+        if error.foreign or error.status not in (_FORBIDDEN, _NOT_FOUND):
             raise
-        raise output.UnreadableError(f"{error.sentence}. To read it from a file: --policy FILE") from None
-    plural = f"{held.kind.lower()} {installed_names.POLICY}"
-    fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit {plural}"
-    return policies.require_valid(held.result, held.source, fix), held.source
+        raise output.UnreadableError(f"{error.sentence}. {_FROM_FILE}") from None
+    holder = held.holder
+    fix = f"correct it with kubectl -n {holder.namespace} edit {holder.kind.lower()} {holder.name}"
+    return policies.require_valid(held.result, str(holder), fix), str(holder)
 
 
 async def read_objects(client: clients.Client) -> HeldPolicy:
-    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap. Raise ClusterError."""
+    """Return the policy of the FabricPolicy if it exists, otherwise that of the ConfigMap.
+
+    Raises ClusterError, and UnreadableError for an account that may not read the FabricPolicy.
+    """
     resource = await _find_resource(client)
     if resource is not None:
         spec = policy_resource.write_spec(resource.spec or {})
-        return HeldPolicy(names.POLICY_KIND, policy_resource.locate_in_spec(policy_reader.read(spec)))
+        return HeldPolicy(_RESOURCE, policy_resource.locate_in_spec(policy_reader.read(spec)))
     configmap = await _get(client, resources.POLICY.path, _ConfigMap)
-    return HeldPolicy("ConfigMap", policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
+    return HeldPolicy(_CONFIG_MAP, policy_reader.read((configmap.data or {}).get(names.POLICY_KEY, "")))
 
 
 async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
-    """Return the FabricPolicy, None if it or its definition does not exist.
+    """Return the FabricPolicy, None if it or its definition does not exist. Raise UnreadableError if it is forbidden.
 
     An API server answers with a text, not a Status, for an API group that it does not have.
     """
     try:
         return await _get(client, resources.FABRIC_POLICIES.path, _FabricPolicy)
     except errors.ApiError as error:
-        if error.status != _NOT_FOUND:
+        if error.status == _NOT_FOUND:
+            return None
+        if error.status != _FORBIDDEN or error.foreign:
             raise
-        return None
+        # the ConfigMap may have no effect, so it is not read in its place
+        raise output.UnreadableError(
+            f"{error.sentence}. The right to get {_CONFIG_MAP} is not enough: a {names.POLICY_KIND} of this name"
+            " would override it"
+        ) from None
 
 
 async def _get(client: clients.Client, parent: str, shape: type[_Shape]) -> _Shape:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from railwright.fabric import version
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments"
 _Shape = TypeVar("_Shape")
 _NOT_INSTALLED = "not installed"
+_NO_POLICY = f"none: there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}"
 _NO_CLUSTER = "show only the version of this command: --client"
 
 
@@ -24,6 +26,7 @@ class Versions(msgspec.Struct, frozen=True):
     webhook: str | msgspec.UnsetType | None = msgspec.UNSET  # image
     extender: str | msgspec.UnsetType | None = msgspec.UNSET  # image
     policy: str | msgspec.UnsetType | None = msgspec.UNSET  # digest
+    policy_object: policy_sources.Holder | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Container(msgspec.Struct):
@@ -62,18 +65,26 @@ def _show(versions: Versions, form: str) -> None:
     if formats.is_document(form):
         formats.print_document(versions, form)
         return
-    for name in versions.__struct_fields__:
-        value = getattr(versions, name)
-        if value is not msgspec.UNSET:
-            print(f"{name:<10}{output.escape_controls(value or _NOT_INSTALLED)}")
+    for name, value in _list_lines(versions):
+        print(f"{name:<10}{output.escape_controls(value)}")
+
+
+def _list_lines(versions: Versions) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each line."""
+    yield "client", versions.client
+    for name, image in (("webhook", versions.webhook), ("extender", versions.extender)):
+        if image is not msgspec.UNSET:
+            yield name, image or _NOT_INSTALLED
+    if versions.policy is not msgspec.UNSET:
+        yield "policy", f"{versions.policy} ({versions.policy_object})" if versions.policy else _NO_POLICY
 
 
 async def _read(cluster: options.ClusterOptions) -> Versions:
     async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-        webhook, extender, policy = await asyncio.gather(
+        webhook, extender, (policy, policy_object) = await asyncio.gather(
             _read_image(client, "webhook"), _read_image(client, "extender"), _read_policy(client)
         )
-    return Versions(version.VERSION, webhook, extender, policy)
+    return Versions(version.VERSION, webhook, extender, policy, policy_object)
 
 
 async def _read_image(client: clients.Client, server: str) -> str | None:
@@ -83,16 +94,17 @@ async def _read_image(client: clients.Client, server: str) -> str | None:
     return next((container.image for container in containers if container.name == server), None)
 
 
-async def _read_policy(client: clients.Client) -> str | None:
+async def _read_policy(client: clients.Client) -> tuple[str | None, policy_sources.Holder | None]:
+    """Return the digest of the policy and the object that holds it; None for both without a policy."""
     try:
         held = await policy_sources.read_objects(client)
     except errors.ApiError as error:
         if error.foreign or error.status != 404:
             raise
-        return None
+        return None, None
     if isinstance(held.result, policies.Rejected):
-        raise output.UnreadableError(f"the policy in {held.source} is invalid; railwright check lists its errors")
-    return held.result.digest
+        raise output.UnreadableError(f"the policy in {held.holder} is invalid; railwright check lists its errors")
+    return held.result.digest, held.holder
 
 
 async def _get(client: clients.Client, path: str, shape: type[_Shape]) -> _Shape | None:

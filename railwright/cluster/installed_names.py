@@ -13,3 +13,4 @@ WEBHOOK = f"{INSTALLATION}-webhook"
 EXTENDER = f"{INSTALLATION}-extender"  # Deployment, Service, Lease and EndpointSlices
 CERTS = f"{INSTALLATION}-certs"
 POLICY = f"{INSTALLATION}-policy"
+POLICY_OBJECTS = f"FabricPolicy or ConfigMap {POLICY}"  # either holds the policy; for messages about both

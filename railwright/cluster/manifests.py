@@ -4,6 +4,7 @@ Lines of errors are translated to lines of the file.
 """
 
 import dataclasses
+from typing import Any
 
 from railwright.cluster import documents, nodes, policies, policy_resource
 from railwright.fabric import names
@@ -27,6 +28,23 @@ def read(text: str) -> model.Policy | policies.Rejected:
         moved = tuple(dataclasses.replace(error, line=_translate_line(holder, error.line)) for error in result.errors)
         return policies.Rejected(moved)
     return result
+
+
+def find_document_text(text: str) -> str | None:
+    """Return the text of the policy document in a file, None if a FabricPolicy contains it. Raises DocumentError."""
+    if _find_resource(text) is not None:
+        return None
+    holder = _find_policy_text(text)
+    return text if holder is None else holder.text
+
+
+def read_tree(text: str) -> dict[str, Any]:
+    """Return the tree of the policy document in a file, whose policy is valid."""
+    resource = _find_resource(text)
+    if resource is not None and (spec := documents.find_child(resource, _SPEC)):
+        return policy_resource.build_tree(documents.build_tree(spec[1]))
+    tree: dict[str, Any] = documents.read(find_document_text(text) or "").tree
+    return tree
 
 
 def _find_resource(text: str) -> nodes.Node | None:

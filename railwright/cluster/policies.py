@@ -23,7 +23,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _REPAIRS = 3  # a replaced section is complete, so two rounds suffice; one is spare
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
-    f" {names.POLICY_KEY}"
+    f" {names.POLICY_KEY}, or a {names.POLICY_KIND} of this name"
 )
 
 

@@ -67,7 +67,19 @@ class PolicyObjects:
     @property
     def is_overridden(self) -> bool:
         """True if both objects exist, so that the ConfigMap has no effect."""
-        return self.config_map.current is not None and self.resource.current is not None
+        return self.config_map.current is not None and self.has_resource
+
+    @property
+    def has_resource(self) -> bool:
+        """True while the FabricPolicy exists, so that a ConfigMap has no effect."""
+        return self.resource.current is not None
+
+    @property
+    def holder(self) -> str:
+        """Kind and name of the object in force; "" if there is none."""
+        deciding = self.resource.current or self.config_map.current
+        kind = names.POLICY_KIND if self.has_resource else "ConfigMap"
+        return "" if deciding is None else f"{kind} {deciding.metadata.name}"
 
     @property
     def created_at(self) -> str:

@@ -3,7 +3,7 @@
 import datetime as dt
 import pathlib
 
-from railwright.cluster import installed_names, sources
+from railwright.cluster import sources
 from railwright.fabric.overview import overview_types
 
 _STALE_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
@@ -19,7 +19,7 @@ def describe(
         away=away,
         is_refused=origin.is_refused(),
         reading=tuple(origin.list_unread()),
-        policy_name=installed_names.POLICY if policy is None else policy.name,
+        policy_name=origin.policy_objects.holder if policy is None else policy.name,
         policy_at=origin.policy_objects.created_at if policy is None else _read_modification_time(policy),
     )
 

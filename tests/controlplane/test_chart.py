@@ -457,6 +457,28 @@ async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
     assert "opted-in pods and workloads are\nrejected. Set" in later
 
 
+async def test_a_definition_of_another_release_is_refused_with_both_ways_out(plane, tmp_path, cluster, installed):
+    helm = releases.Helm(tmp_path, plane.kubeconfig, namespace="elsewhere")
+    render = ("template", "hpc", str(CHART), "--dry-run=server", "--set=fullnameOverride=railwright")
+    with pytest.raises(releases.FailedError) as refused:
+        await helm(*render)
+    assert (
+        "CustomResourceDefinition fabricpolicies.railwright.io exists and belongs to release railwright in namespace "
+        f"{NAMESPACE}: set crds.enabled=false to use it as it is"
+    ) in str(refused.value)
+    assert "FabricPolicy" not in {kind for _, kind, _, _ in objects(await helm(*render, "--set=crds.enabled=false"))}
+    name = "fabricpolicies.railwright.io"
+    hand_over = re.search(r"kubectl (annotate .*) && kubectl (label .*Helm)", str(refused.value))
+    definition = await cluster.api.get("CustomResourceDefinition", name)
+    try:
+        for command in hand_over.groups():
+            await plane.kubectl(*command.split())
+        assert f"name: {name}" in await helm(*render)
+    finally:
+        owner = {key: text for key, text in definition["metadata"]["annotations"].items() if "helm.sh/release" in key}
+        await cluster.api.patch("CustomResourceDefinition", name, {"metadata": {"annotations": owner}})
+
+
 async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
     held = await cluster.state()
     assert len(held[0]) == 1
@@ -571,7 +593,7 @@ async def test_a_policy_of_the_values_is_put_back_while_it_is_given_and_stays_wh
 
 NO_POLICY = (
     "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the key"
-    " policy.yaml"
+    " policy.yaml, or a FabricPolicy of this name"
 )
 APPLY = {  # as GitOps tools do; no conflict is forced
     "server-side": ("--server-side", "--field-manager=argocd-controller"),

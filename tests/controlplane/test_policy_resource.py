@@ -3,6 +3,7 @@
 import base64
 import json
 import pathlib
+import re
 
 import pytest
 import pytest_asyncio
@@ -119,6 +120,15 @@ async def accepted(plane, status: str) -> dict:
     return await waiting.wait(reported, describe=f"Accepted={status}")
 
 
+async def print_columns(plane, *arguments: str) -> list[list[str]]:
+    """The lines of `kubectl get fabricpolicies`, each as its cells."""
+    text = await plane.kubectl("-n", sites.NAMESPACE, "get", "fabricpolicies", *arguments)
+    head, *lines = text.splitlines()
+    starts = [match.start() for match in re.finditer(r"\S+", head)]
+    ends = [*starts[1:], None]
+    return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in (head, *lines)]
+
+
 async def list_events(plane, kind: str) -> set[tuple[str, str]]:
     events = await plane.api.list("Event", sites.NAMESPACE)
     return {(each["reason"], each["message"]) for each in events if each["involvedObject"]["kind"] == kind}
@@ -164,11 +174,19 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
     await validated()
     by_config_map = await in_force(plane, namespace, "1")
 
-    await plane.api.create(resource(spec("2")))
+    await plane.api.create(resource({"defaultFabric": "ib", **spec("2")}))
     digest = await in_force(plane, namespace, "2")
     there = await accepted(plane, "True")
     assert there["status"]["digest"] == digest
     await site.policy(document("3"))
+    (warning,) = plane.api.warnings
+    assert "PolicyOverridden: FabricPolicy railwright-system/railwright-policy is in force" in warning
+    head, line = await print_columns(plane)
+    assert head == ["NAME", "DEFAULT", "ACCEPTED", "AGE"]
+    assert line[:3] == ["railwright-policy", "ib", "True"]
+    head, line = await print_columns(plane, "-o", "wide")
+    assert head == ["NAME", "DEFAULT", "ACCEPTED", "DIGEST", "MESSAGE", "AGE"]
+    assert line[3:5] == [digest, "the policy is in force"]
 
     async def said() -> bool:
         reasons = {reason for reason, _ in await list_events(plane, "ConfigMap")}

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import pytest_asyncio
+import yaml
 from plane import load, releases, rotation, spread, waiting
 from plane import site as sites
 
@@ -28,14 +29,20 @@ class Release:
     async def hooks(self):
         return (await self.plane.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
 
-    async def start(self):
-        """A replica with the options of the Deployment as it is now."""
+    async def launch(self):
+        """A replica with the options of the Deployment as it is now, which may not be ready, and these options."""
         deployment = await self.plane.api.get("Deployment", "railwright-webhook", sites.NAMESPACE)
         module, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
         arguments = [argument.replace("=/tls/", f"={self.files}/") for argument in arguments]
         account = sites.Site(self.plane).kubeconfig("webhook")
-        server = await (await self.plane.serve(module, *arguments, account)).ready()
+        server = await self.plane.serve(module, *arguments, account)
         self.behind.members.append(server)
+        return server, arguments
+
+    async def start(self):
+        """A replica that is ready. Returns its options."""
+        server, arguments = await self.launch()
+        await server.ready()
         await waiting.wait(lambda: server in self.behind.ready, describe="the new replica to be among the ready ones")
         return arguments
 
@@ -129,4 +136,41 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
     fault.saw(
         f"{running.created} creates at {rate:.0f}/s over an upgrade, a rollback and four replaced replicas, 0 failed, "
         f"0 uninjected; {len(good)} handshakes with the current caBundle, 0 failed"
+    )
+
+
+def rank(manifests: str, kinds: set[str]) -> list[int]:
+    """The positions of the objects of these kinds, in the order in which they are applied."""
+    trees = [tree for tree in yaml.safe_load_all(manifests) if tree]
+    return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
+
+
+async def test_roles_and_definitions_are_applied_before_the_images_that_need_them(plane, tmp_path):
+    helm = releases.Helm(tmp_path)
+    applied = {
+        "helm": await helm("template", releases.RELEASE, str(releases.CHART)),
+        "kustomize": await plane.kubectl("kustomize", str(releases.BASE)),
+    }
+    before = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    for tool, manifests in applied.items():
+        assert rank(manifests, before), tool
+        assert max(rank(manifests, before)) < min(rank(manifests, {"Deployment"})), tool
+
+
+async def test_an_image_before_its_role_is_unready_beside_the_old_ones_until_the_role_comes(plane, release, namespace):
+    role = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
+    former = [rule for rule in role["rules"] if rule["apiGroups"] != ["railwright.io"]]
+    assert len(former) < len(role["rules"])
+    await plane.api.replace({**role, "rules": former})  # as in a version that did not know FabricPolicy
+    server, _ = await release.launch()
+    await server.process.line("the account needs the verbs list and watch on fabricpolicies")
+    await asyncio.sleep(1)  # several probes
+    assert server not in release.behind.ready
+    assert len(release.behind.ready) == 2
+    assert load.injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
+    await release.helm.upgrade("--reuse-values", *NEXT)
+    restored = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
+    assert restored["rules"] == role["rules"]
+    await waiting.wait(
+        lambda: server in release.behind.ready, seconds=60, describe="the waiting replica to be ready without a restart"
     )

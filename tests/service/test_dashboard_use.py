@@ -199,7 +199,9 @@ async def test_the_header_counts_what_is_used_and_what_fits(tab):
 
 
 async def test_the_policy_has_its_name_and_age(tab):
-    assert re.search(r"policy policy\.yaml, \d+ \w+ old", await tab.js("document.getElementById('source').innerText"))
+    assert re.search(
+        r"policy in policy\.yaml, \d+ \w+ old", await tab.js("document.getElementById('source').innerText")
+    )
 
 
 async def test_a_rail_that_dies_under_the_page_has_an_age(chrome, tmp_path):

@@ -46,6 +46,8 @@ async def test_an_invalid_resource_is_not_replaced_by_the_config_map(stub, clien
 
 async def test_who_may_not_read_the_resource_does_not_get_the_config_map(stub, client):
     stub.lists.extend([api_stub.status(403), CONFIG_MAP])
-    with pytest.raises(output.UnreadableError, match="--policy FILE"):
+    with pytest.raises(output.UnreadableError, match="--policy FILE") as refused:
         await policy_sources.fetch(client)
+    assert "with get on fabricpolicies.railwright.io" in str(refused.value)
+    assert "The right to get ConfigMap railwright-system/railwright-policy is not enough" in str(refused.value)
     assert json.dumps([request.path for request in stub.asked]).count("configmaps") == 0

@@ -17,6 +17,7 @@ from railwright.fabric import version
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/railwright-system/deployments"
 POLICY = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+RESOURCE = "/apis/railwright.io/v1alpha1/namespaces/railwright-system/fabricpolicies/railwright-policy"
 CLIENT = f"client    {version.VERSION}\n"
 
 
@@ -35,6 +36,8 @@ async def cluster(tmp_path):
     }
 
     async def answer(request):
+        if objects.get(request.path) == 403:
+            return faults.refusal(403, "Forbidden", "the right is missing")
         if request.path in objects:
             return web.json_response(objects[request.path])
         return faults.refusal(404, "NotFound", f"{request.path} not found")
@@ -55,7 +58,11 @@ async def run(capsys, *arguments):
 async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
     digest = f"sha256:{hashlib.sha256(varied_clusters.POLICY.encode()).hexdigest()}"
     code, out, err = await run(capsys, "--kubeconfig", cluster[0])
-    lines = ("webhook   registry/railwright:9.1.0", "extender  registry/railwright:9.1.1", f"policy    {digest}")
+    lines = (
+        "webhook   registry/railwright:9.1.0",
+        "extender  registry/railwright:9.1.1",
+        f"policy    {digest} (ConfigMap railwright-system/railwright-policy)",
+    )
     assert (code, out, err) == (0, CLIENT + "\n".join(lines) + "\n", "")
     _, out, _ = await run(capsys, "--kubeconfig", cluster[0], "-o", "json")
     assert json.loads(out) == {
@@ -63,16 +70,42 @@ async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(c
         "webhook": "registry/railwright:9.1.0",
         "extender": "registry/railwright:9.1.1",
         "policy": digest,
+        "policy_object": {"kind": "ConfigMap", "namespace": "railwright-system", "name": "railwright-policy"},
     }
+
+
+async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
+    kubeconfig, objects = cluster
+    objects[RESOURCE] = {"metadata": {"name": "railwright-policy"}, "spec": {"fabrics": {"f": {"transport": "tcp"}}}}
+    _, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
+    assert out.endswith(" (FabricPolicy railwright-system/railwright-policy)\n")
+    _, out, _ = await run(capsys, "--kubeconfig", kubeconfig, "-o", "jsonpath={.policy_object.kind}")
+    assert out == "FabricPolicy"
+
+
+async def test_an_account_without_the_right_to_read_the_resource_learns_which_right_is_missing(cluster, capsys):
+    kubeconfig, objects = cluster
+    objects[RESOURCE] = 403
+    code, out, err = await run(capsys, "--kubeconfig", kubeconfig)
+    assert (code, out) == (2, CLIENT)
+    assert "a Role in namespace railwright-system with get on fabricpolicies.railwright.io" in err
+    assert (
+        "The right to get ConfigMap railwright-system/railwright-policy is not enough: a FabricPolicy of this name "
+        "would override it"
+    ) in err
 
 
 async def test_what_does_not_exist_is_not_installed(cluster, capsys):
     kubeconfig, objects = cluster
     objects.clear()
     code, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
-    assert (code, out.count("not installed")) == (0, 3)
+    assert (code, out.count("not installed")) == (0, 2)
+    assert out.endswith(
+        "policy    none: there is no FabricPolicy or ConfigMap railwright-policy in namespace railwright-system\n"
+    )
     _, out, _ = await run(capsys, "--kubeconfig", kubeconfig, "-o", "json")
-    assert json.loads(out) == {"client": version.VERSION, "webhook": None, "extender": None, "policy": None}
+    absent = dict.fromkeys(("webhook", "extender", "policy", "policy_object"))
+    assert json.loads(out) == {"client": version.VERSION, **absent}
 
 
 async def test_an_invalid_policy_has_no_version(cluster, capsys):

@@ -243,7 +243,7 @@ def list_rows() -> Iterator[Row]:
     )
     yield Row(
         anchor="policy-in-force",
-        name="webhook uses the policy in the ConfigMap",
+        name="webhook uses the policy in force",
         assess=_check_in_force,
         hint="a new policy takes effect within a second; if this persists, read the webhook's log: "
         f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",

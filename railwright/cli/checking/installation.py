@@ -16,7 +16,8 @@ _INSTALL = (
 )
 CREATE_POLICY = (
     "describe your rails in policy.yaml (railwright policy schema has every key), then: "
-    f"kubectl -n {installed_names.NAMESPACE} create configmap {installed_names.POLICY} --from-file={names.POLICY_KEY}"
+    f"kubectl -n {installed_names.NAMESPACE} create configmap {installed_names.POLICY} --from-file={names.POLICY_KEY}, "
+    f"or: railwright policy convert {names.POLICY_KEY} | kubectl apply -f -"
 )
 
 
@@ -87,8 +88,8 @@ def check_replicas(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str,
     reasons = [f"{_get_name(pod)}: {why}" for pod in _list_pods(snapshot, deployment) for why in _find_reasons(pod)]
     detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
     if _get_name(deployment) in (snapshots.WEBHOOK, snapshots.EXTENDER) and _has_no_policy(snapshot):
-        cause = f"replicas need a policy to become ready, and ConfigMap {installed_names.POLICY} does not exist"
-        return fail(f"{detail}; {cause}", CREATE_POLICY)
+        missing = f"ConfigMap {installed_names.POLICY} does not exist, nor does a {names.POLICY_KIND} of this name"
+        return fail(f"{detail}; replicas need a policy to become ready, and {missing}", CREATE_POLICY)
     return fail(detail, f"kubectl -n {snapshot.namespace} describe pods -l {_format_selector(deployment)}")
 
 

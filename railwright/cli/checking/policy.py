@@ -33,13 +33,14 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
             f" {installed_names.POLICY}",
         )
     if snapshot.get_one("policy") is None:
-        return fail(f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}")
+        missing = f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}"
+        return fail(f"{missing}, nor does a {names.POLICY_KIND} of this name")
     if snapshot.policy_text is None:
         keys = snapshots.join_limited(snapshots.get_path(snapshot.get_one("policy"), "data") or ()) or "nothing"
         return fail(
             f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"store the policy under this key: {_EDIT}"
         )
-    return ok()
+    return ok(snapshot.policy_name)
 
 
 def _check_valid(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

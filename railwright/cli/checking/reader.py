@@ -68,7 +68,8 @@ class ClusterReader:
         pods = derived.get(snapshots.NAMESPACED_PODS, _Reading())
         problems = {**readings, snapshots.NAMESPACED_PODS: pods}
         if problems.get(snapshots.FABRIC_POLICY, pods).problem:  # it may override the ConfigMap
-            problems["policy"] = problems[snapshots.FABRIC_POLICY]
+            problem = f"{problems[snapshots.FABRIC_POLICY].problem}: a {names.POLICY_KIND} would override the ConfigMap"
+            problems["policy"] = msgspec.structs.replace(problems[snapshots.FABRIC_POLICY], problem=problem)
         return msgspec.structs.replace(
             self._empty,
             objects={name: reading.objects for name, reading in readings.items()},

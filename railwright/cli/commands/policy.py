@@ -1,8 +1,8 @@
-"""`railwright policy validate|schema`: validates a policy, or prints its JSON Schema for editors."""
+"""`railwright policy validate|convert|schema`: validates a policy, writes its manifest, or prints its JSON Schema."""
 
 from railwright.cli import options, parsers
 
-HELP = "Validate a policy, or print its JSON Schema."
+HELP = "Validate a policy, write it as a FabricPolicy or ConfigMap, or print its JSON Schema."
 
 
 def configure(parser: parsers.Parser) -> None:
@@ -17,6 +17,26 @@ def configure(parser: parsers.Parser) -> None:
     )
     options.add_files(validate, "Policy, or the ConfigMap or FabricPolicy that contains it.")
     options.add_output(validate)
+    convert = parser.add_command(
+        "convert",
+        "Print a policy as the manifest of a FabricPolicy or ConfigMap.",
+        run="railwright.cli.policy_manifests:convert",
+        examples=(
+            "railwright policy convert policy.yaml | kubectl apply -f -",
+            "railwright policy convert --to configmap fabricpolicy.yaml",
+        ),
+    )
+    convert.add_argument(
+        "file",
+        metavar="FILE",
+        help="Policy, or the ConfigMap or FabricPolicy that contains it. Or - for standard input.",
+    )
+    convert.add_argument(
+        "--to",
+        choices=("fabricpolicy", "configmap"),
+        default="fabricpolicy",
+        help="Kind of the manifest (default: fabricpolicy). Comments of a FabricPolicy are not kept.",
+    )
     parser.add_command(
         "schema",
         "Print the JSON Schema of the policy, for editors.",

@@ -51,11 +51,12 @@ export class Connection {
     return { state: "live", text: "live", sentences: [] };
   }
 
-  /** The policy's name and age, as children of the line about the source. */
+  /** The object or file of the policy and its age, as children of the line about the source. */
   listPolicy(digest, name) {
     if (!digest) return [];
     const age = buildAge(this.store.site.policy_at, " old");
-    return [` · policy ${name || digest.replace("sha256:", "").slice(0, 8)}`, ...(age ? [", ", age] : [])];
+    const place = name ? `in ${name}` : digest.replace("sha256:", "").slice(0, 8);
+    return [` · policy ${place}`, ...(age ? [", ", age] : [])];
   }
 }
 

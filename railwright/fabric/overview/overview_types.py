@@ -163,7 +163,7 @@ class Connection(msgspec.Struct, frozen=True):
     away: str = ""  # why the cluster cannot be read, so that the overview is outdated; "" otherwise
     is_refused: bool = False  # the API server answers, but does not accept or permit the requests
     reading: tuple[str, ...] = ()  # kinds of objects that have not been read yet, in words
-    policy_name: str = ""  # of the ConfigMap or file
+    policy_name: str = ""  # kind and name of the object that holds the policy, or name of the file; "" if unknown
     policy_at: str = ""  # RFC 3339: its creation, or the modification of the file; "" if unknown
 
 

@@ -298,6 +298,11 @@ class AdmissionCode(ReasonCode):
         "No node has a resource of a rail, so pods stay Pending.",
         "Check the device plugin, or correct `resource`.",
     )
+    POLICY_OVERRIDDEN = (
+        "PolicyOverridden",
+        "A FabricPolicy is in force, so the ConfigMap that is written has no effect.",
+        "Change the FabricPolicy, or delete one of the two.",
+    )
 
     # --- lint and limits --------------------------------------------------------------------------------------
 

@@ -276,6 +276,10 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     Code.POLICY_RESOURCE_NOT_OFFERED: _fill_policy(
         "{path}: no node offers {resources} now, so pods stay Pending; check the device plugin, or correct `resource`"
     ),
+    Code.POLICY_OVERRIDDEN: (
+        "{resource} is in force: while it exists, this ConfigMap has no effect; change the FabricPolicy, or delete one "
+        "of the two"
+    ),
     Code.MORE_FINDINGS: "{count} more findings about NCCL settings; `railwright lint FILE` shows them all",
     Code.LINT_TOO_LARGE: ("the pod is too large to be linted during admission; `railwright lint` checks all of it"),
     Code.LINT_FAILED: "railwright could not lint this pod ({error}); nothing else is affected",

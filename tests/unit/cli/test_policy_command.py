@@ -118,7 +118,12 @@ def test_every_command_has_the_parts_of_the_interface_and_a_json_form(capsys):
 def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the_default():
     leaves = {leaf.name: leaf for leaf in dispatch.build_parser(dispatch.find_modules()).get_leaves() if leaf.run}
     without = {name for name, leaf in leaves.items() if not leaf.has_option("-o")}
-    assert without == {"railwright completion", "railwright dashboard", "railwright policy schema"}
+    assert without == {
+        "railwright completion",
+        "railwright dashboard",
+        "railwright policy convert",
+        "railwright policy schema",
+    }
     for name in leaves.keys() - without:
         (option,) = [argument for argument in leaves[name].arguments if "-o" in argument.option_strings]
         assert option.default == "text"

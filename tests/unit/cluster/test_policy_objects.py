@@ -39,7 +39,7 @@ def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
     origin.policy_objects.config_map.replace([])
     assert origin.find_policy_problem() == (
         "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
-        " key policy.yaml"
+        " key policy.yaml, or a FabricPolicy of this name"
     )
     origin.policy_objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
     assert origin.find_policy_problem() == ""
@@ -187,6 +187,17 @@ def test_a_change_of_the_status_is_no_change_of_the_policy():
     objects.resource.replace([resource("mlx5_1", resource_version="1")])
     objects.resource.upsert(resource("mlx5_1", resource_version="2"))
     assert store.generation == 1
+
+
+def test_the_object_in_force_is_named_by_its_kind():
+    _, objects = watched()
+    assert objects.holder == ""
+    objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
+    assert (objects.holder, objects.has_resource) == ("ConfigMap railwright-policy", False)
+    objects.resource.replace([resource("mlx5_1")])
+    assert (objects.holder, objects.has_resource) == ("FabricPolicy railwright-policy", True)
+    objects.resource.remove(resource("mlx5_1"))
+    assert objects.holder == "ConfigMap railwright-policy"
 
 
 def test_a_resource_of_another_name_has_no_effect():

@@ -19,7 +19,12 @@ async def read(text: str, _seconds: float):
 
 
 def answer(
-    data: dict | None, *, name: str = "railwright-policy", namespace: str = "railwright-system", cluster: tuple = ()
+    data: dict | None,
+    *,
+    name: str = "railwright-policy",
+    namespace: str = "railwright-system",
+    cluster: tuple = (),
+    **known: bool,
 ) -> dict:
     request = {
         "uid": "u",
@@ -31,11 +36,21 @@ def answer(
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     checking = policy_validation.Validator(read)
-    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster)).body)["response"]
+    return json.loads(asyncio.run(checking.handle(json.dumps(body).encode(), "", *cluster, **known)).body)["response"]
 
 
 def test_a_good_policy_is_allowed():
     assert answer({"policy.yaml": GOOD}) == {"uid": "u", "allowed": True}
+
+
+def test_a_config_map_without_effect_is_allowed_with_a_warning_that_names_the_object_in_force():
+    response = answer({"policy.yaml": GOOD}, has_resource=True)
+    assert response["allowed"]
+    (warning,) = response["warnings"]
+    assert warning.startswith("PolicyOverridden: FabricPolicy railwright-system/railwright-policy is in force")
+    assert "PolicyOverridden" in answer({"policy.yaml": GOOD}, has_resource=True, cluster=({}, None))["warnings"][0]
+    assert not answer({"policy.yaml": BAD}, has_resource=True)["allowed"]
+    assert "warnings" not in answer({"policy.yaml": GOOD}, name="other", has_resource=True)
 
 
 def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
@@ -150,7 +165,7 @@ def review_resource(
 def answer_resource(spec: dict | None, *, cluster: tuple = (), **more: str) -> dict:
     checking = policy_validation.Validator(read)
     body = review_resource(spec, **more)
-    return json.loads(asyncio.run(checking.handle(body, "", *cluster)).body)["response"]
+    return json.loads(asyncio.run(checking.handle(body, "", *cluster, has_resource=True)).body)["response"]
 
 
 BAD_SPEC = {"fabrics": {"f": {"transport": "rocee"}}, "colour": "red", "defaultFabric": "g"}
