@@ -179,7 +179,7 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
     there = await accepted(plane, "True")
     assert there["status"]["digest"] == digest
     await site.policy(document("3"))
-    (warning,) = plane.api.warnings
+    warning, *_ = plane.api.warnings
     assert "PolicyOverridden: FabricPolicy railwright-system/railwright-policy is in force" in warning
     head, line = await print_columns(plane)
     assert head == ["NAME", "DEFAULT", "ACCEPTED", "AGE"]
