@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from railwright.cli import formats, output, policies
+from railwright.cli import formats, options, output, policies
 from railwright.cluster import installed_names, manifests
 from railwright.fabric import names
 from railwright.fabric.policy import model
@@ -22,9 +22,12 @@ _HEAD = re.compile(r"^(---|\.\.\.|apiVersion:|kind:).*\n?", re.MULTILINE)
 
 def convert(arguments: argparse.Namespace) -> int:
     """Print the manifest and return 0. Raise UnreadableError for an unreadable file or an invalid policy."""
-    text = output.read_text(arguments.file)
-    fix = f"correct it and check it with railwright policy validate {arguments.file}"
-    policy = policies.require_valid(manifests.read(text), arguments.file, fix)
+    files = options.find_files(arguments)
+    if len(files) > 1:
+        raise output.UnreadableError(f"{len(files)} files: a cluster has one policy; give its file")
+    text = output.read_text(files[0])
+    fix = f"correct it and check it with railwright policy validate {files[0]}"
+    policy = policies.require_valid(manifests.read(text), files[0], fix)
     write = _write_config_map if arguments.to == CONFIG_MAP else _write_fabric_policy
     sys.stdout.write(write(text, policy))
     return output.OK

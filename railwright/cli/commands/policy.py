@@ -26,13 +26,10 @@ def configure(parser: parsers.Parser) -> None:
             "railwright policy convert --to configmap fabricpolicy.yaml",
         ),
     )
-    convert.add_argument(
-        "file",
-        metavar="FILE",
-        help="Policy, or the ConfigMap or FabricPolicy that contains it. Or - for standard input.",
-    )
+    options.add_files(convert, "Policy, or the ConfigMap or FabricPolicy that contains it.")
     convert.add_argument(
         "--to",
+        type=str.lower,
         choices=("fabricpolicy", "configmap"),
         default="fabricpolicy",
         help="Kind of the manifest (default: fabricpolicy). Comments of a FabricPolicy are not kept.",

@@ -50,7 +50,7 @@ def test_comments_stay_and_the_keys_of_the_resource_are_not_repeated(tmp_path, c
         "  namespace: railwright-system\nspec:\n  # Our site\n\n  # For pods that name none\n  defaultFabric: f\n"
         "  fabrics:\n    f: {transport: tcp}  # slow\n"
     )
-    config_map = convert(capsys, str(tmp_path / "policy.yaml"), "--to", "configmap")
+    config_map = convert(capsys, "-f", str(tmp_path / "policy.yaml"), "--to", "ConfigMap")
     assert yaml.safe_load(config_map)["data"]["policy.yaml"] == COMMENTED
 
 
@@ -77,3 +77,10 @@ def test_an_invalid_policy_is_not_converted(tmp_path, capsys):
     assert captured.out == ""
     assert 'policy.yaml:8: fabrics.f.transport: "tpc" is not allowed' in captured.err
     assert "railwright policy validate" in captured.err
+
+
+def test_several_policies_are_not_converted_as_a_cluster_has_one(tmp_path, capsys):
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(COMMENTED)
+    assert command_line.main(["policy", "convert", str(tmp_path)]) == 2
+    assert "2 files: a cluster has one policy; give its file" in capsys.readouterr().err
