@@ -25,6 +25,7 @@ _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
     f" {names.POLICY_KEY}, or a {names.POLICY_KIND} of this name"
 )
+_APPLY_MANIFEST = "apply it with kubectl, or what `railwright policy convert --to configmap FILE` prints"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +77,16 @@ def check(document: documents.Document, text: str) -> model.Policy | Rejected:
 
 
 def _describe_other_kind(tree: Any) -> str:
-    """Return what an object of another API is, because an error for each of its keys would hide it; "" otherwise."""
+    """Return what an object other than a policy is, because an error for each of its keys would hide it; "" otherwise.
+
+    `railwright.cluster.manifests` reads manifests in files. Here they are in the place of the policy itself.
+    """
     kind, version = (tree.get("kind"), tree.get("apiVersion")) if isinstance(tree, dict) else (None, None)
-    if not isinstance(kind, str) or not isinstance(version, str) or kind == names.POLICY_KIND:
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return ""
+    if kind == "ConfigMap" or (kind == names.POLICY_KIND and {"metadata", "spec"} <= tree.keys()):
+        return f"this is the manifest of a {kind}, not the policy in it; {_APPLY_MANIFEST}"
+    if kind == names.POLICY_KIND:
         return ""
     if version.partition("/")[0] == names.DOMAIN:
         return ""  # a misspelt kind of ours

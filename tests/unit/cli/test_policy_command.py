@@ -61,6 +61,20 @@ def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_pat
     assert last == "1 error: this policy would be rejected"
 
 
+@pytest.mark.parametrize("kind", ["ConfigMap", "FabricPolicy"])
+def test_a_manifest_in_the_place_of_the_policy_is_one_error_that_says_how_to_apply_it(tmp_path, capsys, kind):
+    """As `kubectl create configmap --from-file` stores it, if the file has the manifest and not the policy alone."""
+    version = {"ConfigMap": "v1", "FabricPolicy": "railwright.io/v1alpha1"}[kind]
+    manifest = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: railwright-policy}}\nspec: {{}}\n"
+    file = tmp_path / "stored.yaml"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": manifest}}))
+    assert command_line.main(["policy", "validate", str(file)]) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert f"this is the manifest of a {kind}, not the policy in it; apply it with kubectl" in first
+    assert "railwright policy convert --to configmap FILE" in first
+    assert last == "1 error: this policy would be rejected"
+
+
 def test_a_misspelt_kind_of_our_own_is_still_named(tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text("apiVersion: railwright.io/v1alpha1\nkind: FabricPolcy\nfabrics: {}\n")
