@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ SHARED: Mapping[str, int] = dict.fromkeys(RAILS, 100)
 VOLCANO_JOB = "volcano.sh/job-name"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 GROUP = "scheduling.x-k8s.io/pod-group"
+_EVENT_SECONDS = 15.0  # a test that needs no such event takes less
 NEVER = "railwright: the node cannot give rail0: 1 nvidia.com/mlx5_0 needed, 0 allocatable"
 BUSY = "railwright: rail0 is busy: 0 of 1 nvidia.com/mlx5_0 free, 1 needed"
 _FABRIC = """
@@ -159,9 +161,19 @@ async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine:
 
 
 async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *, seconds: float = 60) -> api.Objects:
-    """Wait until exactly `count` pods of a label selector have their nodes; in the order of their ranks."""
+    """Wait until exactly `count` pods of a label selector have their nodes; in the order of their ranks.
+
+    kube-scheduler tries a waiting pod again at the event that frees a device, and then after five minutes. The extender
+    of a busy machine may see that event too late. So a node changes every `_EVENT_SECONDS`, as nodes of a cluster do.
+    """
+    began = time.monotonic()
+    changes = 0
 
     async def all_bound() -> api.Objects:
+        nonlocal changes
+        if time.monotonic() - began > (changes + 1) * _EVENT_SECONDS:
+            changes += 1
+            await _change_a_node(client, changes)
         found = await client.list("Pod", namespace, labels=labels)
         places = {each["metadata"]["name"]: node_of(each) for each in found}
         assert len(places) == count, places
@@ -169,6 +181,14 @@ async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *
         return sorted(found, key=rank_of)
 
     return await waiting.wait(all_bound, seconds=seconds, describe=f"{count} bound pods with labels {labels!r}")
+
+
+async def _change_a_node(client: api.Api, number: int) -> None:
+    """Set a label of a node. kube-scheduler then tries pods again that an extender rejected."""
+    nodes = await client.list("Node")
+    if nodes:
+        label = {"metadata": {"labels": {"changed-by-test": str(number)}}}
+        await client.patch("Node", nodes[0]["metadata"]["name"], label)
 
 
 async def place(client: api.Api, namespace: str, name: str, **kinds: Any) -> str:
