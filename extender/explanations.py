@@ -14,7 +14,7 @@ from extender import gang_tracker
 from railwright.fabric import intent, resources, topology
 from railwright.fabric.overview import node_explanation
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import node_explainer, placement_result
+from railwright.fabric.placement.explain import held_rails, node_explainer, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
@@ -54,6 +54,7 @@ class Explanation(msgspec.Struct, frozen=True):
     placement: dict[str, Any] | None  # placement of the gang, once it is complete
     candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
+    devices: Sequence[held_rails.HeldRail] = ()  # of the rails that its claims hold now
 
 
 class _PodRecord(msgspec.Struct):
