@@ -21,9 +21,8 @@ from extender import (
 from extender import state as states
 from railwright.fabric import intent, resources, scheduling_views, views
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import held_rails
 from railwright.fabric.placement.gangs import gang_memory
-from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.placement.state import assumed_pods, device_holders
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -108,7 +107,7 @@ class Schedulers:
         fabric = intent.fill_resources(
             explanation.fabric, policy.document.fabrics[explanation.fabric], self._state.pools
         )
-        return msgspec.structs.replace(explanation, devices=held_rails.list_held_rails(fabric, pod, cluster))
+        return msgspec.structs.replace(explanation, devices=device_holders.list_held_rails(fabric, pod, cluster))
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 

@@ -23,8 +23,7 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.explain import held_rails
-from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, pod_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
@@ -324,7 +323,7 @@ class OverviewBuilder:
             node=member.node,
             leaf=topology.format_domain(leaf) if leaf else "",
             assumed=member.assumed,
-            rails=held_rails.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
+            rails=device_holders.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
 
     def _find_creation(self, member: gang_members.Member) -> str:
