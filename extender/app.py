@@ -79,7 +79,7 @@ def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) ->
         denial = await access.check_pod_access(authorization, namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)
-        explanation = handlers.explanations.explain(namespace, pod, handlers.gangs)
+        explanation = handlers.explain(namespace, pod)
         if explanation is None:
             raise routes.HttpError(
                 404,

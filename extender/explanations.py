@@ -18,6 +18,7 @@ from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.nodes.terms import locality
+from railwright.fabric.placement.state import device_holders
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
@@ -54,6 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
     placement: dict[str, Any] | None  # placement of the gang, once it is complete
     candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
+    devices: Sequence[device_holders.HeldRail] = ()  # of the rails that its claims hold now
 
 
 class _PodRecord(msgspec.Struct):

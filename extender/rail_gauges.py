@@ -1,4 +1,4 @@
-"""Updates the gauges of every rail's devices by state (free, busy, dead), and of overcommitted devices.
+"""Updates the gauges of every rail's devices by state, and of overcommitted devices.
 
 Visits all nodes, so it counts between requests in batches of nodes. A scrape reads the last count.
 `railwright.fabric.placement.nodes.rail_devices` defines the states.
@@ -54,11 +54,14 @@ class RailGauges:
         resources = tuple({resource for rail_by_resource in pools.values() for resource in rail_by_resource})
         device_counts: Counter[tuple[str, rail_devices.State]] = Counter()
         overcommitted: Counter[str] = Counter()
+        missing: dict[str, Counter[str]] = {name: Counter() for name in pools}
         nodes = tuple(self._state.cluster.nodes.values())
         for first in range(0, len(nodes), _BATCH_NODES):
             batch = nodes[first : first + _BATCH_NODES]
             device_counts.update(rail_devices.count(batch, self._state.cluster, resources))
             overcommitted.update(rail_devices.count_overcommitted(batch, self._state.cluster, resources))
+            for name, rail_by_resource in pools.items():
+                missing[name].update(rail_devices.count_missing(batch, rail_by_resource))
             await asyncio.sleep(0)
         self._counted_version = version
         self._update_overcommitted(
@@ -70,7 +73,9 @@ class RailGauges:
         )
         self._update_devices(
             {
-                (name, rail, state): device_counts[resource, state]
+                (name, rail, state): missing[name][resource]
+                if state is rail_devices.State.MISSING
+                else device_counts[resource, state]
                 for name, rail_by_resource in pools.items()
                 for resource, rail in rail_by_resource.items()
                 for state in rail_devices.State

@@ -19,10 +19,10 @@ from extender import (
     volcano_wire,
 )
 from extender import state as states
-from railwright.fabric import resources, scheduling_views, views
+from railwright.fabric import intent, resources, scheduling_views, views
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
-from railwright.fabric.placement.state import assumed_pods
+from railwright.fabric.placement.state import assumed_pods, device_holders
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
@@ -96,6 +96,18 @@ class Schedulers:
                 result = self._engine.filter(request)
                 self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
                 self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+
+    def explain(self, namespace: str, name: str) -> explanations.Explanation | None:
+        """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
+        explanation = self.explanations.explain(namespace, name, self.gangs)
+        policy, cluster = self._policy(), self._state.cluster
+        if explanation is None or policy is None or explanation.fabric not in policy.document.fabrics:
+            return explanation
+        pod = next((pod for pod in cluster.pods.values() if pod.key == explanation.pod), None)
+        fabric = intent.fill_resources(
+            explanation.fabric, policy.document.fabrics[explanation.fabric], self._state.pools
+        )
+        return msgspec.structs.replace(explanation, devices=device_holders.list_held_rails(fabric, pod, cluster))
 
     # --- kube-scheduler -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from railwright.cli import cluster_overview, formats, options, output
 from railwright.fabric import label_selectors
 from railwright.fabric.overview import overview_types
+from railwright.fabric.placement.state import device_holders
 
 _STYLES = {
     overview_types.STARTING: "yellow",
@@ -204,13 +205,21 @@ def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> Non
         for why in gang.why:
             output.print_styled((f"  {why.message}", _get_style(gang)))
     print()
-    columns = (
+    columns: tuple[formats.Column, ...] = (
         formats.Column("RANK", right=True),
         formats.Column("POD"),
         formats.Column("NODE"),
         formats.Column("LEAF", drop=1),
     )
-    rows = [(str(rank.rank), rank.pod, _format_node(rank), rank.leaf or "-") for rank in gang.ranks]
+    rows: list[tuple[str, ...]] = [
+        (str(rank.rank), rank.pod, _format_node(rank), rank.leaf or "-") for rank in gang.ranks
+    ]
+    if any(rank.rails for rank in gang.ranks):  # they come as claims, which may differ from what the record says
+        columns = (*columns, formats.Column("RAILS", drop=2))
+        rows = [
+            (*row, device_holders.format_held_rails(rank.rails) or "-")
+            for row, rank in zip(rows, gang.ranks, strict=True)
+        ]
     formats.print_table(columns, rows, wide=arguments.output == options.WIDE, headers=not arguments.no_headers)
     if hidden := gang.placed - sum(1 for rank in gang.ranks if rank.node):
         output.print_styled((f"and {hidden} more placed pods", "dim"))

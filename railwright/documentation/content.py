@@ -40,6 +40,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "placement-scene": placement.format_scene,
     "placement-study": placement.format_study,
     "tested-versions": tested_versions.format_table,
+    "tested-drivers": tested_versions.format_drivers,
     "check-rows": lambda: explanation.strip_comments(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
 }
 

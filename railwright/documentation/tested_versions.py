@@ -5,10 +5,14 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
+import yaml
+
 from railwright.documentation import examples
+from railwright.fabric.claims import drivers
 
 DATA = examples.ROOT / "railwright" / "cli" / "checking" / "tested_versions.json"
 _TESTS = examples.ROOT / "tests"
+_SHAPES = _TESTS / "data" / "claims" / "shapes"
 _MODULES = {  # Go module, and the files that pin it for the builds of the tests; `oldest` is that of `make test-oldest`
     "Kubernetes": ("k8s.io/kubernetes", "controlplane/oldest/go.mod", "controlplane/go.mod"),
     "etcd": ("go.etcd.io/etcd/server/v3", "controlplane/oldest/go.mod", "controlplane/go.mod"),
@@ -36,6 +40,20 @@ def format_table() -> str:
     """Return the versions as a Markdown table."""
     rows = [f"| {name} | {', '.join(versions)} |" for name, versions in read_versions().items()]
     return "\n".join(["| part | tested versions |", "|---|---|", *rows])
+
+
+def format_drivers() -> str:
+    """Return the drivers of Dynamic Resource Allocation whose slices are tested, as a Markdown table."""
+    titles: dict[str, list[str]] = {driver: [] for driver in drivers.TESTED_SLICES}
+    for path in sorted(_SHAPES.glob("*.yaml")):
+        shape = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for section in ("nics", "gpus"):
+            titles[shape[section]["driver"]].append(shape["title"])
+    rows = [
+        f"| `{driver}` | {', '.join(drivers.TESTED_SLICES[driver])} | {', '.join(on)} |"
+        for driver, on in titles.items()
+    ]
+    return "\n".join(["| driver | slices as of | nodes |", "|---|---|---|", *rows])
 
 
 def format_data() -> str:

@@ -142,7 +142,9 @@ class Metrics:
     )
     rail_devices = gauge(
         "rail_devices",
-        "Devices of a rail on all nodes, by state; `dead` is unhealthy, `unschedulable` is unused on a cordoned node.",
+        "Devices of a rail on all nodes, by state, from device plugins and from ResourceSlices. `busy` is used by a "
+        "bound pod or held by a claim, `dead` is unhealthy or tainted, `unschedulable` is unused on a cordoned node. "
+        "`missing` counts nodes that have no device of the rail, but of others.",
         "fabric",
         "rail",
         "state",

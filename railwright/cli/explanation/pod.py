@@ -7,7 +7,7 @@ Fields that this version does not know are ignored, so that it can read the answ
 
 import argparse
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -34,6 +34,13 @@ class Term(Message, frozen=True):
     """A term of a node's score."""
 
     value: float = 0.0
+
+
+class HeldRail(msgspec.Struct, frozen=True):
+    """A rail that a claim of the pod holds."""
+
+    rail: str = ""
+    device: str = ""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -77,6 +84,7 @@ class Explanation(msgspec.Struct, frozen=True):
     placement: Placement | None = None
     scored_nodes: int = msgspec.field(default=0, name="candidate_nodes")
     nodes: Sequence[Node] = ()
+    devices: Sequence[HeldRail] = ()
 
 
 def read(body: bytes) -> Explanation:
@@ -110,11 +118,18 @@ def render(explanation: Explanation) -> Group:
                 f"{_format_exactness(explanation)}"
             )
         )
+    if explanation.devices:
+        parts.append(_format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
     when = "when it was planned" if explanation.placement else "because"
     parts += [
         _format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
     ]
     return Group(*parts, *_render_nodes(explanation))
+
+
+def describe_held_rails(held: Iterable[tuple[str, str]]) -> str:
+    """Return the line about rails and devices that claims hold."""
+    return f"rails and devices of its claims: {', '.join(f'{rail} {device}'.strip() for rail, device in held)}"
 
 
 def _format_gang(explanation: Explanation) -> str:

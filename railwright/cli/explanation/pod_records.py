@@ -50,6 +50,14 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
+class Device(msgspec.Struct, frozen=True, rename="camel"):
+    """A device in the annotation `placement`."""
+
+    rail: str = ""
+    device: str = ""
+    rdma_device: str = ""
+
+
 class Placement(msgspec.Struct, frozen=True):
     """The content of the annotation `placement`."""
 
@@ -57,6 +65,7 @@ class Placement(msgspec.Struct, frozen=True):
     shape: str | None = None
     rails: tuple[str, ...] = ()
     domains: tuple[str | None, ...] = ()
+    devices: tuple[Device, ...] = ()  # that its claims hold
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -119,7 +128,9 @@ def render(record: PodRecord) -> Group:
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
         lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
-        lines.append(_format(f"rails of the node: {', '.join(record.placement.rails) or 'none'}"))
+        held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
+        of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
+        lines.append(_format(pods.describe_held_rails(held) if held else of_node))
     if record.waiting:
         lines.append(_format(f"because: {record.waiting}", "yellow"))
     lines += [
@@ -140,14 +151,16 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         for condition in status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
+    placement = _read_placement(pod.metadata.annotations.get(names.PLACEMENT))
+    rails = placement.rails if placement is not None and placement.devices else injection.rails  # chosen at binding
     return PodRecord(
         pod=f"{pod.metadata.namespace}/{pod.metadata.name}",
         fabric=injection.fabric,
         role=injection.role,
-        rails=injection.rails or (),
+        rails=rails or (),
         outcome=outcomes[-1] if outcomes else "placed" if node else "waiting",
         node=node,
-        placement=_read_placement(pod.metadata.annotations.get(names.PLACEMENT)),
+        placement=placement,
         waiting="" if node else "; ".join(unscheduled),
         events=reports,
     )

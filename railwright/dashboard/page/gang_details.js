@@ -19,7 +19,9 @@ export function buildGangDetails(gang, hasAllRanks, on) {
   const pod = (gang.ranks.find((rank) => !rank.node) ?? gang.ranks[0])?.pod;
   if (pod) details.append(buildCommand(listExplainCommand(gang.namespace, pod), on.report));
   const ranks = gang.ranks.slice(0, hasAllRanks ? gang.ranks.length : RANKS);
-  details.append(buildTable(["Rank", "Pod", "Node", "Leaf"], ranks.map((rank) => listRankCells(rank, on)), { class: "ranks" }));
+  const hasRails = gang.ranks.some((rank) => rank.rails); // they come as claims
+  const columns = ["Rank", "Pod", "Node", "Leaf", ...(hasRails ? ["Rails"] : [])];
+  details.append(buildTable(columns, ranks.map((rank) => listRankCells(rank, hasRails, on)), { class: "ranks" }));
   if (!hasAllRanks && gang.ranks.length > RANKS) {
     const button = build("button", { type: "button" }, `Show all ${gang.ranks.length} ranks`);
     button.addEventListener("click", on.showAllRanks);
@@ -55,8 +57,9 @@ function describeLeaves(gang) {
   return ` · ${gang.leaves} ${gang.leaves === 1 ? "leaf" : "leaves"}${least}`;
 }
 
-function listRankCells(rank, on) {
+function listRankCells(rank, hasRails, on) {
   const node = rank.node ? buildLink(rank.node, () => on.chooseNode(rank.node)) : "waits";
   const pod = rank.pod + (rank.assumed ? " (assumed)" : "");
-  return [build("td", { class: "number" }, String(rank.rank)), pod, node, (rank.leaf ?? "").split(" in ")[0]];
+  const rails = (rank.rails ?? []).map(({ rail, device }) => `${rail} ${device}`).join(", ");
+  return [build("td", { class: "number" }, String(rank.rank)), pod, node, (rank.leaf ?? "").split(" in ")[0], ...(hasRails ? [rails] : [])];
 }

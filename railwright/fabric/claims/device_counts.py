@@ -99,13 +99,14 @@ def _count(devices: Sequence[CountedDevice], is_held: Sequence[bool]) -> node_de
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
     allocated: dict[str, int] = {}
+    held_tainted: dict[str, int] = {}
     for device, held in zip(devices, is_held, strict=True):
         _add(capacity, device.names, resources.UNIT)
         if not device.is_tainted:
             _add(allocatable, device.names, resources.UNIT)
-            if held:
-                _add(allocated, device.names, resources.UNIT)
-    return node_devices.NodeDevices(*map(resources.FrozenAmounts, (capacity, allocatable, allocated)))
+        if held:
+            _add(held_tainted if device.is_tainted else allocated, device.names, resources.UNIT)
+    return node_devices.NodeDevices(*map(resources.FrozenAmounts, (capacity, allocatable, allocated, held_tainted)))
 
 
 def _count_by_numa_node(devices: Sequence[CountedDevice], is_held: Sequence[bool]) -> node_devices.NumaDevices:

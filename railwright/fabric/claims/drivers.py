@@ -65,6 +65,11 @@ SRIOV = Driver(
     has_rdma_names=False,
 )
 SRIOV_MULTUS = msgspec.structs.replace(SRIOV, form=Form.NONE)
+TESTED_SLICES: Mapping[str, tuple[str, ...]] = {
+    DRANET.name: ("dranet v1.4.0",),
+    "gpu.nvidia.com": ("dra-driver-nvidia-gpu v0.4.1", "v0.5.0"),
+}
+"""Drivers whose slices the tests have (tests/data/claims/shapes), and the releases that write these attributes."""
 KNOWN: Mapping[str, Driver] = {"dranet": DRANET, "sriov": SRIOV, "sriov-multus": SRIOV_MULTUS}
 
 

@@ -137,6 +137,12 @@ class Inventory:
         """Return the devices that a pod's claims request, in milli-units by resource name."""
         return claim_requests.compute_requests(self._requested, pod, self._claims.list_claims(pod), self._templates)
 
+    def list_held(self, pod: claim_index.PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+        """Return the devices that a pod's claims hold, in the order of their names, each with its resources."""
+        held = sorted(self._claims.list_held_devices(pod), key=slices.get_order)
+        devices = [self._slices.devices[device] for device in held if device in self._slices.devices]
+        return [(device, self._names.find_names(device)) for device in devices]
+
     def read_pairs(self, pod: claim_index.PodKey) -> pair_demand.PairDemand:
         """Return which devices of a pod's claims must be beside each other."""
         claims = self._claims.list_claims(pod)

@@ -10,12 +10,14 @@ from railwright.fabric import resources
 class NodeDevices(msgspec.Struct, frozen=True):
     """Devices of a node, in milli-units by resource name.
 
-    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold.
+    `allocatable` excludes devices with a taint that keeps pods away. `allocated` is the part of it that claims hold,
+    and `held_tainted` is the part of the others that they still hold.
     """
 
     capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
     allocatable: resources.FrozenAmounts = resources.NO_AMOUNTS
     allocated: resources.FrozenAmounts = resources.NO_AMOUNTS
+    held_tainted: resources.FrozenAmounts = resources.NO_AMOUNTS
 
 
 class UnavailableDevice(msgspec.Struct, frozen=True):

@@ -56,7 +56,7 @@ class SliceIndex:
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
         self._shared = shared_devices.SharedDevices()
         self.devices: dict[DeviceId, OfferedDevice] = {}
-        self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `_get_order`
+        self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `get_order`
 
     def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
         """Return a slice that was just read with the parts that it has in common with others. Add that one."""
@@ -122,7 +122,7 @@ class SliceIndex:
                 added.setdefault(devices[device].node, []).append(device)
         for node in nodes:
             unchanged = [device for device in self.ids_by_node.pop(node, ()) if device not in changed]
-            if ids := sorted([*unchanged, *added.get(node, ())], key=_get_order):
+            if ids := sorted([*unchanged, *added.get(node, ())], key=get_order):
                 self.ids_by_node[node] = tuple(ids)
 
 
@@ -134,7 +134,7 @@ def _merge(changes: Iterable[DeviceChanges]) -> DeviceChanges:
     )
 
 
-def _get_order(device: DeviceId) -> tuple[str, str, str]:
+def get_order(device: DeviceId) -> tuple[str, str, str]:
     """Return the key by which equal nodes have their devices in one order: pools are often named like the node."""
     return device.driver, device.device, device.pool
 

@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import resources, topology
 from railwright.fabric.overview import natural_sort, node_notes, overview_types, rail_notes
-from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index, node_info, pod_info
+from railwright.fabric.placement.state import (
+    assumed_pods,
+    cluster_state,
+    device_holders,
+    domain_index,
+    node_info,
+    pod_info,
+)
 from railwright.fabric.policy import model as policies
 from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
@@ -209,7 +216,9 @@ class FabricView:
         devices_used: dict[str, int] = {}
         pods: tuple[pod_info.PodInfo | assumed_pods.AssumedPod, ...] = (*bound, *assumed)
         for pod in pods:
-            rails = tuple(self._assign_rails(pod.requests, devices_used))
+            held = device_holders.list_held_rails(self.fabric, self._cluster.pods.get(pod.uid), self._cluster)
+            positions = {self._rails.index(row.rail) for row in held}
+            rails = tuple(sorted(positions.union(self._assign_rails(pod.requests, devices_used))))
             if rails:
                 gang, rank = ranks.get(pod.uid, (pod.gang, -1))
                 yield overview_types.Pod(pod=pod.key, rails=rails, gang=gang, rank=rank, assumed=pod.uid not in uids)

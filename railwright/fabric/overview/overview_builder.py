@@ -23,7 +23,7 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
+from railwright.fabric.placement.state import assumed_pods, cluster_state, device_holders, pod_info
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.fabric.workloads import membership
@@ -303,7 +303,7 @@ class OverviewBuilder:
             state=assessment.state if is_unplaceable else gang.state,
             size=gang.size,
             placed=gang.placed,
-            ranks=tuple(_describe_rank(member, view) for member in gang.members[:MAX_RANKS]),
+            ranks=tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS]),
             bandwidth=assessment.bandwidth,
             best=assessment.best,
             leaves=assessment.leaves,
@@ -312,6 +312,18 @@ class OverviewBuilder:
             outcome=assessment.outcome if gang.state == overview_types.PLACED else "",
             created_at=min(filter(None, map(self._find_creation, gang.members)), default=""),
             placed_at=self._find_last_binding(gang) if gang.state == overview_types.PLACED else "",
+        )
+
+    def _describe_rank(self, member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
+        leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
+        pod = self._cluster.pods.get(member.uid)
+        return overview_types.Rank(
+            rank=member.rank,
+            pod=member.key.partition("/")[2],
+            node=member.node,
+            leaf=topology.format_domain(leaf) if leaf else "",
+            assumed=member.assumed,
+            rails=device_holders.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
 
     def _find_creation(self, member: gang_members.Member) -> str:
@@ -326,14 +338,3 @@ class OverviewBuilder:
         policy = self._policy()
         view = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
         return intent.find_fabric(view, policy.document)[0] if view is not None and policy is not None else ""
-
-
-def _describe_rank(member: gang_members.Member, view: fabric_view.FabricView | None) -> overview_types.Rank:
-    leaf = view.get_leaf(member.node) if view is not None and member.node else topology.NO_DOMAIN
-    return overview_types.Rank(
-        rank=member.rank,
-        pod=member.key.partition("/")[2],
-        node=member.node,
-        leaf=topology.format_domain(leaf) if leaf else "",
-        assumed=member.assumed,
-    )

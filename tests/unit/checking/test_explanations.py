@@ -5,11 +5,13 @@ import re
 import broken_installations
 import installations
 import pytest
+import shapes
 
 from railwright.cli.__main__ import main
 from railwright.cli.checking import check_rows, command, explanation, kubernetes, printing, snapshots
 from railwright.documentation import tested_versions
 from railwright.fabric import names
+from railwright.fabric.claims import drivers
 
 SECTIONS = explanation.read_sections()
 ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
@@ -95,6 +97,28 @@ def test_without_a_row_all_are_listed_and_a_misspelt_one_is_named_with_the_neare
     )
     assert main(["check", "--explain", "?"]) == 2
     assert "to list all: railwright check --explain" in capsys.readouterr().err
+
+
+def test_the_tested_drivers_are_those_of_the_slices_in_the_tests(capsys):
+    assert main(["check", "--explain", "claim-drivers"]) == 0
+    stdout = capsys.readouterr().out
+    names_of_nodes = {shape.title for shape in map(shapes.load, shapes.NAMES)}
+    for driver, releases in drivers.TESTED_SLICES.items():
+        assert driver in stdout
+        assert all(release in stdout for release in releases)
+    assert all(title in stdout for title in names_of_nodes)
+    slices = [tree for name in shapes.NAMES for tree in shapes.load(name).build_slices("n")]
+    assert {tree["spec"]["driver"] for tree in slices} == set(drivers.TESTED_SLICES)
+
+
+def test_a_driver_without_tested_slices_is_named_and_no_driver_is_ticked():
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    trees["device-slices"][0]["spec"]["driver"] = "nic.example.com"
+    [result] = [row for row in broken_installations.judged(trees) if row.check == "claim-drivers"]
+    assert result.state is check_rows.State.SKIP
+    assert "nic.example.com on 1 node (not tested)" in result.detail
+    assert "gpu.nvidia.com on 3 nodes (tested with slices of" in result.detail
 
 
 def test_the_tested_versions_are_those_that_the_tests_build(capsys):

@@ -210,7 +210,7 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
 def test_every_row_is_broken_above_or_below():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
-        "install-permissions", "device-pools", "volcano", "extender-deployment", "versions",
+        "install-permissions", "device-pools", "volcano", "extender-deployment", "versions", "claim-drivers",
     }  # fmt: skip
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 

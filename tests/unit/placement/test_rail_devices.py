@@ -1,5 +1,7 @@
 """The devices of every rail, by what they are doing."""
 
+import claimed
+import devices
 import msgspec
 from placing import RESOURCES, build_cluster, node, pod, policy
 
@@ -8,14 +10,14 @@ from railwright.fabric.placement.nodes import rail_devices
 from railwright.fabric.policy import model
 from railwright.serving import metrics
 
-FREE, BUSY, DEAD, OUT = rail_devices.State
+FREE, BUSY, DEAD, MISSING, OUT = rail_devices.State
 RAIL0 = RESOURCES[0]
 
 
 def count(nodes, pods=()):
     cluster = build_cluster(nodes, pods)
     counts = rail_devices.count(cluster.nodes.values(), cluster, [RAIL0])
-    return {state: counts[RAIL0, state] for state in rail_devices.State}
+    return {state: counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)}
 
 
 def test_devices_requested_by_bound_pods_are_busy_and_the_others_free():
@@ -68,10 +70,81 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
     assert (await shown())[key.format("free")] == "250.0"
     cluster.cluster.upsert_pod(pod("p", on="n7"))
     after = await shown()
-    assert (after[key.format("free")], after[key.format("busy")], len(after)) == ("249.0", "1.0", 4 * 4)
+    assert (after[key.format("free")], after[key.format("busy")], len(after)) == ("249.0", "1.0", 4 * 5)
     document = msgspec.structs.replace(current[0].document, fabrics={})
     current[0] = model.Policy(document=document, digest="sha256:other")
     assert await shown() == {}
+
+
+def build_claims_state():
+    """Two nodes with slices, the rails of `claimed`."""
+    cluster = state.State(assume_seconds=30)
+    cluster.cluster.replace_nodes([claimed.build_node("n1"), claimed.build_node("n2")])
+    claimed.name_devices(cluster.cluster)
+    offer(cluster, "n1")
+    offer(cluster, "n2")
+    return cluster
+
+
+def offer(cluster, name, **kinds):
+    for offered in devices.read_slices(*devices.build_slices(name, **kinds)):
+        cluster.cluster.change_devices(lambda known, offered=offered: known.upsert_slice(offered))
+
+
+async def show_rails(cluster, rails=claimed.RAILS[:2]):
+    """Return free, busy, dead, missing and unschedulable devices, and the overcommitted ones, of each rail."""
+    counters = metrics.Metrics("extender")
+    await rail_gauges.RailGauges(cluster, counters, claimed.policy).count()
+
+    def read(name, **labels):
+        return int(counters.registry.get_sample_value(f"railwright_{name}", {"fabric": claimed.FABRIC, **labels}))
+
+    return [
+        (
+            *(read("rail_devices", rail=rail, state=kind.value) for kind in rail_devices.State),
+            read("overcommitted_devices", rail=rail),
+        )
+        for rail in rails
+    ]
+
+
+async def test_devices_of_claims_count_in_the_gauges_as_those_of_device_plugins():
+    cluster = build_claims_state()
+    assert await show_rails(cluster) == [(2, 0, 0, 0, 0, 0)] * 2
+    tree = claimed.build_claim("c", (0,), gpus=1, pod_uid="uid-p", on="n1", entry="railwright")
+    cluster.cluster.upsert_claim(devices.read_claim(tree))
+    assert await show_rails(cluster) == [(1, 1, 0, 0, 0, 0), (2, 0, 0, 0, 0, 0)]
+    template = claimed.build_template("t", (1,))
+    cluster.cluster.change_templates(lambda known: known.upsert_template(template))
+    cluster.cluster.upsert_pod(claimed.build_pod("waiting-for-its-claim", on="n2"))
+    assert await show_rails(cluster) == [(1, 1, 0, 0, 0, 0), (1, 1, 0, 0, 0, 0)]
+
+
+async def test_a_tainted_device_of_a_claim_is_dead_and_one_that_is_gone_is_missing():
+    cluster = build_claims_state()
+    offer(cluster, "n1", taints={"pci-0000-10-1b-0": "NoSchedule"}, generation=2)
+    offer(cluster, "n2", without=["pci-0000-20-1b-0"], generation=2)
+    assert await show_rails(cluster) == [(1, 0, 1, 0, 0, 0), (1, 0, 0, 1, 0, 0)]
+    offer(cluster, "n1", generation=3)
+    offer(cluster, "n2", generation=3)
+    assert await show_rails(cluster) == [(2, 0, 0, 0, 0, 0)] * 2
+
+
+async def test_a_device_of_a_claim_whose_taint_came_while_it_was_held_is_busy_and_overcommitted():
+    cluster = build_claims_state()
+    tree = claimed.build_claim("c", (0,), gpus=1, pod_uid="uid-p", on="n1", entry="railwright")
+    cluster.cluster.upsert_claim(devices.read_claim(tree))
+    offer(cluster, "n1", taints={"pci-0000-10-1b-0": "NoSchedule"}, generation=2)
+    assert await show_rails(cluster) == [(1, 1, 0, 0, 0, 1), (2, 0, 0, 0, 0, 0)]
+    cluster.cluster.remove_claim(devices.read_claim(tree))
+    assert await show_rails(cluster) == [(1, 0, 1, 0, 0, 0), (2, 0, 0, 0, 0, 0)]
+
+
+def test_a_node_without_any_rail_of_a_fabric_misses_none():
+    other = node("other", rails_each=0, capacity={})
+    cluster = build_cluster([node("a"), other])
+    assert not rail_devices.count_missing(cluster.nodes.values(), RESOURCES)
+    assert rail_devices.count_missing(cluster.nodes.values(), [*RESOURCES, "x/fifth"]) == {"x/fifth": 1}
 
 
 async def test_overcommitted_devices_are_shown_and_logged_where_they_become_more(caplog):

@@ -4,6 +4,7 @@ import json
 import re
 
 import devices
+import late_rails
 import pytest
 import terminals
 import varied_clusters
@@ -223,3 +224,21 @@ def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "roce roce, 1 nodes, 2 rails by claims of DeviceClass dranet: 1 free, 0 busy, 1 dead"
     assert any("gpu-0" in line and line.split()[1] == "fd" for line in lines)
+
+
+def test_rails_that_were_chosen_late_are_those_of_the_claims(tmp_path, capsys):
+    late_rails.write(tmp_path)
+    where = ("--policy", str(tmp_path / "policy.yaml"), "--snapshot", str(tmp_path / "snapshot.json"))
+    assert command_line.main(["gangs", "g", *where, "-o", "wide"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3].split() == ["RANK", "POD", "NODE", "LEAF", "RAILS"]
+    assert [line.split("  ")[-1].strip() for line in lines[-2:]] == list(late_rails.TEXT.values())
+    assert command_line.main(["gangs", "g", *where, "-o", "json"]) == 0
+    [first, _] = json.loads(capsys.readouterr().out)["ranks"]
+    assert first["rails"][0] == {"rail": "rail1", "device": devices.RDMA_DEVICES[1]}
+    assert command_line.main(["fabric", *where, "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    nodes = {node["name"]: node for leaf in document["leaves"].values() for node in leaf["nodes"]}
+    assert [nodes[name]["rails"] for name in ("n1", "n2")] == ["fbfb", "bfbf"]
+    assert [pod["rails"] for pod in nodes["n1"]["pods"]] == [[1, 3]]
+    assert "rail_notes" not in nodes["n1"]

@@ -424,7 +424,11 @@ FABRICS = dashboard(
             for state, text in (
                 ("free", "Devices available to new pods."),
                 ("busy", "Devices used by bound pods."),
-                ("dead", "In the node's capacity but not allocatable."),
+                (
+                    "dead",
+                    "In the node's capacity but not allocatable. Devices of claims: tainted.",
+                ),
+                ("missing", "Nodes without a device of the rail that have devices of other rails of the fabric."),
                 ("unschedulable", "Unused, on a node that is cordoned or not Ready."),
             )
         ),
@@ -442,12 +446,16 @@ FABRICS = dashboard(
                 text,
                 (f"max by (fabric, rail) ({RAILS.format(state)})", "{{fabric}} {{rail}}"),
                 width=12,
-                stacked=state != "dead",
+                stacked=state not in {"dead", "missing"},
             )
             for state, text in (
                 ("free", "By rail. If rails differ, some pods use fewer rails than the fabric has."),
                 ("busy", "By rail."),
                 ("dead", "By rail. The runbook entry RailwrightRailsDead shows how to find the nodes."),
+                (
+                    "missing",
+                    "By rail, in nodes. Not 0 where some node types have fewer rails.",
+                ),
                 ("unschedulable", "By rail. Healthy and unused, but the node accepts no pods."),
             )
         ),
@@ -457,7 +465,7 @@ FABRICS = dashboard(
             (
                 (
                     f"sum by (fabric) (max by (fabric, rail) ({RAILS.format('busy')})) / sum by (fabric) "
-                    '(max by (fabric, rail, state) (railwright_rail_devices{fabric=~"$fabric", state!="dead"}))'
+                    '(max by (fabric, rail, state) (railwright_rail_devices{fabric=~"$fabric", state!~"dead|missing"}))'
                 ),
                 "{{fabric}}",
             ),

@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.nodes import node_facts, node_refusal, node_slots, numa, scheduling_signature
+from railwright.fabric.placement.nodes import node_facts, node_slots, numa, scheduling_signature
 from railwright.fabric.reasons import reason
 
 
@@ -50,7 +50,7 @@ class NodeEvaluation(msgspec.Struct, frozen=True):
 def evaluate(signature: scheduling_signature.SchedulingSignature, facts: node_facts.NodeFacts) -> NodeEvaluation:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
-    refusal = node_refusal.find_refusal(signature, facts, pools)
+    refusal = node_facts.find_refusal(signature, facts, pools)
     slots = min(
         facts.fits_by_other_resources,
         *_count_slots(signature, facts),

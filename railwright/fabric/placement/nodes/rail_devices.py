@@ -1,12 +1,13 @@
-"""Counts the free, busy, dead and unschedulable devices of each rail, for metrics.
+"""Counts the free, busy, dead, missing and unschedulable devices of each rail, for metrics.
 
-A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run.
-Rails that share a pool are counted together, because the rail of an allocated device is unknown.
+A device counts as dead if it is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or
+its slice or a DeviceTaintRule taints it. Devices of claims count as those of device plugins. Rails that share a pool
+are counted together, because the rail of an allocated device is unknown.
 """
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from railwright.fabric import intent, resources
 from railwright.fabric.placement.state import cluster_state, node_info
@@ -17,8 +18,9 @@ class State(enum.StrEnum):
     """The state of a device."""
 
     FREE = "free"
-    BUSY = "busy"  # requested by a bound pod
+    BUSY = "busy"  # requested by a bound pod, or held by a claim
     DEAD = "dead"
+    MISSING = "missing"  # not even in capacity, on a node that has devices of other rails; one for each rail and node
     UNSCHEDULABLE = "unschedulable"  # healthy and not busy, on a node that is cordoned or not Ready
 
 
@@ -34,7 +36,7 @@ def count(
     """Count the devices of these resources on these nodes, by resource and state."""
     counts: Counter[tuple[str, State]] = Counter()
     for node in nodes:
-        used = cluster.get_used(node.name)
+        used = _count_used(node.name, cluster)
         for name in resource_names:
             allocatable = node.allocatable.get(name, 0)
             capacity = max(node.capacity.get(name, 0), allocatable)
@@ -48,6 +50,28 @@ def count(
     return counts
 
 
+def count_missing(nodes: Iterable[node_info.NodeInfo], resource_names: Collection[str]) -> Counter[str]:
+    """Count the nodes without a device of a rail that have devices of other rails, by resource.
+
+    `resource_names` are those of one fabric.
+    """
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        offered = [name for name in resource_names if node.capacity.get(name, 0) or node.allocatable.get(name, 0)]
+        if offered and len(offered) < len(resource_names):
+            counts.update(set(resource_names).difference(offered))
+    return counts
+
+
+def _count_used(node: str, cluster: cluster_state.ClusterState) -> resources.Amounts:
+    """Return what is in use of a node, also devices whose taint came while a claim held them."""
+    used = cluster.get_used(node)
+    names = cluster.list_claimable(node)
+    if not names or not (tainted := cluster.claimed.inventory.count_devices(node).held_tainted):
+        return used
+    return {**used, **{name: used.get(name, 0) + amount for name, amount in tainted.items() if name in names}}
+
+
 def count_overcommitted(
     nodes: Iterable[node_info.NodeInfo], cluster: cluster_state.ClusterState, resource_names: Sequence[str]
 ) -> Mapping[str, int]:
@@ -57,7 +81,7 @@ def count_overcommitted(
     """
     counts: Counter[str] = Counter()
     for node in nodes:
-        used = cluster.get_used(node.name)
+        used = _count_used(node.name, cluster)
         for name in resource_names:
             beyond = used.get(name, 0) - node.allocatable.get(name, 0)
             if beyond > 0:

@@ -1,0 +1,125 @@
+"""Rails of claims that are chosen at binding: `explain pod` and the dashboard show those that the claims hold."""
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import aiohttp
+import api_stub
+import dashboard_servers
+import devices
+import late_rails
+from aiohttp import web
+
+from railwright.fabric import names
+
+FIRST = late_rails.TEXT["p-0"]
+LINE = f"rails and devices of its claims: {FIRST}"
+DETAILS = "document.getElementById('details').innerText"
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "railwright.cli",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode(), err.decode()
+
+
+@contextlib.asynccontextmanager
+async def start_extender(folder):
+    """An extender over the files of a folder that is ready; yields its URL."""
+    options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
+    sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
+    )
+    urls = {}
+    while len(urls) < 2:
+        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        assert line, "the extender ended"
+        words, _, address = line.partition("listening on ")
+        if address:
+            urls[words] = f"http://{address.strip()}"
+    log = asyncio.create_task(process.stderr.read())
+    try:
+        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+            while (await session.get(f"{urls['ops ']}/readyz")).status != 200:  # noqa: ASYNC110 - a probe has no event
+                await asyncio.sleep(0.1)
+        yield urls[""]
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+        await log
+
+
+async def test_the_extender_tells_the_rails_that_the_claims_of_a_pod_hold(tmp_path):
+    late_rails.write(tmp_path)
+    async with start_extender(tmp_path) as url:
+        body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/scheduler/prioritize", json=body) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+        code, out, err = await run("explain", "pod/p-0", "-n", "train", "--extender", url)
+        assert code == 0, err
+        assert LINE in out.splitlines()
+        document = json.loads((await run("explain", "pod/p-0", "-n", "train", "--extender", url, "-o", "json"))[1])
+        assert document["devices"] == [
+            {"rail": "rail1", "device": devices.RDMA_DEVICES[1]},
+            {"rail": "rail3", "device": devices.RDMA_DEVICES[3]},
+        ]
+
+
+async def test_without_the_extender_the_placement_of_the_pod_tells_them(tmp_path):
+    pod = late_rails.build_pod("p-0", "n1")
+    held = [
+        {"rail": f"rail{rail}", "claim": "railwright", "request": f"nic{number}", "device": "pci", "rdmaDevice": device}
+        for number, (rail, device) in enumerate([(1, devices.RDMA_DEVICES[1]), (3, devices.RDMA_DEVICES[3])])
+    ]
+    placement = {"node": "n1", "rails": ["rail1", "rail3"], "domains": ["a"], "devices": held}
+    pod["metadata"]["annotations"][names.PLACEMENT] = json.dumps(placement)
+    items = {"/api/v1/namespaces/train/pods": [pod], "/api/v1/namespaces/train/events": []}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/api/v1/namespaces/train/pods/p-0":
+            return web.json_response(pod)
+        if request.path in items:
+            return web.json_response({"metadata": {}, "items": items[request.path]})
+        return web.json_response({"kind": "Status", "apiVersion": "v1", "message": "not found"}, status=404)
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    kubeconfig = api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
+    code, out, err = await run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
+    await runner.cleanup()
+    assert code == 0, err
+    assert "fabric roce, role worker, rails rail1, rail3" in out.splitlines()[0]
+    assert LINE in out.splitlines()
+
+
+async def test_the_page_of_a_gang_has_the_rails_of_each_rank(chrome, tmp_path):
+    late_rails.write(tmp_path)
+    async with dashboard_servers.command(tmp_path) as url, chrome.tab() as page:
+        await page.open(f"{url}#gang=train/g")
+        await page.until("document.querySelector('#details .gang')")
+        cells = await page.js(
+            "[...document.querySelectorAll('#details .ranks tr')].map((row) => row.lastChild.innerText)"
+        )
+        assert cells == ["Rails", *late_rails.TEXT.values()]
+        await page.open(f"{url}#gang=train/g&node=n1")
+        await page.until(f"{DETAILS}.includes('rail1')")
+        rows = await page.js("[...document.querySelectorAll('#details .ranks tr')].map((row) => row.innerText)")
+        busy = [row for row in rows if row.startswith("rail") and "busy" in row]
+        assert [row.split()[0] for row in busy] == ["rail1", "rail3"]
+        assert page.problems == []
