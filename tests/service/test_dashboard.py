@@ -279,8 +279,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
 
 async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_nothing_to_another(session):
     views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
-    running = [asyncio.create_task(view.run()) for view in views.values()]
-    async with port.open_port(HERE, views, everybody) as where:
+    async with dashboard_servers.feeding(*views.values()), port.open_port(HERE, views, everybody) as where:
         url = f"http://{where}/api/stream"
         last = {}
         for query, source in (("", "a"), ("?view=with", "a"), ("?view=without", "b")):
@@ -297,43 +296,38 @@ async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_
             async with session.get(f"http://{where}/api/{path}") as response:
                 assert response.status == 404
                 assert (await response.json())["error"]["reason"] == "no such view; there are: with, without"
-    for each in running:
-        each.cancel()
 
 
 async def test_readers_are_bounded_and_the_next_is_told_so(session):
     source = quiet_feed()
-    running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
         for each in held:
             each.close()
-    running.cancel()
 
 
 async def test_nothing_is_drawn_while_nobody_looks():
     source = quiet_feed()
-    running = asyncio.create_task(source.run())
-    await asyncio.sleep(0.1)  # that nothing happens has no event
-    assert source.version == 0
-    with source.reading():
-        assert await source.after(None, 5) is not None
-    running.cancel()
+    async with dashboard_servers.feeding(source):
+        await asyncio.sleep(0.1)  # that nothing happens has no event
+        assert source.version == 0
+        with source.reading():
+            assert await source.after(None, 30) is not None
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
-    running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, {"": source}, everybody, times=stream.Times(slow=0.3)) as where:
+    times = stream.Times(slow=0.3)
+    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody, times=times) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
             slow.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while source.readers == 0:  # noqa: ASYNC110 - what is looked at has no event
                     await asyncio.sleep(0.01)
                 async with session.get(f"http://{where}/") as response:
@@ -341,7 +335,6 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(sessio
                 while source.readers:  # each change of the one leaf is 300 KB more than anybody takes
                     state.upsert_node(placing.node("a-00", "a", "s-a", unschedulable=source.version % 2 == 1))
                     await asyncio.sleep(0.01)
-    running.cancel()
 
 
 async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(session):
@@ -372,11 +365,9 @@ async def test_questions_are_bounded(session):
 
 async def test_the_end_of_the_server_ends_the_streams(session):
     source = quiet_feed()
-    running = asyncio.create_task(source.run())
-    async with port.open_port(HERE, {"": source}, everybody) as where:
+    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         response = await session.get(f"http://{where}/api/stream")
     assert b"event: again" in await asyncio.wait_for(response.read(), 10)
-    running.cancel()
 
 
 async def test_headers_that_do_not_end_and_connections_beyond_the_limit_are_closed(monkeypatch, session):

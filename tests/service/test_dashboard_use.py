@@ -1,6 +1,5 @@
 """What an operator does with the dashboard's page, in a real headless Chromium over the real commands."""
 
-import asyncio
 import contextlib
 import json
 import re
@@ -435,8 +434,10 @@ def build_feed(nodes: int) -> feed.Feed:
 
 async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
     views_of_cluster = {"with railwright": build_feed(4), "without": build_feed(6)}
-    running = [asyncio.create_task(each.run()) for each in views_of_cluster.values()]
-    async with port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where:
+    async with (
+        dashboard_servers.feeding(*views_of_cluster.values()),
+        port.open_port(addresses.Address("127.0.0.1", 0), views_of_cluster, command._allow_everyone) as where,
+    ):
         async with chrome.tab() as page:
             await page.open(f"http://{where}/#gang=train/llm")
             await page.until("document.querySelector('#details .gang') && !document.getElementById('views').hidden")
@@ -457,5 +458,3 @@ async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
         async with chrome.tab() as page:
             await page.open(f"http://{where}/?view=none")
             await page.until(f"{PROBLEMS}.includes('No such view; there are: with railwright, without')")
-    for each in running:
-        each.cancel()

@@ -116,6 +116,18 @@ class ApiServer:
             await runner.cleanup()
 
 
+@contextlib.asynccontextmanager
+async def feeding(*feeds) -> AsyncIterator[None]:
+    """Keep these feeds up to date during a `with` block."""
+    running = [asyncio.create_task(each.run()) for each in feeds]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
 async def events(response, count: int) -> list[tuple[str, str, dict]]:
     """(id, event, data) of the next so many events of a stream, heartbeats left out."""
     found: list[tuple[str, str, dict]] = []
