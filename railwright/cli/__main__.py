@@ -25,7 +25,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Let SIGINT end the process, silently and with the exit code 130 in shells, until `main` can handle it."""
+    """Let SIGINT end the process, silently and with the exit code 130 in shells, until the command can handle it."""
     is_program = __name__ == "__main__" or "railwright" in os.path.basename(sys.argv[0])  # noqa: PTH119 - only its name
     if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -38,7 +38,6 @@ import contextlib
 import errno
 import gc
 import pkgutil
-import threading
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -57,8 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     _open_closed_streams()
     try:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _run(given)
         sys.stdout.flush()
     except output.UnreadableError as error:
@@ -123,7 +120,7 @@ def _run(words: Sequence[str]) -> int:
     """Import what the first word needs, and run it."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
-        return int(pkgutil.resolve_name(programs.PROGRAMS[first].main)(rest))
+        return programs.call(programs.PROGRAMS[first].main, rest)
     if first == _COMPLETE:
         return complete(rest)
     gc.set_threshold(_COLLECTION)

@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
             status_line.show_status("starting")  # the imports take longer than people like to see nothing
             pkgutil.resolve_name(leaf.run)
             status_line.clear_status()
-        return int(pkgutil.resolve_name(leaf.run)(arguments))
+        return programs.call(leaf.run, arguments)
     except errors.ClusterError as error:
         status_line.clear_status()
         print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)

@@ -12,6 +12,7 @@ from certs import issue
 from railwright.serving import command_line, limits, memory, metrics, probes, routes, server
 
 DAY = dt.timedelta(days=1)
+PATIENCE = 60  # seconds: what takes longer hangs, also on a busy machine
 
 
 def echo(call: routes.Call) -> routes.Reply:
@@ -62,7 +63,7 @@ class Caller:
         await self.writer.drain()
 
     async def answer(self) -> Answer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.strip().split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -71,7 +72,7 @@ class Caller:
 
     async def hung_up(self) -> bool:
         """True once the server has closed this connection without another byte."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionError:
