@@ -226,8 +226,12 @@ async def load(server, until: asyncio.Event) -> list[float]:
     return sorted(seconds)
 
 
+def p99(seconds: list[float]) -> float:
+    return seconds[int(len(seconds) * 0.99)]
+
+
 def shown(seconds: list[float]) -> str:
-    return f"p99 {seconds[int(len(seconds) * 0.99)] * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms"
+    return f"p99 {p99(seconds) * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms"
 
 
 class Counting(api_stub.Cache):
@@ -302,8 +306,9 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
     busy = await measured(relist)
     seconds = time.monotonic() - began
     lag = await server.metric("railwright_event_loop_lag_seconds")
-    assert busy[int(len(busy) * 0.99)] < 0.5, (shown(calm), shown(busy))  # most of it is other work of this machine
-    assert busy[-1] < 1.5
+    # other work of this machine delays answers without a relist too
+    assert p99(busy) < 0.5 + p99(calm), (shown(calm), shown(busy))
+    assert busy[-1] < 1.5 + calm[-1], (shown(calm), shown(busy))
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
         f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (without: "
