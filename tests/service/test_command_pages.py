@@ -89,6 +89,7 @@ async def place(tmp_path):
     shutil.copy(DEMO / "job.yaml", folder / "job.yaml")
     shutil.copy(DEMO / "job.yaml", folder / "manifests" / "deep" / "job.yaml")
     shutil.copy(DEMO / "policy.yaml", folder / "policy.yaml")
+    (folder / "fabricpolicy.yaml").write_text(yaml.safe_dump(build_resource(folder / "policy.yaml")))
     log = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
     shutil.copy(log, folder / "nccl.log")
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
@@ -100,6 +101,13 @@ async def place(tmp_path):
     }
     yield folder, environment
     await runner.cleanup()
+
+
+def build_resource(path):
+    """Return the FabricPolicy with this policy."""
+    policy = yaml.safe_load(path.read_text())
+    head = {key: policy.pop(key) for key in ("apiVersion", "kind")}
+    return {**head, "metadata": {"name": names.POLICY_CONFIGMAP, "namespace": names.NAMESPACE}, "spec": policy}
 
 
 def write(path, line):

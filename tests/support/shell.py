@@ -156,7 +156,7 @@ def write_pair(directory: pathlib.Path, pair: issue.Pair, name: str = "tls") -> 
     return certificate, key
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait for a condition, not for a time."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is looked at has no event
