@@ -1,10 +1,16 @@
 """Rails and GPUs that come by Dynamic Resource Allocation, on the real API server and its allocator."""
 
 import asyncio
+import contextlib
+import io
+import json
 
 import devices
 import pytest_asyncio
 from plane import kube as kubes
+from plane import waiting
+
+from railwright.cli.__main__ import main
 
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
@@ -123,3 +129,50 @@ async def test_a_pod_with_claims_alone_is_placed_where_its_rails_are_free(plane,
         await client.create(pod, namespace=namespace)
     places = {await kubes.where(client, namespace, name) for name in ("p0", "p1")}
     assert places == {"slices-0", "slices-1"}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def check_row(plane):
+    """`await check_row(name)`: a row of `railwright check` in a cluster with Volcano's chart."""
+    metadata = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
+    await plane.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}})
+
+    async def check(name):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            await asyncio.to_thread(main, ("check", f"--kubeconfig={plane.kubeconfig}", "-o", "json"))
+        (row,) = [row for row in json.loads(out.getvalue())["checks"] if row["check"] == name]
+        return row
+
+    yield check
+    await plane.api.delete("ConfigMap", metadata["name"], metadata["namespace"])
+
+
+async def test_volcano_queues_no_pod_with_extended_resources_of_device_classes_and_check_says_so(
+    plane, claims, namespace, offer, check_row
+):
+    await asyncio.gather(offer("slices-0"), offer("slices-1"))
+    client = plane.api
+    await client.create(kubes.volcano_job("job", 1, gpus=1), namespace=namespace)
+    await client.create(
+        kubes.pod("bare", gpus=1, schedulerName="volcano", labels={"name": "bare"}), namespace=namespace
+    )
+
+    async def find_rejections():
+        groups = await client.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
+        assert [group["status"]["phase"] for group in groups] == ["Pending"] * 2, groups
+        assert all(group["spec"]["minResources"][kubes.RAILS[0]] == "1" for group in groups)
+        events = await client.list("Event", namespace, fields="involvedObject.kind=PodGroup")
+        messages = {event["involvedObject"]["name"]: event["message"] for event in events}
+        assert len(messages) == 2, messages
+        assert all(f"overused {kubes.RAILS[0]}" in message for message in messages.values()), messages
+        return True
+
+    await waiting.wait(find_rejections, seconds=30, describe="both PodGroups to be rejected for the rails' resources")
+    (pod,) = await client.list("Pod", namespace)
+    assert (pod["metadata"]["name"], kubes.node_of(pod)) == ("bare", "")  # the job's pod is not even created
+    row = await check_row("extended-resources")
+    assert row["state"] == "warn"
+    assert f"DeviceClass rail0 maps {', '.join(kubes.RAILS)}" in row["detail"]
+    # the same pod is scheduled at once without Volcano
+    assert await kubes.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
