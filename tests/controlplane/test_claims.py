@@ -12,6 +12,7 @@ from plane import waiting
 
 from railwright.cli.__main__ import main
 
+GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
@@ -148,29 +149,32 @@ async def check_row(plane):
     await plane.api.delete("ConfigMap", metadata["name"], metadata["namespace"])
 
 
-async def test_volcano_queues_no_pod_with_extended_resources_of_device_classes_and_check_says_so(
+async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classes_and_check_says_so(
     plane, claims, namespace, offer, check_row
 ):
     await asyncio.gather(offer("slices-0"), offer("slices-1"))
     client = plane.api
-    await client.create(kubes.volcano_job("job", 1, gpus=1), namespace=namespace)
-    await client.create(
-        kubes.pod("bare", gpus=1, schedulerName="volcano", labels={"name": "bare"}), namespace=namespace
-    )
+    limits, requests = (kubes.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
+    resources = requests["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
+    resources["requests"] = resources["limits"]
+    await kubes.create(client, namespace, [limits, requests])
 
     async def find_rejections():
-        groups = await client.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
-        assert [group["status"]["phase"] for group in groups] == ["Pending"] * 2, groups
-        assert all(group["spec"]["minResources"][kubes.RAILS[0]] == "1" for group in groups)
-        events = await client.list("Event", namespace, fields="involvedObject.kind=PodGroup")
-        messages = {event["involvedObject"]["name"]: event["message"] for event in events}
-        assert len(messages) == 2, messages
-        assert all(f"overused {kubes.RAILS[0]}" in message for message in messages.values()), messages
+        groups = {tree["metadata"]["ownerReferences"][0]["name"]: tree for tree in await client.list(GROUP, namespace)}
+        assert groups["requests"]["spec"]["minResources"][kubes.RAILS[0]] == "1"
+        assert groups["requests"]["status"]["phase"] == "Pending"
+        name = groups["requests"]["metadata"]["name"]
+        events = await client.list("Event", namespace, fields=f"involvedObject.name={name}")
+        overused = [event["message"] for event in events if f"overused {kubes.RAILS[0]}" in event["message"]]
+        assert overused, events
+        # minResources does not count limits alone: that job is queued, and its pod is created and waits
+        (pod,) = await client.list("Pod", namespace)
+        (condition,) = pod["status"]["conditions"]
+        assert (pod["metadata"]["name"], condition["reason"]) == ("limits-worker-0", "Unschedulable")
+        assert kubes.node_of(pod) == ""
         return True
 
-    await waiting.wait(find_rejections, seconds=30, describe="both PodGroups to be rejected for the rails' resources")
-    (pod,) = await client.list("Pod", namespace)
-    assert (pod["metadata"]["name"], kubes.node_of(pod)) == ("bare", "")  # the job's pod is not even created
+    await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
     row = await check_row("extended-resources")
     assert row["state"] == "warn"
     assert f"DeviceClass rail0 maps {', '.join(kubes.RAILS)}" in row["detail"]

@@ -93,8 +93,9 @@ def _check_extended_resources(snapshot: snapshots.ClusterSnapshot) -> check_rows
     if snapshot.get_one("volcano") is None:
         return ok(snapshots.join_limited(by_slices, 4))
     return warn(
-        f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: in "
-        "Volcano, pods that request it stay Pending, because minResources of their PodGroup exceeds the cluster's sum"
+        f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: "
+        "Volcano schedules no pod that requests it, because its plugins overcommit and proportion count what nodes "
+        "report"
     )
 
 
