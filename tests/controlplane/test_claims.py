@@ -176,7 +176,7 @@ async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classe
 
     await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
     row = await check_row("extended-resources")
-    assert row["state"] == "warn"
+    assert row["state"] == "warn", row
     assert f"DeviceClass rail0 maps {', '.join(kubes.RAILS)}" in row["detail"]
     # the same pod is scheduled at once without Volcano
     assert await kubes.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
