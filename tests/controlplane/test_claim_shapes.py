@@ -8,7 +8,7 @@ import asyncio
 import pytest
 import pytest_asyncio
 import shapes
-from plane import claim_gangs, kube, volcano, waiting
+from plane import binaries, claim_gangs, kube, volcano, waiting
 
 GANG, NODES = 4, 4
 _SLICE = "resource.k8s.io/v1/ResourceSlice"
@@ -68,7 +68,12 @@ async def test_a_pod_of_eight_gpus_and_32_nics_is_cut_into_claims_between_pairs(
         await plane.remove_pods(namespace)
 
 
-@pytest.mark.parametrize("trouble", ["removed", "tainted"])
+_WITHOUT_TAINTS = pytest.mark.skipif(
+    binaries.release().kubernetes.startswith("1.34."), reason="DRADeviceTaints is alpha in 1.34, and off"
+)
+
+
+@pytest.mark.parametrize("trouble", ["removed", pytest.param("tainted", marks=_WITHOUT_TAINTS)])
 async def test_a_device_that_is_gone_or_tainted_keeps_pods_of_its_rail_out_until_it_is_back(
     plane, namespace, install, trouble
 ):
