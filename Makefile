@@ -86,12 +86,17 @@ test: setup ## run unit, service, control-plane and the main real-node tests, a 
 	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
 	echo "waiting for the tests on real nodes (build/nodes.log)"; wait $$nodes; result=$$?; cat build/nodes.log; exit $$result
 
-# Schedulers, bindings, admission and installation: what may differ between versions of Kubernetes and Volcano.
-OLDEST = admission bindings chart check explain gang kube_gangs kube_scheduler rbac seeds two_schedulers workloads
+# Schedulers, bindings, admission, claims, the policy's resource and installation: what may differ between versions of
+# Kubernetes and Volcano. Some run again without Dynamic Resource Allocation, whose API is then not served.
+OLDEST = admission allocation bindings chart check claim_shapes claim_templates claimed_rails explain gang \
+	gangs_of_any_rails kube_gangs kube_scheduler policy_resource rbac seeds two_schedulers workloads
+WITHOUT_CLAIMS = bindings check gang kube_scheduler two_schedulers
 test-oldest: setup ## run the control-plane tests that depend on versions with the oldest supported Kubernetes and Volcano
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/controlplane/build.py
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
 	$(OLDEST:%=tests/controlplane/test_%.py) $(TEST_ARGS)
+	RAILWRIGHT_CONTROL_PLANE=oldest-without-claims $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
+	$(WITHOUT_CLAIMS:%=tests/controlplane/test_%.py) $(TEST_ARGS)
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.
@@ -146,7 +151,7 @@ bench-scale: setup ## measure memory, CPU and relists of both servers in large c
 bench-volcano: setup ## measure pods per second of a real Volcano, compared with an extender that does nothing
 	$(BIN)/python tests/bench/volcano_throughput.py $(BENCH_ARGS)
 
-bench-claims: setup ## count what pods get by published ResourceClaimTemplates from a real kube-scheduler; --page updates the docs
+bench-claims: setup ## count what pods get by published and railwright's claim templates; options: BENCH_ARGS="--only eks-p5 --page"
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/python tests/bench/claim_templates.py $(BENCH_ARGS)
 

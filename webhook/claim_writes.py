@@ -47,8 +47,9 @@ class Writing(msgspec.Struct, frozen=True):
         ]
 
     def choose_rails(self, free: rail_choice.FreeDevices) -> tuple[str, ...]:
-        """Return the rails for the gang, by what is free."""
-        positions = rail_choice.choose_rails(self.claimed.hardware, len(self.plan.rails), free)
+        """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
+        last_first = self.claimed.gives_first_rails
+        positions = rail_choice.choose_rails(self.claimed.hardware, len(self.plan.rails), free, last_first=last_first)
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:

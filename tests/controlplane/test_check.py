@@ -14,11 +14,12 @@ import os
 import pathlib
 import sys
 
+import devices
 import pytest
 import pytest_asyncio
 import yaml
+from plane import binaries, ports, site, waiting
 from plane import nodes as fleet
-from plane import ports, site, waiting
 
 from certs import issue
 from railwright.cli.__main__ import main
@@ -419,6 +420,34 @@ async def test_what_is_broken_is_told_by_its_row_with_a_hint(installed, name):
     (found,) = [each for each in answer["checks"] if each["check"] == row and each["state"] in ("warn", "fail")]
     assert words in found["detail"]
     assert found["hint"]
+
+
+@contextlib.asynccontextmanager
+async def rail_by_slices(it, resource):
+    """Have slices and a DeviceClass offer what device plugins reported on both nodes."""
+    slices = [tree for name in it.nodes.names for tree in devices.build_slices(name)]
+    trees = [devices.build_class("mlx", 'device.driver == "dra.net"', resource), *slices]
+    removed = {"status": {part: {resource: None} for part in ("capacity", "allocatable")}}
+    await asyncio.gather(*(it.api.patch("Node", name, removed, subresource="status") for name in it.nodes.names))
+    await asyncio.gather(*(it.api.create(tree) for tree in trees))
+    try:
+        yield
+    finally:
+        await asyncio.gather(
+            *(it.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"]) for tree in trees),
+            *(it.nodes.resize(name, {resource: fleet.RAILS[resource]}) for name in it.nodes.names),
+        )
+
+
+@pytest.mark.skipif(
+    binaries.release().kubernetes.startswith("1.34."), reason="DRAExtendedResource is alpha in 1.34, and off"
+)
+async def test_a_rail_that_only_a_device_class_maps_is_a_warning_beside_volcano(installed):
+    async with rail_by_slices(installed, "nvidia.com/mlx5_0"):
+        answer = await installed.until({"extended-resources"})
+    (row,) = [row for row in answer["checks"] if row["check"] == "extended-resources"]
+    assert (row["state"], "DeviceClass mlx maps nvidia.com/mlx5_0" in row["detail"]) == ("warn", True), row
+    await installed.until(set())
 
 
 async def test_waiting_ends_when_the_installation_is_mended(installed):

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 import pytest_asyncio
 import shapes
-from plane import claim_gangs, kube, volcano, waiting
+from plane import binaries, claim_gangs, kube, volcano, waiting
 
 GANG, NODES = 4, 4
 _SLICE = "resource.k8s.io/v1/ResourceSlice"
@@ -68,14 +68,23 @@ async def test_a_pod_of_eight_gpus_and_32_nics_is_cut_into_claims_between_pairs(
         await plane.remove_pods(namespace)
 
 
-async def test_a_removed_device_keeps_pods_of_its_rail_out_until_it_is_back(plane, namespace, install):
+_WITHOUT_TAINTS = pytest.mark.skipif(
+    binaries.release().kubernetes.startswith("1.34."), reason="DRADeviceTaints is alpha in 1.34, and off"
+)
+
+
+@pytest.mark.parametrize("trouble", ["removed", pytest.param("tainted", marks=_WITHOUT_TAINTS)])
+async def test_a_device_that_is_gone_or_tainted_keeps_pods_of_its_rail_out_until_it_is_back(
+    plane, namespace, install, trouble
+):
     shape = shapes.load("aks-gb300")
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1) as (node,):
         nics = shape.build_slices(node)[0]["spec"]
-        gone = nics | {"devices": nics["devices"][1:], "pool": nics["pool"] | {"generation": 2}}
-        back = nics | {"pool": nics["pool"] | {"generation": 3}}
-        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": gone})
+        first, *others = nics["devices"]
+        tainted = first | {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}
+        changed = others if trouble == "removed" else [tainted, *others]
+        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 2) | {"devices": changed}})
         await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
 
         async def refused():
@@ -84,10 +93,15 @@ async def test_a_removed_device_keeps_pods_of_its_rail_out_until_it_is_back(plan
             return True
 
         await waiting.wait(refused, describe="the pod to wait for the device")
-        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": back})
+        await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 3)})
         (allocation,) = await claim_gangs.settle(plane, namespace, 1, until_bound=True)
         assert shape.is_paired(allocation.devices)
         await plane.remove_pods(namespace)
+
+
+def _generation(spec, number):
+    """Return the pool of a slice in another generation."""
+    return {"pool": spec["pool"] | {"generation": number}}
 
 
 async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install, schedulers):

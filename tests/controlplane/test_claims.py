@@ -5,7 +5,9 @@ import asyncio
 import devices
 import pytest_asyncio
 from plane import kube as kubes
+from plane import waiting
 
+GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
@@ -123,3 +125,31 @@ async def test_a_pod_with_claims_alone_is_placed_where_its_rails_are_free(plane,
         await client.create(pod, namespace=namespace)
     places = {await kubes.where(client, namespace, name) for name in ("p0", "p1")}
     assert places == {"slices-0", "slices-1"}
+
+
+async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classes(plane, claims, namespace, offer):
+    await asyncio.gather(offer("slices-0"), offer("slices-1"))
+    client = plane.api
+    limits, requests = (kubes.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
+    resources = requests["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
+    resources["requests"] = resources["limits"]
+    await kubes.create(client, namespace, [limits, requests])
+
+    async def find_rejections():
+        groups = {tree["metadata"]["ownerReferences"][0]["name"]: tree for tree in await client.list(GROUP, namespace)}
+        assert len(groups) == 2, groups
+        assert groups["requests"]["spec"]["minResources"][kubes.RAILS[0]] == "1"
+        assert groups["requests"].get("status", {}).get("phase") == "Pending", groups
+        name = groups["requests"]["metadata"]["name"]
+        events = await client.list("Event", namespace, fields=f"involvedObject.name={name}")
+        overused = [event["message"] for event in events if f"overused {kubes.RAILS[0]}" in event["message"]]
+        assert overused, events
+        # minResources does not count limits alone: that job is queued, and its pod is created and waits
+        pods = await client.list("Pod", namespace)
+        assert [(pod["metadata"]["name"], kubes.node_of(pod)) for pod in pods] == [("limits-worker-0", "")]
+        assert [condition["reason"] for condition in pods[0]["status"].get("conditions", ())] == ["Unschedulable"]
+        return True
+
+    await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
+    # the same pod is scheduled at once without Volcano
+    assert await kubes.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")

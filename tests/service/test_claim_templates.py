@@ -155,6 +155,24 @@ async def test_gangs_that_start_together_get_different_rails_before_a_watch_show
     assert tree["spec"]["metadata"]["labels"] == tree["metadata"]["labels"]
 
 
+async def test_gangs_leave_the_first_rails_to_single_pods_where_these_get_no_others(server, start):
+    beside = ", ".join(f'rail{rail}: ["0000:0{rail}:00.0"]' for rail in range(4))
+    rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
+    claims = "claims: {deviceClass: dranet, accelerators: {deviceClass: gpu}, pairBy: nodeShape}"
+    policy = fabric(
+        f"    gpusPerNode: 4\n    railsPerPod: proportional\n    {claims}\n",
+        rails=rails,
+        top=f"nodeShapes:\n- {{name: a, match: {{type: a}}, acceleratorsOfRail: {{{beside}}}}}\n",
+    )
+    replica = start(policy)
+    replica.observe(*[build_pod(policy, job, number, 1) for number in range(2) for job in ("a", "b", "c")])
+    single = pod(gpus(1))
+    single["metadata"]["uid"] = "single"
+    replica.observe(admitted(single, policy))
+    await wait(lambda: len(server.templates) == 4)
+    assert list_rails(server) == ["rail0", "rail1", "rail2", "rail3"]
+
+
 @pytest.mark.parametrize("status", [403, 500, 429])
 async def test_a_failed_write_is_reported_on_the_pod_and_tried_again(server, start, status):
     server.answers = [status, status]

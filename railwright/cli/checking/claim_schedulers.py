@@ -1,5 +1,6 @@
 """Checks of schedulers and of other webhooks for pods whose devices come as claims or by slices."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from railwright.fabric import names
 
 _EDIT = check_rows.EDIT_POLICY
 _INJECTOR = "network-resources-injector"
-_DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # Volcano, plugin predicates
+_DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
 
 
 def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -34,14 +35,24 @@ def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]
         arguments = {
             snapshots.get_path(plugin, "name"): snapshots.get_path(plugin, "arguments") or {} for plugin in plugins
         }
-        if arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
-            yield f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, and allocates no claims"
+        if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
+            yield (
+                f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
+                "1.15 allocates no claims"
+            )
         managed = arguments.get("extender", {}).get("extender.managedResources")
         if isinstance(managed, list) and names.RAILS not in managed:
             yield (
                 f"extender.managedResources lacks {names.RAILS}: Volcano does not call the extender for pods "
                 "whose devices all come as claims"
             )
+
+
+def _needs_argument(snapshot: snapshots.ClusterSnapshot) -> bool:
+    """True unless Volcano is 1.15 or newer, which always allocates claims (pkg/scheduler/plugins/predicates)."""
+    images = snapshots.list_images(snapshot.get_one("volcano-deployment"))
+    versions = (re.match(r"(\d+)\.(\d+)", snapshots.get_image_version(image)) for image in images)
+    return not any(match and (int(match[1]), int(match[2])) >= (1, 15) for match in versions)
 
 
 def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
@@ -82,8 +93,9 @@ def _check_extended_resources(snapshot: snapshots.ClusterSnapshot) -> check_rows
     if snapshot.get_one("volcano") is None:
         return ok(snapshots.join_limited(by_slices, 4))
     return warn(
-        f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: in "
-        "Volcano, pods that request it stay Pending, because minResources of their PodGroup exceeds the cluster's sum"
+        f"DeviceClass {mapped[by_slices[0]]} maps {snapshots.join_limited(by_slices, 4)}, which no node reports: "
+        "Volcano schedules no pod that requests it, because its plugins overcommit and proportion count what nodes "
+        "report"
     )
 
 
@@ -117,7 +129,7 @@ _ROWS: tuple[Row, ...] = (
         assess=_check_schedulers,
         hint="add the argument and the name; complete examples: railwright check --explain volcano-configuration",
         reads=("policy",),
-        uses=("volcano", "kube-system"),
+        uses=("volcano", "volcano-deployment", "kube-system"),
         depends_on=("policy-valid",),
     ),
     Row(

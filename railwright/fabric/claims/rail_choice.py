@@ -17,11 +17,13 @@ class FreeDevices(msgspec.Struct, frozen=True):
     waiting: Mapping[tuple[int, ...], int] = {}  # number of pods without a node, by the rails of their template
 
 
-def choose_rails(hardware: claim_templates.Hardware, count: int, free: FreeDevices) -> tuple[int, ...]:
+def choose_rails(
+    hardware: claim_templates.Hardware, count: int, free: FreeDevices, *, last_first: bool = False
+) -> tuple[int, ...]:
     """Return the positions of the rails of a gang.
 
     Groups of the hardware are added one by one, each time the one that leaves room for the most pods. Of equal groups
-    the first is taken.
+    the first is taken, with `last_first` the last.
     """
     node = hardware.node
     groups: list[int] = []
@@ -32,7 +34,8 @@ def choose_rails(hardware: claim_templates.Hardware, count: int, free: FreeDevic
             for group in range(node.groups)
             if group not in groups
         }
-        best = max(candidates, key=lambda group: (_count_room(hardware, candidates[group], free), -group))
+        order = {group: group if last_first else -group for group in candidates}
+        best = max(candidates, key=lambda group: (_count_room(hardware, candidates[group], free), order[group]))
         groups.append(best)
         chosen = candidates[best]
     return chosen

@@ -54,6 +54,11 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
         """Return the rails in the fabric's order."""
         return tuple(self.claims.rails.values())
 
+    @property
+    def gives_first_rails(self) -> bool:
+        """True if a single pod that asks for a number of rails gets the first ones, because GPUs have bus IDs."""
+        return any(rail.accelerators for rail in self.rails)
+
 
 def compile_fabrics(document: policies.FabricPolicy) -> dict[str, ClaimedFabric]:
     """Return the fabrics of a policy whose rails come as claims, by name."""
@@ -147,7 +152,7 @@ def _find_choice(pod: views.Pod, claimed: ClaimedFabric, count: int, gang: str) 
         return Choice.POD
     if gang and claimed.claims.claims.gang_rails == "same":
         return Choice.GANG
-    return Choice.POD if any(rail.accelerators for rail in claimed.rails) else Choice.SCHEDULER
+    return Choice.POD if claimed.gives_first_rails else Choice.SCHEDULER
 
 
 def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: ClaimedFabric) -> int:

@@ -1,8 +1,8 @@
 """Where the control plane's programs come from: Go modules pinned by go.sum, built once into a cache.
 
 Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
-RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default) or `oldest`. Standard library only, because
-`build.py` runs it before anything is proven to be installed.
+RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. Standard
+library only, because `build.py` runs it before anything is proven to be installed.
 """
 
 import contextlib
@@ -58,6 +58,7 @@ class Release:
     module: str
     volcano_module: str
     patched_apis: bool = False
+    has_claims: bool = True  # False: Dynamic Resource Allocation is off, and its API is not served
 
     @property
     def programs(self) -> Mapping[str, Program]:
@@ -77,6 +78,9 @@ class Release:
 RELEASES: Mapping[str, Release] = {
     "newest": Release("1.37.2", "1.15.1", "1.35.3", module=".", volcano_module="volcano", patched_apis=True),
     "oldest": Release("1.34.1", "1.14.1", "1.34.1", module="oldest", volcano_module="oldest"),
+    "oldest-without-claims": Release(
+        "1.34.1", "1.14.1", "1.34.1", module="oldest", volcano_module="oldest", has_claims=False
+    ),
 }
 
 

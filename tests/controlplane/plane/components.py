@@ -50,6 +50,7 @@ class Components:
         self.kube_scheduler_conf = folder / "kube-scheduler.yaml"
         self.audit_log = folder / "logs" / "audit.log"  # a line for each pod created
         self._serving = certificates.paths("plane")
+        self._gates = () if binaries.release().has_claims else ("--feature-gates=DynamicResourceAllocation=false",)
 
     def command(self, name: str) -> list[str]:
         """The whole command line of a program."""
@@ -103,6 +104,8 @@ class Components:
             "--audit-log-mode=blocking-strict",  # a line is there when the answer is
             f"--admission-control-config-file={self._admission()}",
             f"--tracing-config-file={DATA / 'tracing.yaml'}",
+            *self._gates,
+            *(("--runtime-config=resource.k8s.io/v1=false",) if self._gates else ()),
         ]
 
     def _admission(self) -> pathlib.Path:
@@ -127,11 +130,12 @@ class Components:
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             "--node-monitor-grace-period=200s",  # kwok's heartbeats may be late on a busy machine
+            *self._gates,
         ]
 
     def _kube_scheduler(self) -> list[str]:
         config = self.kubeconfig("kube-scheduler", "system:kube-scheduler")
-        return [*self._delegated(config, "kube-scheduler"), f"--config={self.kube_scheduler_conf}"]
+        return [*self._delegated(config, "kube-scheduler"), f"--config={self.kube_scheduler_conf}", *self._gates]
 
     def _kwok(self) -> list[str]:
         return [
@@ -159,6 +163,7 @@ class Components:
             f"--healthz-address={LOOPBACK}:{self.port['vc-scheduler-health']}",
             "--logtostderr=true",
             "--v=3",
+            *self._gates,
         ]
 
     def _vc_controller_manager(self) -> list[str]:

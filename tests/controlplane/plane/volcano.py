@@ -60,7 +60,7 @@ def conf(
 
     `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would remember
     a node's refusal past the change that lifts it. Values must be typed: `False`, not `"false"`. With `claims` the
-    plugin `predicates` allocates ResourceClaims, which it does not by default.
+    plugin `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
     """
     tiers = [*_TIERS, {"plugins": [{"name": "extender", "arguments": dict(extender)}]}] if extender else _TIERS
     if claims:

@@ -186,6 +186,22 @@ def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, wor
     assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
 
 
+@pytest.mark.parametrize(
+    ("image", "state"),
+    [("vc-scheduler:v1.14.1", "fail"), ("vc-scheduler:latest", "fail"), ("a.b/vc-scheduler:v1.15.1", "ok")],
+)
+def test_volcano_allocates_claims_from_1_15_on_and_before_with_an_argument(image, state):
+    trees = installations.healthy()
+    installations.add_claims(trees)
+    (volcano,) = trees["volcano"]
+    ((key, text),) = volcano["data"].items()
+    volcano["data"][key] = text.replace("predicate.DynamicResourceAllocationEnable", "unknown")
+    containers = [{"name": "volcano-scheduler", "image": image}]
+    trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
+    [row] = [result for result in judged(trees) if result.check == "claim-schedulers"]
+    assert row.state == state, row.detail
+
+
 def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
     [row] = [e for e in judged(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from railwright.fabric.claims import claim_templates, pairing, rail_choice
 
 
-def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1):
+def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first=False):
     rails = len(next(iter(nodes), (0, 0, 0, 0)))
     hardware = claim_templates.Hardware(
         device_class="dranet",
@@ -15,7 +15,8 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1):
         node=pairing.Node(accelerators=gpus, rails=rails),
         devices_per_rail=devices_per_rail,
     )
-    return rail_choice.choose_rails(hardware, count, rail_choice.FreeDevices(nodes, waiting or {}))
+    free = rail_choice.FreeDevices(nodes, waiting or {})
+    return rail_choice.choose_rails(hardware, count, free, last_first=last_first)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,11 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1):
 )
 def test_the_rails_with_room_for_the_most_pods_are_chosen(count, nodes, chosen):
     assert choose(count, nodes) == chosen
+
+
+def test_the_last_rails_are_chosen_if_asked_for_and_as_free_as_others():
+    assert choose(2, {(1, 1, 1, 1): 4}, last_first=True) == (2, 3)
+    assert choose(2, {(1, 1, 0, 1): 1, (1, 1, 1, 1): 4}, last_first=True) == (1, 3)
 
 
 def test_the_rails_of_a_group_count_together():
