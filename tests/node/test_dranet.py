@@ -142,8 +142,6 @@ async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail
     claim = await api.get(CLAIM, status["resourceClaimName"], rails.NAMESPACE)
     held = {result["request"]: result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}
     assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
-    reported = {entry["device"]: entry["networkData"]["interfaceName"] for entry in claim["status"]["devices"]}
-    assert reported == {name_device(index): f"net{rail + 1}" for rail, index in enumerate(FUNCTIONS)}
 
 
 async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_names_them(rank):
@@ -165,27 +163,41 @@ async def test_a_jumbo_packet_passes_to_the_other_node_on_each_rail(real_site, r
     await rank[1].ping_rails(dict(zip([f"net{rail + 1}" for rail in range(layout.RAILS)], addresses, strict=True)))
 
 
+async def test_commands_show_the_claimed_rails_and_the_pod_that_holds_them(installed, rank):
+    report = await installed.check()
+    states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
+    assert (states["claim-classes"], states["claim-devices"]) == ("ok", "ok"), states
+    view = await installed.run("fabric", FABRIC)
+    (line,) = (line for line in view.splitlines() if line.split()[:1] == [layout.NRI_NODE])
+    assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
+
+
 async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_deleted(installed, driver, rank):
     api = installed.plane.api
     await api.create(describe_rank("second"), namespace=rails.NAMESPACE)
 
-    async def is_refused() -> str:
-        pod = await api.get("Pod", "second", rails.NAMESPACE)
-        (condition,) = (entry for entry in pod["status"].get("conditions", []) if entry["type"] == "PodScheduled")
-        assert condition["status"] == "False"
-        return str(condition["message"])
+    async def is_refused() -> bool:
+        conditions = (await api.get("Pod", "second", rails.NAMESPACE))["status"].get("conditions", [])
+        return [(entry["type"], entry["status"]) for entry in conditions] == [("PodScheduled", "False")]
+
+    async def is_explained() -> bool:
+        answer = json.dumps(await installed.explain_pod(rails.NAMESPACE, "second"))
+        return f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer
 
     await waiting.wait(is_refused, seconds=60, describe="kube-scheduler to refuse the second pod")
-    answer = json.dumps(await installed.explain_pod(rails.NAMESPACE, "second"))
-    print(answer)
-    attributes = (await driver.list_functions())[name_device(0)]
-    assert "dra.net/ifName" not in attributes
+    await waiting.wait(is_explained, seconds=60, describe="the extender to name the pod that holds the rails")
+    held = (await driver.list_functions())[name_device(0)]
+    assert held["dra.net/pciAddress"] == layout.name_pci_function(0)
+    assert "dra.net/ifName" not in held, "the driver withdraws what it reads of an interface in its own namespace"
     await api.delete("Pod", "first", rails.NAMESPACE)
     await pods.wait_ready(api, rails.NAMESPACE, "second", seconds=120)
-    second = ranks.Rank(installed.site, rails.NAMESPACE, "second", "main")
-    names = re.findall(r"^\d+: (net\d+)[@:]", await second.run("ip", "-o", "link"), re.MULTILINE)
-    assert sorted(names) == [f"net{rail + 1}" for rail in range(layout.RAILS)]
-    await api.delete("Pod", "second", rails.NAMESPACE)
+    view = ranks.Rank(installed.site, rails.NAMESPACE, "second", "main")
+    assert [await view.read_mtu(f"net{rail + 1}") for rail in range(layout.RAILS)] == [POLICY_MTU] * layout.RAILS
+    assert list(await view.list_addresses()) == ["lo", "eth0"], "dranet gives interfaces back without their addresses"
+
+
+async def test_the_node_has_its_interfaces_back_when_no_pod_has_them(installed, driver):
+    await installed.plane.remove_pods(rails.NAMESPACE)
 
     async def are_back() -> bool:
         links = await list_interfaces(installed.site)
@@ -193,3 +205,10 @@ async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_
         return all("UP" in links[name]["flags"] for name in INTERFACES)
 
     await waiting.wait(are_back, seconds=60, describe="the interfaces to be in the node's namespace again")
+
+    async def is_published() -> bool:
+        functions = await driver.list_functions()
+        names = [functions[name_device(index)].get("dra.net/ifName") for index in FUNCTIONS]
+        return names == INTERFACES
+
+    await waiting.wait(is_published, seconds=60, describe="dranet to publish the interfaces again")

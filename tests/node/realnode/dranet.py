@@ -40,7 +40,7 @@ class Driver:
         async def is_published() -> bool:
             return len(await self.list_functions()) == layout.FUNCTIONS
 
-        await waiting.wait(is_published, seconds=120, describe=self._explain)
+        await waiting.wait(is_published, seconds=120, describe=self.describe)
 
     async def remove(self) -> None:
         """Remove it and its slices."""
@@ -66,11 +66,12 @@ class Driver:
         slices = await self._api.list(_SLICE)
         return [entry for entry in slices if entry["spec"]["driver"] == DRIVER]
 
-    async def _explain(self) -> str:
+    async def describe(self) -> str:
+        """Return its pods and the end of their log, for failures."""
         options = (f"--namespace={NAMESPACE}", "--selector=app=dranet")
         described = await self._site.plane.kubectl("describe", "pods", *options)
         log = await self._site.plane.kubectl("logs", *options, "--tail=40", check=False)
-        return f"dranet to publish {layout.FUNCTIONS} virtual functions\n{described}\n{log}"
+        return f"dranet to do its work\n{described}\n{log}"
 
 
 def _adapt(spec: api.Object, sysfs: pathlib.Path) -> None:

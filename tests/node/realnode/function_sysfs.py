@@ -39,6 +39,7 @@ def _make_function(folder: pathlib.Path, index: int) -> None:
     (folder / "class/infiniband" / rdma_device).symlink_to(f"../../{path}/infiniband/{rdma_device}")
     netdevs = function / "infiniband" / rdma_device / "ports/1/gid_attrs/ndevs"
     netdevs.mkdir(parents=True)
+    (function / "infiniband" / rdma_device / "device").symlink_to("../..")
     (netdevs / "0").write_text(f"{interface}\n")
     verbs = folder / "class/infiniband_verbs" / layout.name_function_verbs(index)
     verbs.mkdir(parents=True)
