@@ -29,9 +29,8 @@ class Driver:
         """Install it; returns when its slice has all virtual functions of the node."""
         ready = dranet_build.locate()
         archive = self._site.folder / keeper.NODES / "dranet.tar"
-        await self._site.load(images.make_program(ready.program, _IMAGE, archive))
-        if not self._sysfs.exists():
-            function_sysfs.make(self._sysfs)
+        await self._site.nodes[layout.NRI_NODE].load(images.make_program(ready.program, _IMAGE, archive))
+        function_sysfs.make(self._sysfs)
         self._objects = [tree for tree in yaml.safe_load_all(ready.manifest.read_text()) if tree]
         (daemon_set,) = (tree for tree in self._objects if tree["kind"] == "DaemonSet")
         _adapt(daemon_set["spec"]["template"]["spec"], self._sysfs)
@@ -54,7 +53,7 @@ class Driver:
         await waiting.wait(is_gone, seconds=60, describe="dranet and its slices to be gone")
 
     async def list_functions(self) -> dict[str, dict[str, object]]:
-        """Return the attributes of each published PCI device that has an interface or a pod: by device, by name."""
+        """Return the attributes of each published PCI device: by device, then by name."""
         devices = [device for entry in await self._list_slices() for device in entry["spec"].get("devices", [])]
         return {
             device["name"]: {name: next(iter(value.values())) for name, value in device["attributes"].items()}
