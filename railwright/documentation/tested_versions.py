@@ -25,6 +25,7 @@ _MODULES = {  # Go module, and the files that pin it for the builds of the tests
     "Multus": ("gopkg.in/k8snetworkplumbingwg/multus-cni.v4", "node/multus/go.mod"),
     "CNI plugins": ("github.com/containernetworking/plugins", "node/go.mod"),
     "whereabouts": ("github.com/k8snetworkplumbingwg/whereabouts", "node/go.mod"),
+    "dranet": ("sigs.k8s.io/dranet", "node/dranet/go.mod"),
     "CoreDNS": ("github.com/coredns/coredns", "node/coredns/go.mod"),
 }
 

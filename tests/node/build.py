@@ -13,7 +13,7 @@ sys.path[:0] = [str(TESTS / "controlplane"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
 from plane import binaries, helm, operators  # noqa: E402
-from realnode import builds, machine, mpi_image, project_image, torch_image, virtual_machine  # noqa: E402
+from realnode import builds, dranet_build, machine, mpi_image, project_image, torch_image, virtual_machine  # noqa: E402
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def main() -> int:
 
 def _fetch_more() -> None:
     """Fetch and build what single tests need; a test whose part is not available says so and is skipped."""
-    for fetch in (mpi_image.build, torch_image.build, virtual_machine.prepare):
+    for fetch in (dranet_build.build, mpi_image.build, torch_image.build, virtual_machine.prepare):
         try:
             fetch()
         except debian.UnavailableError as error:

@@ -88,8 +88,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Claims.driverName": "Name of the driver in its ResourceSlices. Required for `other`, otherwise known.",
     "Claims.railAttribute": (
         "Device attribute whose value identifies a rail. If unset, `dra.net/rdmaDevice` for dranet and "
-        "`k8s.cni.cncf.io/resourceName` for dra-driver-sriov. Drivers withdraw `dra.net/ifName` and addresses while a "
-        "pod holds the device."
+        "`k8s.cni.cncf.io/resourceName` for dra-driver-sriov. dranet 1.4 and older publish `dra.net/rdmaDevice` only "
+        "for devices without a network interface. Drivers withdraw `dra.net/ifName` and addresses while a pod holds "
+        "the device."
     ),
     "Claims.accelerators": (
         "The GPUs come in the same claims, and are removed from the requests of containers. They count as the first "

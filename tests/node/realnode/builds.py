@@ -80,7 +80,8 @@ def folder() -> pathlib.Path:
     """Return the cache folder of exactly these sums, sources, flags and this kind of machine."""
     digest = hashlib.sha256(repr(sorted(PROGRAMS.items())).encode())
     for path in sorted([*FOLDER.rglob("go.mod"), *FOLDER.rglob("go.sum"), *FOLDER.rglob("*.go")]):
-        digest.update(path.read_bytes())
+        if path.parent.name != "dranet":  # built by `dranet_build`, for one test
+            digest.update(path.read_bytes())
     return binaries.cache() / f"node-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
 
 

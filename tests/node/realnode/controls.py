@@ -16,7 +16,7 @@ from plane import binaries, components, plane, processes, releases
 
 from realnode import builds, layout, network, services
 
-_VOLCANO_CONF = releases.ROOT / "manifests/examples/schedulers/volcano-scheduler.yaml"
+_SCHEDULERS = releases.ROOT / "manifests/examples/schedulers"
 
 # cluster DNS, as a pod of the host's network has it, and the webhooks of job controllers on loopback
 _RESOLVE = 'mount --bind "$0/resolv.conf" /etc/resolv.conf; mount --bind "$0/hosts" /etc/hosts; exec "$@"'
@@ -77,7 +77,7 @@ class Controls(plane.Plane):
     def __init__(self, ready: binaries.Binaries, folder: pathlib.Path, cables: network.Network) -> None:
         self._cables = cables
         super().__init__(ready, folder)
-        self.extender_ca = folder / "extender-ca.crt"  # read by Volcano's scheduler when it first calls the extender
+        self.extender_ca = folder / "extender-ca.crt"  # read by a scheduler when it first calls the extender
         (folder / "resolv.conf").write_text(f"nameserver {layout.GATEWAY}\nsearch svc.cluster.local cluster.local\n")
         (folder / "hosts").write_text(_HOSTS)
         variables = ("env", f"SSL_CERT_FILE={self.extender_ca}")
@@ -113,9 +113,18 @@ class Controls(plane.Plane):
 
     async def call_extender(self) -> None:
         """Configure Volcano as the shipped example has it; returns when the next session uses it."""
+        await self._write_extender_ca()
+        await self.schedulers.volcano(conf=yaml.safe_load((_SCHEDULERS / "volcano-scheduler.yaml").read_text()))
+
+    async def call_extender_from_kube_scheduler(self) -> None:
+        """Restart kube-scheduler with the extender of the shipped example."""
+        await self._write_extender_ca()
+        (extender,) = yaml.safe_load((_SCHEDULERS / "kube-scheduler.yaml").read_text())["extenders"]
+        await self.schedulers.kube({**extender, "tlsConfig": {"caFile": str(self.extender_ca)}})
+
+    async def _write_extender_ca(self) -> None:
         secret = await self.api.get("Secret", "railwright-extender-tls", releases.NAMESPACE)
         self.extender_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
-        await self.schedulers.volcano(conf=yaml.safe_load(_VOLCANO_CONF.read_text()))
 
     def _start_program(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         process = processes.Process(name, [*self._cables.enter, *command], logs=self.logs)

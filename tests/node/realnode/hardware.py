@@ -52,7 +52,7 @@ def _share(rail: int, index: int) -> dict[str, Any]:
 
 
 def _function(index: int) -> dict[str, Any]:
-    paths = (f"infiniband/uverbs{layout.RAILS + index}", "infiniband/rdma_cm")
+    paths = (f"infiniband/{layout.name_function_verbs(index)}", "infiniband/rdma_cm")
     numa = _find_numa_node(index, layout.FUNCTIONS)
     return {"id": layout.name_pci_function(index), "numa": numa, "nodes": _nodes(*paths)}
 

@@ -57,6 +57,11 @@ def make_pause(pause: pathlib.Path, archive: pathlib.Path) -> Image:
     return _make(archive, services.PAUSE_IMAGE, {"pause": pause}, {}, {"Entrypoint": ["/pause"], "User": "65535"})
 
 
+def make_program(program: pathlib.Path, name: str, archive: pathlib.Path) -> Image:
+    """Make the image of a static program: its command is that of the pod, its only file the program at /."""
+    return _make(archive, name, {program.name: program}, {}, {})
+
+
 def _make(
     archive: pathlib.Path,
     name: str,

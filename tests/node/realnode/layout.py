@@ -81,3 +81,13 @@ def name_function(index: int) -> str:
 def name_pci_function(index: int) -> str:
     """Return the PCI address of a virtual function, by which its device plugin and Multus name it."""
     return f"0000:{index + 0x10:02x}:00.1"
+
+
+def name_function_device(index: int) -> str:
+    """Return the name of a virtual function's RDMA device; the first ones are those of the rails."""
+    return f"mlx5_{RAILS + index}"
+
+
+def name_function_verbs(index: int) -> str:
+    """Return the name of the verbs device file of a virtual function."""
+    return f"uverbs{RAILS + index}"

@@ -1,0 +1,58 @@
+"""Builds dranet from its Go module, once, into a cache of its own, because only one test needs it.
+
+Standard library only, as `builds`.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+import platform
+import shutil
+import sys
+import time
+
+from plane import binaries
+
+from realnode import builds
+
+_MODULE = "sigs.k8s.io/dranet"
+_PROGRAM = binaries.Program(f"{_MODULE}/cmd/dranet", module="dranet", ldflags="-s -w")
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """The program, and the manifest by which it is installed."""
+
+    program: pathlib.Path
+    manifest: pathlib.Path
+
+
+def locate() -> Build:
+    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    ready = Build(_folder() / "dranet", _folder() / "install.yaml")
+    for path in (ready.program, ready.manifest):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing; run: .venv/bin/python tests/node/build.py")
+    return ready
+
+
+def build() -> Build:
+    """Build what is missing. Raises subprocess.CalledProcessError."""
+    folder = _folder()
+    with binaries.alone(folder):
+        if not (folder / "install.yaml").exists():
+            started = time.monotonic()
+            go = binaries.toolchain()
+            binaries.compile_program(go, _PROGRAM, builds.FOLDER, folder / "dranet")
+            source = binaries.module_folder(go, _MODULE, builds.FOLDER / _PROGRAM.module)
+            shutil.copyfile(source / "install.yaml", folder / ".install.yaml")
+            (folder / ".install.yaml").rename(folder / "install.yaml")
+            binaries.tell(f"dranet: built in {time.monotonic() - started:.0f} s")
+    return locate()
+
+
+def _folder() -> pathlib.Path:
+    digest = hashlib.sha256(repr(_PROGRAM).encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((builds.FOLDER / _PROGRAM.module / name).read_bytes())
+    return binaries.cache() / f"node-dranet-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"

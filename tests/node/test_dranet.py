@@ -1,0 +1,217 @@
+"""dranet on a real node: rails that come as claims are interfaces that it moves into the pods, and back.
+
+The interfaces are real, their PCI addresses and RDMA devices are files. Everything else of the path is what a cluster
+has: ResourceSlices of dranet, a template that railwright writes, kube-scheduler with railwright's extender, kubelet's
+DRA plugins and containerd's NRI.
+"""
+
+import json
+import re
+
+import devices
+import pytest_asyncio
+from plane import api, waiting
+from realnode import dranet, function_sysfs, layout, pods, rails, ranks
+
+FABRIC, CLASS = "claimed", "dranet"
+TEMPLATE, CLAIM = "resource.k8s.io/v1/ResourceClaimTemplate", "resource.k8s.io/v1/ResourceClaim"
+FUNCTIONS = range(0, layout.FUNCTIONS, layout.FUNCTIONS // layout.RAILS)  # that of each rail
+INTERFACES = [layout.name_function(index) for index in FUNCTIONS]
+RDMA_DEVICES = [layout.name_function_device(index) for index in FUNCTIONS]
+SUBNETS = [f"10.57.{rail}" for rail in range(layout.RAILS)]
+HOST_MTU = 1500  # before a pod has the interface
+POLICY_MTU = layout.MTU
+
+
+def name_device(index: int) -> str:
+    """Return the name that dranet gives to a virtual function."""
+    return "pci-" + re.sub("[:.]", "-", layout.name_pci_function(index))
+
+
+def describe_fabric() -> dict:
+    """Return a fabric whose rails are virtual functions that come as claims; the GPUs come by the device plugin."""
+    rows = [
+        {
+            "name": f"rail{rail}",
+            "device": RDMA_DEVICES[rail],
+            "interface": f"net{rail + 1}",
+            "claim": {"deviceName": name_device(index)},
+        }
+        for rail, index in enumerate(FUNCTIONS)
+    ]
+    claims = {"deviceClass": CLASS, "driver": "dranet", "parameters": {"mtu": POLICY_MTU}}
+    return {"transport": "roce", "gpusPerNode": 8, "claims": claims, "rails": rows}
+
+
+def describe_rank(name: str) -> dict:
+    return pods.describe(name, labels={"railwright.io/fabric": FABRIC}, limits={"nvidia.com/gpu": "1"})
+
+
+async def set_up_interfaces(site) -> None:
+    """Give the functions of the rails an address on both nodes, as a node's network manager does."""
+    for node in site.nodes.values():
+        for subnet, name in zip(SUBNETS, INTERFACES, strict=True):
+            await node.run("ip", "address", "add", f"{subnet}.{10 + node.settings.number}/24", "dev", name)
+            mtu = HOST_MTU if node.name == layout.NRI_NODE else layout.MTU
+            await node.run("ip", "link", "set", name, "mtu", str(mtu), "up")
+
+
+async def reset_interfaces(site) -> None:
+    for node in site.nodes.values():
+        for name in INTERFACES:
+            await node.run("ip", "address", "flush", "dev", name)
+            await node.run("ip", "link", "set", name, "mtu", str(layout.MTU), "down")
+
+
+async def list_interfaces(site) -> dict[str, dict]:
+    """Return the links of the node's own network namespace by name."""
+    links = json.loads(await site.nodes[layout.NRI_NODE].run("ip", "-json", "link"))
+    return {link["ifname"]: link for link in links}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def driver(installed, real_site):
+    """dranet on the node that has NRI, a fabric of its devices, and kube-scheduler with the extender."""
+    plane, started = real_site.plane, dranet.Driver(real_site)
+    policy = json.loads(rails.describe_policy(installed.image))
+    policy["fabrics"][FABRIC] = describe_fabric()
+    device_class = devices.build_class(CLASS, f'device.driver == "{dranet.DRIVER}"')
+    await set_up_interfaces(real_site)
+    await plane.api.create(device_class)
+    try:
+        await started.install()
+        await installed.set_policy(json.dumps(policy))
+        await plane.call_extender_from_kube_scheduler()
+        await waiting.wait(lambda: is_injected(plane.api), seconds=90, describe=f"the webhook to know {FABRIC}")
+        yield started
+    finally:
+        await plane.remove_pods(rails.NAMESPACE)
+        await plane.schedulers.kube()
+        await installed.set_policy(rails.describe_policy(installed.image))
+        await plane.api.delete("resource.k8s.io/v1/DeviceClass", CLASS)
+        await started.remove()
+        await reset_interfaces(real_site)
+
+
+async def is_injected(client) -> bool:
+    try:
+        pod = await client.create(describe_rank("probe"), namespace=rails.NAMESPACE, dry_run=True)
+    except api.ApiError:  # the webhook rejects a fabric that it does not know yet
+        return False
+    return bool(pod["spec"].get("resourceClaims"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def rank(driver, real_site):
+    """A running pod of the fabric, and a look into its container."""
+    await real_site.plane.api.create(describe_rank("first"), namespace=rails.NAMESPACE)
+    pod = await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, "first", seconds=120)
+    return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")
+
+
+async def test_dranet_publishes_the_functions_of_the_node_and_no_rdma_device_beside_an_interface(driver):
+    functions = await driver.list_functions()
+    for index in FUNCTIONS:
+        attributes = functions[name_device(index)]
+        expected = {
+            "dra.net/pciAddress": layout.name_pci_function(index),
+            "resource.kubernetes.io/pcieRoot": function_sysfs.name_root(index),
+            "dra.net/rdma": True,
+            "dra.net/ifName": layout.name_function(index),
+            "dra.net/mtu": HOST_MTU,
+        }
+        assert {name: attributes.get(name) for name in expected} == expected
+        assert "dra.net/rdmaDevice" not in attributes, "so a rail with an interface is not selected by it"
+
+
+async def test_pod_has_the_interfaces_of_its_rails_and_the_node_has_them_no_more(real_site, rank):
+    pod, view = rank
+    assert pod["spec"]["nodeName"] == layout.NRI_NODE
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    addresses = await view.check_rails(SUBNETS)
+    number = real_site.nodes[layout.NRI_NODE].settings.number
+    assert list(addresses.values()) == [f"{subnet}.{10 + number}" for subnet in SUBNETS], "those of the node's NICs"
+    links = await list_interfaces(real_site)
+    assert not links.keys() & set(INTERFACES)
+    assert layout.name_function(1) in links, "functions of no rail stay"
+
+
+async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail_order(real_site, driver, rank):
+    client, (pod, _) = real_site.plane.api, rank
+    (entry,) = pod["spec"]["resourceClaims"]
+    template = await client.get(TEMPLATE, entry["resourceClaimTemplateName"], rails.NAMESPACE)
+    assert template["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "railwright"
+    (status,) = pod["status"]["resourceClaimStatuses"]
+    claim = await client.get(CLAIM, status["resourceClaimName"], rails.NAMESPACE)
+    held = {result["request"]: result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}
+    assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
+
+
+async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_names_them(rank):
+    pod, view = rank
+    verbs = {layout.name_function_verbs(index) for index in FUNCTIONS}
+    assert await view.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
+    assert f"NCCL_IB_HCA=={','.join(RDMA_DEVICES)}\n" in await view.run("cat", "/etc/nccl.conf")
+    placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
+    rows = [(row["rail"], row["device"], row["rdmaDevice"], row["interface"]) for row in placement["devices"]]
+    assert rows == [
+        (f"rail{rail}", name_device(index), RDMA_DEVICES[rail], f"net{rail + 1}")
+        for rail, index in enumerate(FUNCTIONS)
+    ]
+
+
+async def test_a_jumbo_packet_passes_to_the_other_node_on_each_rail(real_site, rank):
+    other = real_site.nodes[layout.NODES[0]]
+    addresses = [f"{subnet}.{10 + other.settings.number}" for subnet in SUBNETS]
+    await rank[1].ping_rails(dict(zip([f"net{rail + 1}" for rail in range(layout.RAILS)], addresses, strict=True)))
+
+
+async def test_commands_show_the_claimed_rails_and_the_pod_that_holds_them(installed, rank):
+    report = await installed.check()
+    states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
+    assert (states["claim-classes"], states["claim-devices"]) == ("ok", "ok"), states
+    view = await installed.run("fabric", FABRIC)
+    (line,) = (line for line in view.splitlines() if line.split()[:1] == [layout.NRI_NODE])
+    assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
+
+
+async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_deleted(installed, driver, rank):
+    client = installed.plane.api
+    await client.create(describe_rank("second"), namespace=rails.NAMESPACE)
+
+    async def is_refused() -> bool:
+        conditions = (await client.get("Pod", "second", rails.NAMESPACE))["status"].get("conditions", [])
+        return [(entry["type"], entry["status"]) for entry in conditions] == [("PodScheduled", "False")]
+
+    async def is_explained() -> bool:
+        answer = json.dumps(await installed.explain_pod(rails.NAMESPACE, "second"))
+        return f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer
+
+    await waiting.wait(is_refused, seconds=60, describe="kube-scheduler to refuse the second pod")
+    await waiting.wait(is_explained, seconds=60, describe="the extender to name the pod that holds the rails")
+    held = (await driver.list_functions())[name_device(0)]
+    assert held["dra.net/pciAddress"] == layout.name_pci_function(0)
+    assert "dra.net/ifName" not in held, "the driver withdraws what it reads of an interface in its own namespace"
+    await client.delete("Pod", "first", rails.NAMESPACE)
+    await pods.wait_ready(client, rails.NAMESPACE, "second", seconds=120)
+    view = ranks.Rank(installed.site, rails.NAMESPACE, "second", "main")
+    assert [await view.read_mtu(f"net{rail + 1}") for rail in range(layout.RAILS)] == [POLICY_MTU] * layout.RAILS
+    assert list(await view.list_addresses()) == ["lo", "eth0"], "dranet gives interfaces back without their addresses"
+
+
+async def test_the_node_has_its_interfaces_back_when_no_pod_has_them(installed, driver):
+    await installed.plane.remove_pods(rails.NAMESPACE)
+
+    async def are_back() -> bool:
+        links = await list_interfaces(installed.site)
+        assert set(INTERFACES) <= links.keys()
+        return all("UP" in links[name]["flags"] for name in INTERFACES)
+
+    await waiting.wait(are_back, seconds=60, describe="the interfaces to be in the node's namespace again")
+
+    async def is_published() -> bool:
+        functions = await driver.list_functions()
+        names = [functions[name_device(index)].get("dra.net/ifName") for index in FUNCTIONS]
+        return names == INTERFACES
+
+    await waiting.wait(is_published, seconds=60, describe="dranet to publish the interfaces again")
