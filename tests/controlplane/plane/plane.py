@@ -87,7 +87,7 @@ class Plane:
         await asyncio.gather(self._install(), *(self._launch(name) for name in self.rows[0]))
         for row in self.rows[1:]:
             await asyncio.gather(*(self._launch(name) for name in row))
-        await waiting.wait(self._queue, describe="Volcano's default queue")
+        await waiting.wait(self._queue_is_open, describe="Volcano's default queue to be open")
 
     async def stop(self) -> None:
         """End every program, schedulers first and etcd last, and free the disk; logs stay."""
@@ -191,8 +191,10 @@ class Plane:
         for document in yaml.safe_load_all((components.DATA / "network-attachment-definition-crd.yaml").read_text()):
             await self.api.create(document)
 
-    async def _queue(self) -> api.Object | None:
-        return await self.api.get_or_none("scheduling.volcano.sh/v1beta1/Queue", "default")
+    async def _queue_is_open(self) -> bool:
+        """Return True once Volcano's webhook takes jobs for it: its controller sets the state after the creation."""
+        queue = await self.api.get_or_none("scheduling.volcano.sh/v1beta1/Queue", "default") or {}
+        return bool(queue.get("status", {}).get("state") == "Open")
 
 
 @contextlib.asynccontextmanager
