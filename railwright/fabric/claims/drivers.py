@@ -66,7 +66,7 @@ SRIOV = Driver(
 )
 SRIOV_MULTUS = msgspec.structs.replace(SRIOV, form=Form.NONE)
 TESTED_SLICES: Mapping[str, tuple[str, ...]] = {
-    DRANET.name: ("dranet v1.4.0",),
+    DRANET.name: ("dranet v1.4.0", "its main branch of August 2026"),
     "gpu.nvidia.com": ("dra-driver-nvidia-gpu v0.4.1", "v0.5.0"),
 }
 """Drivers whose slices the tests have (tests/data/claims/shapes), and the releases that write these attributes."""
