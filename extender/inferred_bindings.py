@@ -44,8 +44,11 @@ class InferredBindings:
         self._inferred: dict[str, assumed_pods.AssumedPod] = {}
         self._tried_gangs: dict[str, Hashable] = {}  # uid -> gang of pods that nodes were left to
 
-    def record_call(self, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
-        """Record a filter call: its pod is not placed yet. Infer where the previous pod went."""
+    def record_call(self, call: FilterCall, cluster: cluster_state.ClusterState) -> bool:
+        """Record a filter call: its pod is not placed yet. Infer where the previous pod went.
+
+        Returns True if the pod is tried again, with all pods of its gang.
+        """
         assumed_pod = call.entry
         self._inferred.pop(assumed_pod.uid, None)
         previous = self._previous_calls.pop(call.scheduler, None)
@@ -54,11 +57,15 @@ class InferredBindings:
             and previous.entry.uid == assumed_pod.uid
             and assumed_pod.since - previous.entry.since <= NEXT_POD_SECONDS
         ):
-            return  # our own retry of the filter; kube-scheduler does not retry a pod so soon
-        if self._forget_retried_gang(assumed_pod) and previous is not None and previous.entry.gang == assumed_pod.gang:
-            return
-        if previous is None or not _is_comparable(previous, call):
-            return
+            return False  # our own retry of the filter; kube-scheduler does not retry a pod so soon
+        is_retried = self._forget_retried_gang(assumed_pod)
+        is_same_gang = previous is not None and previous.entry.gang == assumed_pod.gang
+        if previous is not None and not (is_retried and is_same_gang) and _is_comparable(previous, call):
+            self._infer_node(previous, call, cluster)
+        return is_retried
+
+    def _infer_node(self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
+        """Infer that the pod of the previous call went to the one node that is offered no more."""
         missing = previous.feasible.difference(call.offered)
         if len(missing) != 1:
             return

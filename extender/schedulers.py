@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from extender import (
+    expected_nodes,
     explanations,
     gang_tracker,
     inferred_bindings,
@@ -75,6 +76,7 @@ class Schedulers:
     def _reset(self) -> None:
         self.forget_sessions()
         self._inferred_bindings = inferred_bindings.InferredBindings()
+        self._expected_nodes = expected_nodes.ExpectedNodes()
         self._memory = gang_memory.EMPTY
         self.explanations = explanations.Explanations()
         self.gangs = gang_tracker.Gangs(self._state, self._engine, self.explanations.get_evaluation)
@@ -122,7 +124,9 @@ class Schedulers:
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
         filter_call = self._build_filter_call(request, kube_wire.read_constraints(body))
-        self._inferred_bindings.record_call(filter_call, self._state.cluster)
+        if self._inferred_bindings.record_call(filter_call, self._state.cluster):
+            self._expected_nodes.forget_gang(request.gang)
+        self._expected_nodes.forget(request.uid)
         result = self._filter(request)
         feasible = (
             filter_call.offered if len(result.feasible) == len(filter_call.offered) else frozenset(result.feasible)
@@ -139,9 +143,15 @@ class Schedulers:
         request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        inferred = self._inferred_bindings.list_pods(self._state.cluster, self._clock())
-        scores = self._decide("kube-scheduler", "prioritize", request, inferred).scores
-        return kube_wire.encode_priorities(scores)
+        decision = self._decide("kube-scheduler", "prioritize", request, self.list_unseen(request))
+        self._expected_nodes.record_decision(self._build_assumed(request), decision)
+        return kube_wire.encode_priorities(decision.scores)
+
+    def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
+        """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
+        cluster, now = self._state.cluster, self._clock()
+        inferred = self._inferred_bindings.list_pods(cluster, now)
+        return self._expected_nodes.list_pods(request, cluster, now, inferred)
 
     # --- Volcano --------------------------------------------------------------------------------------
 
@@ -239,7 +249,17 @@ class Schedulers:
     def _build_filter_call(
         self, request: scheduling_request.SchedulingRequest, constraints: kube_wire.Constraints
     ) -> inferred_bindings.FilterCall:
-        assumed_pod = assumed_pods.AssumedPod(
+        return inferred_bindings.FilterCall(
+            entry=self._build_assumed(request),
+            scheduler=request.spec.scheduler_name,
+            spec=scheduling_request.trim_spec(request.spec),
+            constraints=constraints,
+            offered=frozenset(request.nodes),
+        )
+
+    def _build_assumed(self, request: scheduling_request.SchedulingRequest) -> assumed_pods.AssumedPod:
+        """Return the pod of a request of kube-scheduler, without a node."""
+        return assumed_pods.AssumedPod(
             uid=request.uid,
             key=request.key,
             gang=request.gang,
@@ -248,13 +268,6 @@ class Schedulers:
             requests=request.requests,
             state=assumed_pods.State.UNCONFIRMED,
             since=self._clock(),
-        )
-        return inferred_bindings.FilterCall(
-            entry=assumed_pod,
-            scheduler=request.spec.scheduler_name,
-            spec=scheduling_request.trim_spec(request.spec),
-            constraints=constraints,
-            offered=frozenset(request.nodes),
         )
 
     def _read_kube(self, body: bytes) -> tuple[scheduling_views.Pod, list[str]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import names, resources, views
+from railwright.fabric.claims import objects
 from railwright.fabric.policy import compiled, model
 from railwright.fabric.reasons import reason
 
@@ -242,10 +243,13 @@ def _name_claim_resources(name: str, fabric: model.Fabric) -> model.Fabric:
 def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric) -> tuple[Need, ...]:
     """Return what the pod needs of each pool of its fabric, in rail order. Rails without a resource are left out.
 
-    Its resource requests take precedence over its rails.
+    Its resource requests take precedence over its rails. A pod whose claims ask for NICs of any rail needs none of them
+    in particular: the allocator chooses.
     """
     if needs := find_requested(requests, fabric.rails):
         return needs
+    if fabric.claims is not None and requests.get(objects.IMPLICIT_RESOURCE_PREFIX + fabric.claims.device_class, 0) > 0:
+        return ()
     selected = find_rails(pod, [rail.name for rail in fabric.rails])
     per_rail = fabric.devices_per_rail * resources.UNIT
     return tuple(

@@ -36,7 +36,7 @@ from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import waiting  # noqa: E402
 
-from extender import schedulers, watches  # noqa: E402
+from extender import kube_wire, schedulers, scheduling_requests, watches  # noqa: E402
 from extender import state as states  # noqa: E402
 from railwright.cluster import sources  # noqa: E402
 from railwright.fabric.claims import claim_index, objects  # noqa: E402
@@ -54,7 +54,7 @@ class FilterCall(msgspec.Struct):
     pod: str
     offered: frozenset[str]
     allocated: dict[str, str]  # pod -> node whose devices its claims hold, or to which it is bound
-    inferred: frozenset[str]  # other pods that count as placed, as kube-scheduler no longer offers their nodes
+    inferred: frozenset[str]  # other pods that count as placed, by kube-scheduler's offers or our own scores
 
 
 class Extender:
@@ -92,12 +92,16 @@ class Extender:
     async def filter(self, request: web.Request) -> web.Response:
         """POST /scheduler/filter."""
         assert self.handlers is not None
+        assert self.origin is not None
         body = await request.read()
         tree = msgspec.json.decode(body)
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
         placed = {pod.key: node for pod in cluster.pods.values() if (node := placed_peers.find_node(pod, cluster))}
-        inferred = self.handlers._inferred_bindings.list_pods(cluster, time.monotonic())
+        pod, nodes = kube_wire.read_arguments(body)
+        asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
+        assert asked is not None
+        inferred = self.handlers.list_unseen(asked)
         self.calls.append(
             FilterCall(
                 pod=f"{tree['Pod']['metadata']['namespace']}/{tree['Pod']['metadata']['name']}",
@@ -148,7 +152,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
             result = await _measure(plane, options.gangs)
-    result = {"machine": {"cpu": machine.cpu()}, "gangs": options.gangs, "size": SIZE, **result}
+    result = {"machine": {"cpu": machine.read_cpu_model()}, "gangs": options.gangs, "size": SIZE, **result}
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(result, indent=1))
     print(json.dumps(result, indent=1))

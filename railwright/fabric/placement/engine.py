@@ -63,6 +63,16 @@ class Decision:
         """Return the summary of the gang that locality scores use."""
         return self.explainer.gang
 
+    def list_best_planned(self, tolerance: float) -> tuple[str, ...]:
+        """Return the candidate nodes of the target leaf whose score is less than `tolerance` below the best of all."""
+        leaf = self.gang.target_leaf
+        best = max(self.scores.values(), default=0.0)
+        if leaf is None or best <= 0:
+            return ()
+        scores = self.scores
+        nodes = self._view.index.nodes_by_leaf.get(leaf, {})
+        return tuple([name for name in nodes if best - scores.get(name, -tolerance) < tolerance])
+
     @property
     def unknown_nodes(self) -> int:
         """Return the number of candidate nodes that the cache does not contain."""

@@ -164,3 +164,16 @@ def test_slots_of_a_node_are_its_pairs(cluster):
     assert count_slots() == 4
     hold_gpus(cluster, "a-0", first=0, count=4)  # four GPUs are left, beside two NICs
     assert count_slots() == 2
+
+
+def test_a_pod_that_may_get_any_rail_is_not_kept_from_nodes_where_the_first_rails_are_busy(cluster):
+    any_nic_template(cluster)
+    for number in range(2):
+        tree = build_claim(f"rail{number}", (number,), gpus=0, pod_uid=f"uid-rail{number}", on="a-0")
+        cluster.upsert_claim(devices.read_claim(tree))
+    [pod] = add_pods(cluster, build_pod("p", templates=("any",)))
+    request = build_request(cluster, pod)
+    assert request.needs == ()
+    decision = score_once(request, cluster)
+    assert decision.plan.bandwidth == 1.0
+    assert decision.scores["a-0"] >= decision.scores["a-1"]

@@ -233,6 +233,7 @@ def test_rails_that_were_chosen_late_are_those_of_the_claims(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3].split() == ["RANK", "POD", "NODE", "LEAF", "RAILS"]
     assert [line.split("  ")[-1].strip() for line in lines[-2:]] == list(late_rails.TEXT.values())
+    assert "Why:" not in lines, "the first rails are busy on a node, but the pods have others"
     assert command_line.main(["gangs", "g", *where, "-o", "json"]) == 0
     [first, _] = json.loads(capsys.readouterr().out)["ranks"]
     assert first["rails"][0] == {"rail": "rail1", "device": devices.RDMA_DEVICES[1]}
