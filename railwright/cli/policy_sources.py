@@ -113,8 +113,8 @@ async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
             raise
         # the ConfigMap may have no effect, so it is not read in its place
         raise output.UnreadableError(
-            f"{error.sentence}. The right to get {_CONFIG_MAP} is not enough: a {names.POLICY_KIND} of this name"
-            " would override it"
+            f"{error.sentence}. The Role {installed_names.USER_ROLE} has this right. The right to get {_CONFIG_MAP} is"
+            f" not enough: a {names.POLICY_KIND} of this name would override it"
         ) from None
 
 
