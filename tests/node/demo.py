@@ -59,9 +59,10 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
 
 
 async def _wait_for_interrupt(running: site.Site) -> None:
-    folders = [binaries.locate()["kubectl"].parent, helm.locate().parent, pathlib.Path(sys.executable).parent]
+    programs = (binaries.locate()["kubectl"], helm.locate(), sys.executable)
+    folders = ":".join(str(pathlib.Path(program).parent) for program in programs)
     print("The cluster runs until Ctrl-C. In another terminal, a shell with kubectl, helm and railwright for it:\n")
-    print(f"  export KUBECONFIG={running.plane.kubeconfig} PATH={':'.join(map(str, folders))}:$PATH")
+    print(f"  export KUBECONFIG={running.plane.kubeconfig} PATH={folders}:$PATH")
     print(f"  {' '.join(running.network.enter)} bash\n", flush=True)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
