@@ -64,19 +64,19 @@ async def test_an_installation_or_policy_that_is_not_the_scripts_own_is_neither_
     resource = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": policy}
     try:
         for option in ("--skip-image", "--delete"):
-            code, output = await quickstart.run(plane, tmp_path, option)
+            code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", option)
             assert code == 2, output
             assert "railwright is installed in this cluster, and not by this script" in output
         assert (await plane.api.get("Deployment", WEBHOOK, names.NAMESPACE))["spec"]["replicas"] == 3
         await own("uninstall", releases.RELEASE)
         await plane.kubectl("wait", "--for=condition=Established", "crd/fabricpolicies.railwright.io")
         await plane.kubectl("apply", "-f", "-", stdin=json.dumps(resource))
-        code, output = await quickstart.run(plane, tmp_path, "--skip-image")
+        code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--skip-image")
         assert code == 2, output
         assert "FabricPolicy railwright-policy would override the policy of this script" in output
         assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
         await plane.kubectl("-n", names.NAMESPACE, "create", "deployment", WEBHOOK, "--image=x", "--replicas=0")
-        code, output = await quickstart.run(plane, tmp_path, "--delete")
+        code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--delete")
         assert code == 2, output
         assert "railwright is installed in this cluster without Helm" in output
     finally:
