@@ -67,10 +67,24 @@ device_patch() {
   echo "[$operations]"
 }
 
+# An installation or policy that this script has not made stays as it is.
+if "$helm" status railwright --namespace "$SYSTEM" > /dev/null 2>&1; then
+  "$helm" get values railwright --namespace "$SYSTEM" | grep "$DOMAIN" > /dev/null \
+    || fail "railwright is installed in this cluster, and not by this script: use another cluster"
+elif "$kubectl" --namespace "$SYSTEM" get deployment railwright-webhook > /dev/null 2>&1; then
+  fail "railwright is installed in this cluster without Helm: use another cluster"
+fi
+if "$kubectl" --namespace "$SYSTEM" get fabricpolicies.railwright.io railwright-policy > /dev/null 2>&1; then
+  fail "FabricPolicy railwright-policy would override the policy of this script: delete it, or use another cluster"
+fi
+
 if $delete; then
   step "Removing the job, railwright and the fake devices"
   "$kubectl" delete namespace "$NAMESPACE" --ignore-not-found --wait=false
-  if "$helm" status railwright --namespace "$SYSTEM" > /dev/null 2>&1; then "$helm" uninstall railwright --namespace "$SYSTEM"; fi
+  if "$helm" status railwright --namespace "$SYSTEM" > /dev/null 2>&1; then
+    "$helm" uninstall railwright --namespace "$SYSTEM"
+    "$kubectl" delete customresourcedefinition fabricpolicies.railwright.io --ignore-not-found --wait=false
+  fi
   "$kubectl" delete namespace "$SYSTEM" --ignore-not-found --wait=false
   for node in $nodes; do
     if [ -n "$("$kubectl" get node "$node" -o "jsonpath={.status.capacity.quickstart\.railwright\.io/gpu}")" ]; then

@@ -44,14 +44,14 @@ def _write_config_map(text: str, _: model.Policy) -> str:
 def _write_fabric_policy(text: str, policy: model.Policy) -> str:
     """Return the manifest of a FabricPolicy with the policy in the text of a file."""
     document = manifests.find_document_text(text)
-    if document is not None:
+    if document is not None and not document.lstrip().startswith("{"):
         head = _build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND)
         spec = textwrap.indent(_HEAD.sub("", document).strip("\n") + "\n", "  ")
         manifest = f"{formats.format_yaml(head)}spec:\n{spec}"
         converted = manifests.read(manifest)
         if isinstance(converted, model.Policy) and converted.document == policy.document:
             return manifest
-    # in a FabricPolicy already, or not written as a block of keys at the left margin, such as JSON
+    # in a FabricPolicy already, or JSON, or not a block of keys at the left margin
     tree = manifests.read_tree(text)
     spec_tree = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
     return formats.format_yaml(_build_manifest(names.POLICY_API_VERSION, names.POLICY_KIND, "spec", spec_tree))

@@ -17,6 +17,10 @@ from railwright.fabric.policy import model
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _FROM_FILE = "To read it from a file: --policy FILE"
+_NO_POLICY = (
+    f"there is no {installed_names.POLICY_OBJECTS} in namespace {installed_names.NAMESPACE}: railwright is not"
+    " installed in this cluster, or has no policy yet; to see which: railwright check"
+)
 _Shape = TypeVar("_Shape")
 
 
@@ -80,7 +84,8 @@ async def fetch_with_source(client: clients.Client) -> tuple[model.Policy, str]:
     except errors.ApiError as error:
         if error.foreign or error.status not in (_FORBIDDEN, _NOT_FOUND):
             raise
-        raise output.UnreadableError(f"{error.sentence}. {_FROM_FILE}") from None
+        reason = _NO_POLICY if error.status == _NOT_FOUND else error.sentence
+        raise output.UnreadableError(f"{reason}. {_FROM_FILE}") from None
     holder = held.holder
     fix = f"correct it with kubectl -n {holder.namespace} edit {holder.kind.lower()} {holder.name}"
     return policies.require_valid(held.result, str(holder), fix), str(holder)
@@ -113,8 +118,8 @@ async def _find_resource(client: clients.Client) -> _FabricPolicy | None:
             raise
         # the ConfigMap may have no effect, so it is not read in its place
         raise output.UnreadableError(
-            f"{error.sentence}. The right to get {_CONFIG_MAP} is not enough: a {names.POLICY_KIND} of this name"
-            " would override it"
+            f"{error.sentence}. The Role {installed_names.USER_ROLE} has this right. The right to get {_CONFIG_MAP} is"
+            f" not enough: a {names.POLICY_KIND} of this name would override it"
         ) from None
 
 

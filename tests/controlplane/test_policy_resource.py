@@ -238,3 +238,20 @@ async def test_a_definition_that_is_installed_later_is_noticed_and_its_removal_t
     finally:
         await remove_definition(plane)
     await in_force(plane, namespace, "1")
+
+
+async def test_a_folder_with_definition_and_resource_is_applied_twice_as_the_page_says(plane, site, tmp_path):
+    (tmp_path / "crds.yaml").write_text((BASE / "crds.yaml").read_text())
+    (tmp_path / "policy.yaml").write_text(json.dumps(resource(spec("1"))))
+    (tmp_path / "kustomization.yaml").write_text("resources: [crds.yaml, policy.yaml]")
+    await site.prepare()  # the namespace
+    try:
+        # the second, if kubectl remembers the kind from another test
+        with pytest.raises(AssertionError, match=r'no matches for kind "FabricPolicy"|could not find the requested'):
+            await plane.kubectl("apply", "-k", str(tmp_path))
+        await plane.kubectl("wait", "--for=condition=Established", "crd", DEFINITION["metadata"]["name"])
+        assert "fabricpolicy.railwright.io/railwright-policy created" in await plane.kubectl(
+            "apply", "-k", str(tmp_path)
+        )
+    finally:
+        await remove_definition(plane)

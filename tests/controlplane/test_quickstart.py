@@ -6,11 +6,12 @@ import sys
 
 import pages
 from plane import nodes as fleet
-from plane import quickstart, releases, stand_ins, waiting
+from plane import quickstart, releases, site, stand_ins, waiting
 
 from railwright.fabric import names
 
 NAMESPACE = quickstart.NAMESPACE
+WEBHOOKS, DEFINITION, WEBHOOK = "MutatingWebhookConfiguration", "CustomResourceDefinition", "railwright-webhook"
 
 
 async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_removes_all(plane, tmp_path):
@@ -49,7 +50,38 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
         await machines.remove()
     assert code == 0, output
     assert not [name for name in node["capacity"] if name.startswith("quickstart.")]
-    assert await plane.api.get_or_none("MutatingWebhookConfiguration", "railwright") is None
+    assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
+    assert await plane.api.get_or_none(DEFINITION, "fabricpolicies.railwright.io") is None
+
+
+async def test_an_installation_or_policy_that_is_not_the_scripts_own_is_neither_changed_nor_deleted(plane, tmp_path):
+    await site.Site(plane).prepare()  # the namespace
+    await releases.clear(plane.api)
+    own = releases.Helm(tmp_path / "own", plane.kubeconfig)
+    await own.install("--set=webhook.replicas=3")
+    policy = {"fabrics": {"f": {"transport": "tcp"}}}
+    metadata = {"name": names.POLICY_CONFIGMAP, "namespace": names.NAMESPACE}
+    resource = {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": policy}
+    try:
+        for option in ("--skip-image", "--delete"):
+            code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", option)
+            assert code == 2, output
+            assert "railwright is installed in this cluster, and not by this script" in output
+        assert (await plane.api.get("Deployment", WEBHOOK, names.NAMESPACE))["spec"]["replicas"] == 3
+        await own("uninstall", releases.RELEASE)
+        await plane.kubectl("wait", "--for=condition=Established", "crd/fabricpolicies.railwright.io")
+        await plane.kubectl("apply", "-f", "-", stdin=json.dumps(resource))
+        code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--skip-image")
+        assert code == 2, output
+        assert "FabricPolicy railwright-policy would override the policy of this script" in output
+        assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
+        await plane.kubectl("-n", names.NAMESPACE, "create", "deployment", WEBHOOK, "--image=x", "--replicas=0")
+        code, output = await quickstart.run(plane, tmp_path, "--nodes", "none", "--delete")
+        assert code == 2, output
+        assert "railwright is installed in this cluster without Helm" in output
+    finally:
+        await plane.api.delete("Deployment", WEBHOOK, names.NAMESPACE)
+        await releases.clear(plane.api)
 
 
 def test_the_page_has_the_commands_of_the_script():

@@ -14,7 +14,7 @@ import tempfile
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / name) for name in ("controlplane", "support")] + [str(TESTS.parent)]
 
-from plane import binaries, jobs  # noqa: E402 - the path comes first
+from plane import binaries, helm, jobs  # noqa: E402 - the path comes first
 from realnode import installation, machine, project_image, rails, site  # noqa: E402
 
 _POD = "rdma-test-worker-0"
@@ -59,9 +59,11 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
 
 
 async def _wait_for_interrupt(running: site.Site) -> None:
-    kubectl = " ".join((*running.network.enter, str(binaries.locate()["kubectl"])))
-    print(f"The cluster runs until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={running.plane.kubeconfig}")
-    print(f"  {kubectl} get pods --all-namespaces\n", flush=True)
+    programs = (binaries.locate()["kubectl"], helm.locate(), sys.executable)
+    folders = ":".join(str(pathlib.Path(program).parent) for program in programs)
+    print("The cluster runs until Ctrl-C. In another terminal, a shell with kubectl, helm and railwright for it:\n")
+    print(f"  export KUBECONFIG={running.plane.kubeconfig} PATH={folders}:$PATH")
+    print(f"  {' '.join(running.network.enter)} bash\n", flush=True)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

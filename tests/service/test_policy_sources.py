@@ -51,3 +51,14 @@ async def test_who_may_not_read_the_resource_does_not_get_the_config_map(stub, c
     assert "with get on fabricpolicies.railwright.io" in str(refused.value)
     assert "The right to get ConfigMap railwright-system/railwright-policy is not enough" in str(refused.value)
     assert json.dumps([request.path for request in stub.asked]).count("configmaps") == 0
+
+
+async def test_without_either_object_both_causes_are_named(stub, client):
+    stub.lists.extend([NO_SUCH_GROUP, api_stub.status(404)])
+    with pytest.raises(output.UnreadableError) as refused:
+        await policy_sources.fetch(client)
+    assert str(refused.value) == (
+        "there is no FabricPolicy or ConfigMap railwright-policy in namespace railwright-system: railwright is not "
+        "installed in this cluster, or has no policy yet; to see which: railwright check. To read it from a file: "
+        "--policy FILE"
+    )

@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Iterator, Sequence
 
-from railwright.cli.checking import check_rows
+from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.styled_lines import Line
 
 _MARKS: dict[check_rows.State, tuple[str, str]] = {
@@ -84,11 +84,21 @@ def _format_folded(results: Sequence[check_rows.Result]) -> Iterator[Line]:
 
 
 def format_summary(results: Sequence[check_rows.Result]) -> Line:
-    """Return the last line: the number of results by state."""
+    """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
     counts = collections.Counter(result.state for result in results)
-    totals = ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state])
+    totals = ", ".join(
+        f"{counts[state]} {word}{_format_anchors(results, state)}" for state, word in _WORDS.items() if counts[state]
+    )
     style = "red" if counts[check_rows.State.FAIL] else "yellow" if counts[check_rows.State.WARN] else "green"
     return ((f"{len(results)} checks: {totals}", f"bold {style}"),)
+
+
+def _format_anchors(results: Sequence[check_rows.Result], state: check_rows.State) -> str:
+    """Return the rows in a state that calls for a look, in brackets; "" for the other states."""
+    if state not in (check_rows.State.FAIL, check_rows.State.WARN):
+        return ""
+    anchors = dict.fromkeys(result.check for result in results if result.state is state)
+    return f" ({snapshots.join_limited(anchors)})"
 
 
 def format_report(results: Sequence[check_rows.Result], *, verbose: bool = False) -> Iterator[Line]:

@@ -17,11 +17,14 @@ from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, listing, watch_wire
+from railwright.cluster import errors, failures, installed_names, listing, watch_wire
 from railwright.fabric import event_views, intent, names, views
 from railwright.fabric.workloads import membership
 
-_FULL = f"the Role railwright-user in namespace {names.NAMESPACE}, and a token, allow to ask the extender"
+_FULL = (
+    f"the Role {installed_names.USER_ROLE} in namespace {installed_names.NAMESPACE}, and a token, allow to ask the"
+    " extender"
+)
 _COMPONENT = "railwright-extender"
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
 _OUTCOMES = {

@@ -33,7 +33,7 @@ def test_rows_that_wait_or_could_not_be_read_are_one_line_for_each_reason():
         "",
         "- 3 checks skipped because you may not get secrets (-v lists them)",
         "- 2 checks skipped until this is fixed: policy holds (-v lists them)",
-        "7 checks: 1 failed, 1 passed, 5 skipped",
+        "7 checks: 1 failed (policy), 1 passed, 5 skipped",
     ]
 
 

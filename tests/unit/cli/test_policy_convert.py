@@ -67,6 +67,7 @@ def test_other_forms_of_the_document_are_the_same_policy_too(tmp_path, capsys, t
     (tmp_path / "policy.yaml").write_text(text)
     resource = convert(capsys, str(tmp_path / "policy.yaml"))
     assert yaml.safe_load(resource).keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert yaml.safe_load(resource)["spec"].keys() <= {"defaultFabric", "fabrics"}
     assert read(resource) == read(text)
 
 
