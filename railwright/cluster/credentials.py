@@ -9,7 +9,7 @@ import asyncio
 import os
 import pathlib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib import parse
 
@@ -116,13 +116,31 @@ async def read(
             config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             async with asyncio.timeout(READ_SECONDS):
-                await config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+                loading = config.load_kube_config(
+                    config_file=kubeconfig, context=context, client_configuration=settings
+                )
+                await _leave_when_cancelled(loading)
             impersonation = impersonation.complete(kubeconfig_faults.check(kubeconfig, context))
         return Account(kubeconfig, settings, context, impersonation)
     except errors.ConfigurationError:
         raise
     except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions
         raise _build_error(kubeconfig, context, error) from error
+
+
+async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Await a coroutine, and end at once when cancelled.
+
+    asyncio kills a program whose start is cancelled, and then waits until nobody holds its pipes. The children of an
+    exec plugin may do so for long. A second cancellation, which comes when the event loop ends, ends that wait.
+    """
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.sleep(0)  # so that the task begins to wait
+        raise
 
 
 def _any_exists(kubeconfig: str) -> bool:

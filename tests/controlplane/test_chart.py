@@ -6,7 +6,6 @@ No container runs on the plane: what the pods would do is done by the servers th
 import asyncio
 import contextlib
 import dataclasses
-import datetime as dt
 import json
 import os
 import pathlib
@@ -17,7 +16,7 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
-from plane import binaries, ports, releases, rotation, site, waiting
+from plane import audit_log, binaries, ports, releases, rotation, site, waiting
 from plane import helm as helm_program
 
 from railwright.fabric import names, version
@@ -433,11 +432,6 @@ async def installed(cluster, plane):
     await asyncio.gather(*(server.stop() for server in servers))
 
 
-def stamp():
-    """Now, as the audit log writes it."""
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def with_token(kubeconfig, token):
     """The same cluster, as whose token it is."""
     document = yaml.safe_load(kubeconfig.read_text())
@@ -541,14 +535,14 @@ async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
 
 
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
-    began = stamp()
+    began = audit_log.format_now()
     try:
         await cluster.helm("uninstall", releases.RELEASE)
         await cluster.gone()
     finally:
         while installed.servers:
             await installed.servers.pop().stop()
-        cluster.plane.without_roles.append((began, stamp()))
+        cluster.plane.without_roles.append((began, audit_log.format_now()))
     await cluster.gone()  # a leader that gives back what it led brings nothing back
 
 

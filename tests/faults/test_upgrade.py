@@ -11,7 +11,7 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
-from plane import load, releases, rotation, spread, waiting
+from plane import audit_log, load, releases, rotation, spread, waiting
 from plane import site as sites
 
 LABEL = "railwright.io/fabric"
@@ -161,6 +161,7 @@ async def test_an_image_before_its_role_is_unready_beside_the_old_ones_until_the
     role = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
     former = [rule for rule in role["rules"] if rule["apiGroups"] != ["railwright.io"]]
     assert len(former) < len(role["rules"])
+    began = audit_log.format_now()
     await plane.api.replace({**role, "rules": former})  # as in a version that did not know FabricPolicy
     server, _ = await release.launch()
     await server.process.line("the account needs the verbs list and watch on fabricpolicies")
@@ -174,3 +175,4 @@ async def test_an_image_before_its_role_is_unready_beside_the_old_ones_until_the
     await waiting.wait(
         lambda: server in release.behind.ready, seconds=60, describe="the waiting replica to be ready without a restart"
     )
+    plane.without_roles.append((began, audit_log.format_now()))

@@ -14,7 +14,7 @@ from railwright.fabric import version
 
 SECONDS = 20.0
 PLUGIN = """#!/bin/sh
-touch "$0.runs"
+: > "$0.runs"
 sleep 50
 """
 

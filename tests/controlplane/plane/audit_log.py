@@ -1,5 +1,6 @@
 """Reads the API server's audit log while the API server writes it."""
 
+import datetime as dt
 import json
 import pathlib
 from typing import Any
@@ -10,3 +11,8 @@ def read(path: pathlib.Path, since: int = 0) -> list[dict[str, Any]]:
     with path.open("rb") as log:
         log.seek(since)
         return [json.loads(line) for line in log if line.endswith(b"\n")]
+
+
+def format_now() -> str:
+    """Return the current time as the audit log writes it."""
+    return f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
