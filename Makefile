@@ -106,14 +106,17 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 	$(BIN)/pytest -m "node and not soak" $(SLOWEST) tests/node $(TEST_ARGS)
 
 # Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
-# because these runs look for differences between interpreters.
+# because these runs look for differences between interpreters. Pages, and the dashboard as a browser shows it, are the same
+# for each interpreter.
+ELSEWHERE := $(foreach name,unit/docs unit/style service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
+	--ignore tests/$(name))
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))
 test-interpreters: setup ## run unit and service tests on each other interpreter from 3.11 to 3.14 that the machine has
 	@others="$(strip $(INTERPRETERS))"; ran=$$($(BIN)/python -V); \
 	for version in $$others; do $(AGAIN) .venv-$$version/ready || exit; \
 	echo "unit and service tests on $$(.venv-$$version/bin/python -V)"; \
-	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) tests/unit tests/service \
+	HYPOTHESIS_PROFILE=quick .venv-$$version/bin/python -m pytest --quiet $(QUICK) $(ELSEWHERE) tests/unit tests/service \
 	$(TEST_ARGS) || exit; ran="$$ran, $$(.venv-$$version/bin/python -V)"; done; \
 	echo "unit and service tests ran on: $$ran"; shipped=$$(sh tests/support/interpreters.sh shipped); \
 	case "$$ran," in *"Python $$shipped".*) ;; \
