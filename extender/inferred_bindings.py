@@ -65,7 +65,7 @@ class InferredBindings:
         return is_retried
 
     def _infer_node(self, previous: FilterCall, call: FilterCall, cluster: cluster_state.ClusterState) -> None:
-        """Infer that the pod of the previous call went to the one node that is offered no more."""
+        """Infer that the pod of the previous call went to the one node that is no longer offered."""
         missing = previous.feasible.difference(call.offered)
         if len(missing) != 1:
             return

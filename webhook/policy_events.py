@@ -60,20 +60,18 @@ class PolicyEvents:
 
 def _refer_to_config_map(config_map: views.ConfigMap | None) -> events.Involved:
     """Return a reference to the ConfigMap. Without its uid, `kubectl describe` does not show the Event."""
-    return events.Involved(
-        kind="ConfigMap",
-        api_version="v1",
-        namespace=installed_names.NAMESPACE,
-        name=installed_names.POLICY,
-        uid="" if config_map is None else config_map.metadata.uid,
-    )
+    return _refer("ConfigMap", "v1", "" if config_map is None else config_map.metadata.uid)
 
 
 def _refer_to(resource: policy_views.FabricPolicy) -> events.Involved:
+    return _refer(names.POLICY_KIND, names.POLICY_API_VERSION, resource.metadata.uid)
+
+
+def _refer(kind: str, api_version: str, uid: str) -> events.Involved:
     return events.Involved(
-        kind=names.POLICY_KIND,
-        api_version=names.POLICY_API_VERSION,
+        kind=kind,
+        api_version=api_version,
         namespace=installed_names.NAMESPACE,
         name=installed_names.POLICY,
-        uid=resource.metadata.uid,
+        uid=uid,
     )

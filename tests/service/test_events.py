@@ -37,14 +37,8 @@ class Board:
 @pytest_asyncio.fixture(loop_scope="session")
 async def board():
     made = Board()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    yield made
-    await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")

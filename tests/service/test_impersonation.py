@@ -33,13 +33,8 @@ async def server(tmp_path):
         body = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
         return web.json_response(body, status=403)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), requests, silence
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        yield api_stub.kubeconfig(tmp_path, port), requests, silence
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

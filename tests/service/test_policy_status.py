@@ -59,14 +59,8 @@ class Stored:
 @pytest.fixture
 async def stored():
     made = Stored()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    yield made
-    await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        yield made
 
 
 @contextlib.asynccontextmanager

@@ -121,19 +121,26 @@ class Cache:
             await self.changed.wait_for(condition)
 
 
+@contextlib.asynccontextmanager
+async def serve(answer):
+    """Answer every request by this function. Yields the port on 127.0.0.1."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def stub():
     made = Stub()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    yield made
-    made.hold.set()
-    await runner.cleanup()
+    async with serve(made.answer) as made.port:
+        yield made
+        made.hold.set()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

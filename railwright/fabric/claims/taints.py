@@ -21,7 +21,7 @@ class TaintRules:
         return any(taint.effect in _UNSCHEDULABLE for taint in (*device.taints, *by_rule))
 
     def describe_taint(self, device: slices.OfferedDevice) -> str:
-        """Return a taint that keeps pods from a device, KEY=VALUE:EFFECT, with the rule that sets it; "" without."""
+        """Return a taint that keeps pods away, as KEY=VALUE:EFFECT, and the rule that sets it; "" if there is none."""
         rows = [(taint, "") for taint in device.taints]
         rows += [(rule.spec.taint, name) for name, rule in self._rules.items() if _selects(rule, device.id)]
         for taint, rule in rows:

@@ -32,7 +32,9 @@ class NodeFacts(NamedTuple):
     used_elsewhere: tuple[
         int, ...
     ] = ()  # taken by assumed pods of other schedulers, not in `free`; () if there are none
-    pairs: pair_counts.FreePairs = pair_counts.UNLIMITED  # of the pod's claims; UNLIMITED if other amounts say more
+    pairs: pair_counts.FreePairs = (
+        pair_counts.UNLIMITED
+    )  # of the pod's claims; UNLIMITED if other resources allow as few pods
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
