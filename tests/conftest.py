@@ -30,3 +30,15 @@ def _log_as_before():
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+_environment = {name: value for name, value in os.environ.items() if name.startswith("RAILWRIGHT_")}
+
+
+@pytest.fixture(autouse=True)
+def _forget_installation():
+    """A command run in the test's own process stores in the environment which installation it found."""
+    yield
+    for name in [name for name in os.environ if name.startswith("RAILWRIGHT_")]:
+        del os.environ[name]
+    os.environ.update(_environment)

@@ -113,12 +113,12 @@ async def test_an_installation_under_another_name_and_in_another_namespace_is_fo
         code, rows = await check(plane, "--wait=60", **running.environment)
         unexpected = {name: row for name, row in rows.items() if row["state"] in ("warn", "fail")}
         assert not unexpected.keys() - UNRELATED, unexpected
-        assert code == 0
+        assert code == 0, unexpected
         for name in ("webhook-deployment", "ca-bundle", "certs-rotation", "extender-lease", "policy-in-force"):
             assert rows[name]["state"] == "ok", rows[name]
         assert rows["dry-run"]["state"] in ("ok", "skip"), rows["dry-run"]
         code, by_labels = await check(plane)
-        assert code == 0
+        assert code == 0, by_labels
         assert {name: row["state"] for name, row in by_labels.items()} == {
             name: row["state"] for name, row in rows.items()
         }
