@@ -19,7 +19,9 @@ def choose(given: str, cluster: options.ClusterOptions) -> str:
 
 def _find(cluster: options.ClusterOptions) -> str:
     documents = [_read(path) for path in (cluster.kubeconfig or kubeconfigs.find() or "").split(os.pathsep) if path]
-    current = cluster.context or next((name for each in documents if (name := each.get("current-context"))), None)
+    current = cluster.context or next(
+        (name for document in documents if (name := document.get("current-context"))), None
+    )
     for document in documents:
         for entry in document.get("contexts") or ():
             if isinstance(entry, dict) and entry.get("name") == current and isinstance(entry.get("context"), dict):

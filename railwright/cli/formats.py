@@ -155,7 +155,7 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit
         columns_left.remove(max(candidates, key=lambda at: columns[at].drop))
     last_width = _get_last_width(columns_left, widths, limit)
     lines = [[column.title for column in columns], *rows]
-    return [_format_row(columns_left, columns, widths, each, last_width) for each in lines]
+    return [_format_row(columns_left, columns, widths, line, last_width) for line in lines]
 
 
 def _get_min_width(columns_left: Sequence[int], widths: Sequence[int], columns: Sequence[Column]) -> int:

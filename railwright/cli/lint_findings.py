@@ -62,7 +62,7 @@ def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
 def join(reports: Sequence[lint_reports.Report]) -> lint_reports.Report:
     """Return several reports as one, without duplicates."""
     located = dict.fromkeys(item for report in reports for item in report.located)
-    notes = dict.fromkeys(each for report in reports for each in report.notes)
+    notes = dict.fromkeys(note for report in reports for note in report.notes)
     return lint_reports.Report(
         tuple(located),
         sum(report.checked for report in reports),

@@ -86,7 +86,9 @@ class Account:
             raise _build_error(self._kubeconfig, self._context, error) from error
         # a token file may end with a newline, which is not allowed in a header
         return {
-            each["key"]: each["value"].strip() for each in given.values() if each["in"] == "header" and each["value"]
+            setting["key"]: setting["value"].strip()
+            for setting in given.values()
+            if setting["in"] == "header" and setting["value"]
         }
 
     async def renew(self) -> "Account":
@@ -145,7 +147,7 @@ async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, object]) -> None:
 
 def _any_exists(kubeconfig: str) -> bool:
     """True if at least one of the files exists."""
-    return any(pathlib.Path(each).expanduser().exists() for each in kubeconfig.split(os.pathsep) if each)
+    return any(pathlib.Path(path).expanduser().exists() for path in kubeconfig.split(os.pathsep) if path)
 
 
 def _build_error(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:

@@ -38,15 +38,15 @@ class Both(Generic[T]):
 
     def replace(self, objects: Sequence[T]) -> None:
         """Forward to both sinks."""
-        for each in self._sinks:
-            each.replace(objects)
+        for sink in self._sinks:
+            sink.replace(objects)
 
     def upsert(self, obj: T) -> None:
         """Forward to both sinks."""
-        for each in self._sinks:
-            each.upsert(obj)
+        for sink in self._sinks:
+            sink.upsert(obj)
 
     def remove(self, obj: T) -> None:
         """Forward to both sinks."""
-        for each in self._sinks:
-            each.remove(obj)
+        for sink in self._sinks:
+            sink.remove(obj)

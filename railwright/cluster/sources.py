@@ -72,7 +72,7 @@ class Sources:
             return f"not read yet: {', '.join(missing)}"
         if stale_after is None:
             return ""
-        ages = {name: each.get_age_seconds() for name, each in self._reflectors.items()}
+        ages = {name: reflector.get_age_seconds() for name, reflector in self._reflectors.items()}
         late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
         return f"no contact for too long: {', '.join(late)}" if late else ""
 
@@ -97,20 +97,28 @@ class Sources:
         """Return what has not been read yet and is still being read, in words for people."""
         if self._snapshot is not None:
             return () if self._snapshot.synced.is_set() else ("the snapshot file",)
-        unread = [each for each in self._reflectors.values() if not each.synced.is_set() and each.failure is None]
-        return tuple(dict.fromkeys(each.kind.words for each in unread))
+        unread = [
+            reflector
+            for reflector in self._reflectors.values()
+            if not reflector.synced.is_set() and reflector.failure is None
+        ]
+        return tuple(dict.fromkeys(reflector.kind.words for reflector in unread))
 
     def list_missing(self) -> Sequence[str]:
         """Return a sentence for each failure of kinds without which the overview is incomplete, and its cause."""
         failures: dict[str, list[str]] = {}
-        for name, each in self._reflectors.items():
-            if each.failure is not None and name not in _NEEDED:
-                failures.setdefault(each.failure.sentence, []).append(each.kind.words)
+        for name, reflector in self._reflectors.items():
+            if reflector.failure is not None and name not in _NEEDED:
+                failures.setdefault(reflector.failure.sentence, []).append(reflector.kind.words)
         return tuple(f"not shown: {', '.join(dict.fromkeys(words))}: {cause}" for cause, words in failures.items())
 
     def list_late(self, stale_after: float) -> Sequence[str]:
         """Return what nothing has been heard of for more than `stale_after` seconds, with the time, in words."""
-        ages = {each.kind.words: each.get_age_seconds() for each in self._reflectors.values() if each.synced.is_set()}
+        ages = {
+            reflector.kind.words: reflector.get_age_seconds()
+            for reflector in self._reflectors.values()
+            if reflector.synced.is_set()
+        }
         return tuple(f"no news of {words} for {age:.0f} s" for words, age in ages.items() if age > stale_after)
 
     def read_metrics(self) -> dict[str, Any]:
@@ -121,7 +129,9 @@ class Sources:
             "policy_generation": self.store.generation,
             "policy_digest": current.digest if current else None,
             "snapshot_generation": self._snapshot.generation if self._snapshot else None,
-            "caches": [(name, each.get_age_seconds(), each.objects) for name, each in self._reflectors.items()],
+            "caches": [
+                (name, reflector.get_age_seconds(), reflector.objects) for name, reflector in self._reflectors.items()
+            ],
         }
 
     def watch(self, spec: WatchSpec, restarted: Restarted, skipped: Skipped = lambda _: None) -> None:
@@ -174,8 +184,8 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
         sources.watch(WatchSpec(resources.POLICY, "ConfigMap", holders.config_map), restarted, skipped)
         sources.watch(WatchSpec(resources.FABRIC_POLICIES, names.POLICY_KIND, holders.resource), restarted, skipped)
     if snapshot is not None:
-        sources.read(snapshot, {each.snapshot_kind: each.sink for each in watches})
+        sources.read(snapshot, {watch.snapshot_kind: watch.sink for watch in watches})
     else:
-        for each in watches:
-            sources.watch(each, restarted, skipped)
+        for watch in watches:
+            sources.watch(watch, restarted, skipped)
     return sources

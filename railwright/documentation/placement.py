@@ -92,10 +92,17 @@ def format_study() -> str:
 def draw_pictures() -> dict[str, str]:
     """Return SVG text by file name."""
     leaves, spines = _group_leaves()
-    drawn = {each.policy: _describe(each) for each in place_gang() if each.policy in {"none", "greedy", "railwright"}}
-    bars = [(_NAMES[each.policy], each.summary.modelled_busbw_of_optimum) for each in _run_experiment()]
+    drawn = {
+        placement.policy: _describe(placement)
+        for placement in place_gang()
+        if placement.policy in {"none", "greedy", "railwright"}
+    }
+    bars = [(_NAMES[result.policy], result.summary.modelled_busbw_of_optimum) for result in _run_experiment()]
     return {
-        **{f"placement-{policy}.svg": drawings.draw_fabric(each, leaves, spines) for policy, each in drawn.items()},
+        **{
+            f"placement-{policy}.svg": drawings.draw_fabric(placement, leaves, spines)
+            for policy, placement in drawn.items()
+        },
         "placement-compared.svg": drawings.compare((drawn["none"], drawn["railwright"]), leaves, spines),
         "placement-study.svg": drawings.draw_bars("Modelled bandwidth of gangs, relative to the optimum", bars),
     }
@@ -118,7 +125,9 @@ def place_gang(draw: int = DRAWN) -> tuple[GangPlacement, ...]:
 
 def mean(policy: str) -> float:
     """Return the mean modelled bandwidth of the gang under one policy, over all draws."""
-    return statistics.fmean(each.bandwidth for draw in DRAWS for each in place_gang(draw) if each.policy == policy)
+    return statistics.fmean(
+        placement.bandwidth for draw in DRAWS for placement in place_gang(draw) if placement.policy == policy
+    )
 
 
 def _place_by(policy: str, busy: Sequence[int]) -> GangPlacement:

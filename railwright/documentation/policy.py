@@ -20,8 +20,8 @@ _BOUNDS = (
 def format_reference() -> str:
     """Return a heading, a sentence and a table for each section, in Markdown. The document itself is first."""
     definitions = schema.build()["$defs"]
-    sections = {name: each for name, each in definitions.items() if each.get("type") == "object"}
-    words = {name: each["enum"] for name, each in definitions.items() if "enum" in each}
+    sections = {name: definition for name, definition in definitions.items() if definition.get("type") == "object"}
+    words = {name: definition["enum"] for name, definition in definitions.items() if "enum" in definition}
     examples = policy_examples.find_examples()
     return "\n\n".join(_format_section(name, section, words, examples) for name, section in sections.items())
 
@@ -47,14 +47,14 @@ def _format_meaning(value: Tree) -> str:
 def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:
     """Return a link to a section, the allowed words, or a JSON type."""
     if "anyOf" in value:
-        value = next(each for each in value["anyOf"] if each.get("type") != "null")
+        value = next(option for option in value["anyOf"] if option.get("type") != "null")
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
         return _format_words(words[name]) if name in words else f"[{name}](#{name.lower()})"
     if "enum" in value:
-        return _format_words([each for each in value["enum"] if each is not None])
+        return _format_words([word for word in value["enum"] if word is not None])
     types = value["type"] if isinstance(value["type"], list) else [value["type"]]
-    texts = [each for each in types if each != "null"]
+    texts = [type_name for type_name in types if type_name != "null"]
     if texts == ["array"]:
         return f"list of {_format_type(value['items'], words)}"
     if texts == ["object"]:
@@ -65,7 +65,7 @@ def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:
 
 
 def _format_words(words: list[Any]) -> str:
-    return ", ".join(f"`{each}`" for each in words)
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def _format_default(value: Tree, *, is_required: bool) -> str:

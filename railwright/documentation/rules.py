@@ -101,7 +101,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_format_value, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_format_value(each)}" for key, each in value.items()) or "none"
+        return ", ".join(f"{key}: {_format_value(item)}" for key, item in value.items()) or "none"
     return f"`{value}`"
 
 

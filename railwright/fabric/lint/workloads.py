@@ -94,7 +94,10 @@ def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> 
     )
     if label is not None:
         own["labels"] = {names.FABRIC: label, **(own.get("labels") or {})}
-    tree = {"metadata": own, "spec": {**spec, "containers": [_convert_values(each) for each in spec["containers"]]}}
+    tree = {
+        "metadata": own,
+        "spec": {**spec, "containers": [_convert_values(container) for container in spec["containers"]]},
+    }
     return msgspec.convert(tree, views.Pod)
 
 

@@ -69,7 +69,11 @@ class NodeNotes:
 def describe(node: node_views.Node) -> NodeNote | None:
     """Return the note of a node; None if it is schedulable and Ready."""
     taints = node.spec.taints or ()
-    not_ready = [each for each in node.status.conditions or () if each.type == "Ready" and each.status != "True"]
+    not_ready = [
+        condition
+        for condition in node.status.conditions or ()
+        if condition.type == "Ready" and condition.status != "True"
+    ]
     parts, times = [], []
     if node.spec.unschedulable:
         parts.append("; ".join(["cordoned", *_list_cordon_reasons(node)]))

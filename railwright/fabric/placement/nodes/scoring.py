@@ -26,7 +26,9 @@ def score_nodes(view: request_view.RequestView, plan: locality.Plan, gang: local
         if leaf == gang.target_leaf and gang.is_planned:
             spared_score = view.index.weights.score_locality(locality.PLANNED)
             locality_scores |= {
-                each: spared_score for each in locality_scores if each.capacity.fill_priority > gang.max_fill_priority
+                node_class: spared_score
+                for node_class in locality_scores
+                if node_class.capacity.fill_priority > gang.max_fill_priority
             }
         _add_scores(scores, names, view, locality_scores)
     return scores
