@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, files, policies, policy_objects, reflector, resources, sinks
+from railwright.cluster import errors, files, policies, policy_objects, resources, sinks
+from railwright.cluster import reflector as reflectors
 from railwright.fabric import names
 
 Task = Callable[[], Coroutine[Any, Any, None]]
@@ -52,7 +53,7 @@ class Sources:
         self.client = client  # None if files replace the cluster
         self.policy_objects = policy_objects.PolicyObjects(store, is_resource_watched=client is not None)
         self.tasks: list[Task] = []
-        self._reflectors: dict[str, reflector.Reflector] = {}
+        self._reflectors: dict[str, reflectors.Reflector] = {}
         self._snapshot: files.SnapshotFile | None = None
         self._missing: dict[str, Callable[[], bool]] = {}
 
@@ -138,7 +139,7 @@ class Sources:
         """Feed a sink from the API server."""
         assert self.client is not None  # noqa: S101 - only called with a client
         kind = spec.kind
-        source = reflector.Reflector(
+        source = reflectors.Reflector(
             self.client,
             kind,
             spec.sink,
