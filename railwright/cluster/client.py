@@ -213,13 +213,15 @@ def _build_api_error(response: aiohttp.ClientResponse, body: bytes, path: str, h
         reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
         foreign = True
     after = response.headers.get("Retry-After", "")
-    return errors.ApiError(
-        response.status,
-        reason,
-        message[:_LONGEST_STATUS],
-        path,
-        retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
-        where=failures.format_place(host),
-        foreign=foreign,
-        method=response.method,
+    return failures.build_api_error(
+        errors.ErrorResponse(
+            response.status,
+            reason,
+            message[:_LONGEST_STATUS],
+            path,
+            retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
+            where=failures.format_place(host),
+            foreign=foreign,
+            method=response.method,
+        )
     )

@@ -4,6 +4,8 @@
 a Python name or a memory address. `railwright.cluster.failures` writes reasons and fixes.
 """
 
+from typing import NamedTuple
+
 
 class ClusterError(Exception):
     """Base class: a request to the API server failed."""
@@ -35,34 +37,32 @@ class ForeignError(ClusterError):
     """The response is not that of a Kubernetes API server but of another program, a proxy or a login page."""
 
 
+class ErrorResponse(NamedTuple):
+    """A response with an error status, and what was requested."""
+
+    status: int
+    reason: str  # such as NotFound
+    message: str
+    path: str
+    retry_after: float = 0.0  # Retry-After in seconds; 0 if absent
+    where: str = "the API server"
+    foreign: bool = False  # the body was not a Kubernetes Status
+    method: str = "GET"
+
+
 class ApiError(ClusterError):
     """The API server returned an error status. `foreign`: the body was not a Kubernetes Status."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a response
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        path: str,
-        retry_after: float = 0.0,
-        *,
-        where: str = "the API server",
-        foreign: bool = False,
-        method: str = "GET",
-    ) -> None:
-        super().__init__(f"{path}: {status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.path = path
-        self.retry_after = retry_after  # Retry-After in seconds; 0 if absent
-        self.where = where
-        self.foreign = foreign
-        self.method = method
+    def __init__(self, response: ErrorResponse, sentence: str) -> None:
+        super().__init__(f"{response.path}: {response.status} {response.reason}: {response.message}")
+        self.status = response.status
+        self.reason = response.reason
+        self.message = response.message
+        self.retry_after = response.retry_after
+        self.foreign = response.foreign
+        self._sentence = sentence
 
     @property
     def sentence(self) -> str:
-        """See ClusterError."""
-        from railwright.cluster import failures  # noqa: PLC0415 - it imports these classes
-
-        return failures.describe_answer(self)
+        """The cause, then the fix, for the person who ran the command."""
+        return self._sentence

@@ -37,7 +37,7 @@ _STATUS_FIXES = {
     429: "the API server is busy: run this again in a moment",
 }
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# of the resources that commands and servers read, those that are in no namespace
+# resources without a namespace, of those that commands and servers read
 _CLUSTER_SCOPED = frozenset(
     {
         "namespaces",
@@ -54,7 +54,7 @@ _CLUSTER_SCOPED = frozenset(
         "subjectaccessreviews",
     }
 )
-_OWN_TROUBLE = (
+_SERVER_FIX = (
     "the API server, or something between it and you, has a problem of its own: run this again, and look at its log"
 )
 
@@ -75,6 +75,11 @@ def build_foreign(host: str, path: str, detail: str = "") -> errors.ForeignError
     """Return the error for a response that is not a Kubernetes API server's."""
     reason = f"{format_place(host)} answers, but not as a Kubernetes API server does"
     return errors.ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
+
+
+def build_api_error(response: errors.ErrorResponse) -> errors.ApiError:
+    """Return the error for a response with an error status."""
+    return errors.ApiError(response, describe_response(response))
 
 
 def format_place(url: str) -> str:
@@ -174,20 +179,21 @@ def _describe_connection_error(where: str, error: BaseException) -> tuple[str, s
 # --- an answer with an error status -----------------------------------------------------------------------
 
 
-def describe_answer(error: errors.ApiError) -> str:
-    """Return the message for an error status."""
-    if error.foreign and error.status not in (401, 403):
-        return f"{error.where} answers, but not as a Kubernetes API server does (status {error.status}); {_FOREIGN}"
-    if error.status == 404:
-        return _describe_missing(error)
-    if error.status == 401:
-        return f"{error.where} does not accept the credentials (401 Unauthorized); {_STATUS_FIXES[401]}"
-    message = "" if error.foreign else quote_message(error.message)
+def describe_response(response: errors.ErrorResponse) -> str:
+    """Return the cause and the fix of an error status in one sentence."""
+    if response.foreign and response.status not in (401, 403):
+        reason = f"{response.where} answers, but not as a Kubernetes API server does (status {response.status})"
+        return f"{reason}; {_FOREIGN}"
+    if response.status == 404:
+        return _describe_missing(response)
+    if response.status == 401:
+        return f"{response.where} does not accept the credentials (401 Unauthorized); {_STATUS_FIXES[401]}"
+    message = "" if response.foreign else quote_message(response.message)
     detail = f": {message}" if message else ""
-    if error.status == 403:
-        return _describe_forbidden(_get_right(error), detail)
-    reason = f"{error.where} answers {error.status} {_get_phrase(error.status)}".rstrip()
-    return f"{reason}{detail}; {_STATUS_FIXES.get(error.status, _OWN_TROUBLE)}"
+    if response.status == 403:
+        return _describe_forbidden(_get_right(response), detail)
+    reason = f"{response.where} answers {response.status} {_get_phrase(response.status)}".rstrip()
+    return f"{reason}{detail}; {_STATUS_FIXES.get(response.status, _SERVER_FIX)}"
 
 
 class Right(NamedTuple):
@@ -236,13 +242,13 @@ def _describe_forbidden(right: Right, detail: str) -> str:
     return f"you may not {right} (403 Forbidden{detail}); {fix}, or use an account that has it"
 
 
-def _get_right(error: errors.ApiError) -> Right:
+def _get_right(response: errors.ErrorResponse) -> Right:
     """Return the right that a rejected request needs."""
-    namespace, resource, name, subresource = _split_path(error.path)
-    _, root, group, *_ = [*error.path.split("/"), "", "", ""]
+    namespace, resource, name, subresource = _split_path(response.path)
+    _, root, group, *_ = [*response.path.split("/"), "", "", ""]
     if root not in ("api", "apis") or not resource:
         return Right()
-    verb = _VERBS.get(error.method, "get")
+    verb = _VERBS.get(response.method, "get")
     return Right(
         "list" if verb == "get" and not name else verb,
         f"{resource}.{group}" if root == "apis" else resource,
@@ -253,12 +259,12 @@ def _get_right(error: errors.ApiError) -> Right:
     )
 
 
-def _describe_missing(error: errors.ApiError) -> str:
-    namespace, resource, name, _ = _split_path(error.path)
-    if error.message.startswith("namespaces "):  # a write into a missing namespace
+def _describe_missing(response: errors.ErrorResponse) -> str:
+    namespace, resource, name, _ = _split_path(response.path)
+    if response.message.startswith("namespaces "):  # a write into a missing namespace
         return f"namespace {namespace} does not exist; create namespace {namespace} first, or install railwright"
     if not name:
-        return f"{error.where} does not know {resource or 'this path'}; {_ADDRESS}, and the cluster's version"
+        return f"{response.where} does not know {resource or 'this path'}; {_ADDRESS}, and the cluster's version"
     where = f" in namespace {namespace}" if namespace else ""
     missing = f"there is no {resource} {name}{where}"
     if namespace.startswith("railwright") or name.startswith("railwright"):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from railwright.cluster import errors
+from railwright.cluster import errors, failures
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -128,4 +128,5 @@ def parse_version(version: str) -> int:
 def build_stream_error(status: Status, path: str) -> errors.ApiError:
     """Return the error with which the server ended a watch."""
     retry_after = status.details.retry_after_seconds if status.details else 0.0
-    return errors.ApiError(status.code, status.reason, status.message, path, retry_after=retry_after)
+    response = errors.ErrorResponse(status.code, status.reason, status.message, path, retry_after=retry_after)
+    return failures.build_api_error(response)

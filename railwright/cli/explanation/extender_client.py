@@ -137,8 +137,8 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
             f"{where} responds, but not as railwright's extender does (status {status}); check the URL of --extender"
         )
     elif not ours:
-        error = errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason)
-        raise output.UnreadableError(f"{error.sentence}{instead}")
+        response = errors.ErrorResponse(status, "", reason, f"{_SERVICE}/proxy", where=where, foreign=not reason)
+        raise output.UnreadableError(f"{failures.describe_response(response)}{instead}")
     raise output.UnreadableError(f"{where}: {reason or 'no explanation'} (status {status}){instead}")
 
 

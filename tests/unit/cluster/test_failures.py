@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.cluster import errors
+from railwright.cluster import errors, failures
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,8 @@ from railwright.cluster import errors
     ],
 )  # fmt: skip
 def test_a_forbidden_request_names_verb_resource_namespace_and_who_grants_it(method, path, right, fix):
-    sentence = errors.ApiError(403, "Forbidden", 'User "dev" cannot', path, method=method).sentence
+    response = errors.ErrorResponse(403, "Forbidden", 'User "dev" cannot', path, method=method)
+    sentence = failures.build_api_error(response).sentence
     assert sentence.startswith(
         f'you may not {right} (403 Forbidden: User "dev" cannot); ask an administrator of the cluster'
     )
@@ -61,5 +62,6 @@ def test_a_forbidden_request_names_verb_resource_namespace_and_who_grants_it(met
 
 
 def test_a_proxys_page_is_not_quoted():
-    sentence = errors.ApiError(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True).sentence
+    response = errors.ErrorResponse(403, "Forbidden", "<html>x</html>", "/api/v1/nodes", foreign=True)
+    sentence = failures.build_api_error(response).sentence
     assert sentence.startswith("you may not list nodes (403 Forbidden); ask")

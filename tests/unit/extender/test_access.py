@@ -5,12 +5,13 @@ import json
 import pytest
 
 from extender import access, app, schedulers, state
-from railwright.cluster import errors
+from railwright.cluster import errors, failures
 from railwright.serving import routes
 
 USER = {"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["a"]}}
 KNOWN = {"status": {"authenticated": True, "user": USER}}
 ALLOWED, REFUSED = {"status": {"allowed": True}}, {"status": {"allowed": False, "denied": True}}
+FORBIDDEN = errors.ErrorResponse(403, "Forbidden", "no", "/x")
 
 
 class ApiServer:
@@ -72,7 +73,7 @@ async def test_a_user_who_may_not_is_403_and_named(answer):
 
 @pytest.mark.parametrize(
     "failure",
-    [errors.UnreachableError("refused"), errors.ApiError(403, "Forbidden", "no", "/x"), b"<html>", b'{"status": 1}'],
+    [errors.UnreachableError("refused"), failures.build_api_error(FORBIDDEN), b"<html>", b'{"status": 1}'],
 )
 @pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
 async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, before):
