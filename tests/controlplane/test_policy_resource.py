@@ -42,6 +42,12 @@ def resource(content: dict, name: str = "railwright-policy") -> dict:
     return {"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "metadata": metadata, "spec": content}
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def _no_definition(plane):
+    """Start without the definition: Helm leaves it behind where an earlier test has uninstalled the chart."""
+    await remove_definition(plane)
+
+
 async def install_definition(plane) -> None:
     await plane.api.create(DEFINITION)
 
@@ -65,7 +71,7 @@ async def remove_definition(plane) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def definition(plane, site):
+async def definition(plane, site, _no_definition):
     await install_definition(plane)
     yield
     await remove_definition(plane)

@@ -9,6 +9,7 @@ NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 SIZE = "leaderworkerset.sigs.k8s.io/size"  # annotation: number of pods of the group, with the leader
+_LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"  # annotation of workers
 _LEADER = "leaderTemplate"
 
 
@@ -23,15 +24,19 @@ def _build_leader_metadata(context: kinds.TemplateContext) -> kinds.ControllerMe
 
 
 def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
-    """Yield leaders and workers. A set without a template for leaders creates them from that for workers."""
+    """Yield leaders and workers. A set without a template for leaders creates them from that for workers.
+
+    The admission webhook of LeaderWorkerSet rejects a pod without the annotation for the size.
+    """
     groups = kinds.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
     size, is_leader = origin.parent.get("size", 1), WORKER_INDEX in origin.metadata.labels
-    shared = {GROUP_INDEX: "0"}
+    shared, annotations = {GROUP_INDEX: "0"}, {SIZE: str(size)}
     if is_leader or _LEADER not in origin.parent:
-        yield kinds.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"})
+        yield kinds.CreatedPods("leader", groups, "-0", {**shared, WORKER_INDEX: "0"}, annotations)
     workers = groups * (size - 1) if isinstance(groups, int) and isinstance(size, int) else None
     if not is_leader and workers != 0:
-        yield kinds.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"})
+        of_worker = annotations | {_LEADER_NAME: f"{origin.context.workload}-0"}
+        yield kinds.CreatedPods("worker", workers, "-0-1", {**shared, WORKER_INDEX: "1"}, of_worker)
 
 
 def _count_pods(path: Sequence[str | int], root: Mapping[str, Any]) -> int | None:
