@@ -182,9 +182,11 @@ def foreign_bundle(trees):
     hook(trees, "bindings.railwright.io")["clientConfig"]["caBundle"] = bundle
 
 
-def other_webhook(name, seconds):
+def other_webhook(name, seconds, label=""):
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     entry = {"name": "other.example.com", "rules": [rule], "timeoutSeconds": seconds, "clientConfig": {}}
+    if label:
+        entry["objectSelector"] = {"matchExpressions": [{"key": label, "operator": "Exists"}]}
     return lambda trees: trees["mutating"].append({"metadata": {"name": name}, "webhooks": [entry]})
 
 

@@ -3,8 +3,9 @@
 Deliberate differences (a URL instead of a Service, more excluded namespaces) are accepted.
 """
 
+import collections
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, expected_entries, snapshots
@@ -152,9 +153,8 @@ def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     assessment = _check_entries(_find_timeout_problem, warn_only=True)(snapshot)
     if not isinstance(assessment, check_rows.Assessment) or assessment.state is not check_rows.State.OK:
         return assessment  # type: ignore[return-value]  # _check_entries returns one assessment
-    others = {name: int(hook.get("timeoutSeconds") or _MAX_SECONDS) for name, hook in _list_other_webhooks(snapshot)}
-    ours = max(int(hook.get("timeoutSeconds") or _MAX_SECONDS) for hook in snapshot.hooks)
-    total = ours + sum(others.values())
+    others = dict(_list_other_webhooks(snapshot))
+    total = max(map(_get_timeout, snapshot.hooks)) + _sum_timeouts(others.values())
     if total > _MAX_TOTAL_SECONDS:
         return warn(
             f"the timeouts of all webhooks on a pod add up to {total} s ({snapshots.join_limited(others)}); "
@@ -162,6 +162,26 @@ def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
             "lower timeoutSeconds of the other webhooks: kubectl edit mutatingwebhookconfiguration NAME",
         )
     return ok(f"at most {total} s for a pod, including {snapshots.format_count(len(others), 'other webhook')}")
+
+
+def _get_timeout(hook: Mapping[str, Any]) -> int:
+    return int(hook.get("timeoutSeconds") or _MAX_SECONDS)
+
+
+def _sum_timeouts(hooks: Iterable[Mapping[str, Any]]) -> int:
+    """Return the most seconds that these webhooks may take for one pod.
+
+    A webhook whose objectSelector requires labels is called for the pods of one framework: JobSet's never for those
+    of LeaderWorkerSet.
+    """
+    by_labels: collections.Counter[frozenset[str]] = collections.Counter()
+    for hook in hooks:
+        expressions = _parse_expressions(hook.get("objectSelector"))
+        by_labels[frozenset(key for key, operator, _ in expressions if operator in ("In", "Exists"))] += _get_timeout(
+            hook
+        )
+    of_all_pods = by_labels.pop(frozenset(), 0)
+    return of_all_pods + max(by_labels.values(), default=0)
 
 
 def _check_order(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

@@ -21,6 +21,7 @@ from broken_installations import (
     judged,
     named,
     one_replica,
+    other_webhook,
     put,
     repolicy,
     unrotated,
@@ -591,3 +592,22 @@ def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
     hold(trees)
     (result,) = [result for result in judged(trees) if result.check == "default-fabric"]
     assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
+
+
+@pytest.mark.parametrize(
+    ("labels", "seconds"),
+    [
+        (("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name"), 25),
+        (("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/name"), 35),
+        (("", "leaderworkerset.sigs.k8s.io/name"), 35),
+        (("", ""), 35),
+    ],
+)
+def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(labels, seconds):
+    trees = installations.healthy()
+    other_webhook("volcano", 10)(trees)
+    for index, label in enumerate(labels):
+        other_webhook(f"framework-{index}", 10, label)(trees)
+    (row,) = [result for result in judged(trees) if result.check == "timeouts"]
+    assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
+    assert f" {seconds} s" in row.detail
