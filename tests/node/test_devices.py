@@ -45,6 +45,12 @@ async def running_pod(installed):
     await installed.plane.api.delete("Pod", "holder", rails.NAMESPACE, grace=0)
 
 
+def describe_second(pod: dict) -> dict:
+    """Return a pod like another, not on a node yet."""
+    metadata = {"name": "second", **{key: pod["metadata"][key] for key in ("labels", "annotations")}}
+    return {"metadata": metadata, "spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"}}
+
+
 async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
     node = installed.site.nodes[NODE]
     node.offer(fail(RESOURCE))
@@ -114,7 +120,11 @@ async def test_a_running_pod_keeps_its_devices_while_a_program_of_the_node_resta
         assert log.stat().st_mtime > begun, "the plugin registers again"
         return await count_allocatable(installed) == 16
 
+    async def is_accepted() -> bool:
+        return await installed.ask_extender(describe_second(running_pod), rails.NAMESPACE, NODE) == ""
+
     await waiting.wait(is_back, seconds=60, describe=f"{RESOURCE} to be offered again")
+    await waiting.wait(is_accepted, describe="the extender to accept a second pod on the node")
     pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "holder")
     assert pod["status"]["containerStatuses"] == running_pod["status"]["containerStatuses"], "the same container"
 

@@ -10,7 +10,8 @@ from plane import waiting
 from realnode import layout, mpi_image, rails, ranks
 
 LOOK = (
-    "echo RANK $(hostname) ${NCCL_IB_DISABLE:-unset} $(ls /dev/infiniband | tr '\\n' ,) ; "
+    "echo RANK $(hostname) ${NCCL_IB_DISABLE:-unset} $(ls /dev/infiniband | tr '\\n' ,) "
+    "$(sed -n 's/^CapEff:\\t//p' /proc/self/status) ; "
     'sed "s/^/FILE $(hostname) /" /etc/nccl.conf'
 )
 
@@ -53,11 +54,12 @@ async def launcher_log(installed, real_site):
 
 async def test_ranks_that_mpirun_starts_see_the_devices_of_the_node_and_read_nccls_file(real_site, launcher_log):
     workers = [f"tensorflow-benchmarks-worker-{index}" for index in range(4)]
-    lines = re.findall(r"^RANK (\S+) (\S+) (\S+)$", launcher_log, re.MULTILINE)
-    assert sorted(host for host, _, _ in lines) == workers
+    lines = re.findall(r"^RANK (\S+) (\S+) (\S+) (\S+)$", launcher_log, re.MULTILINE)
+    assert sorted(host for host, *_ in lines) == workers
     devices = await real_site.nodes[layout.NODES[0]].run("ls", "/dev/infiniband")
-    assert {names for _, _, names in lines} == {"".join(f"{name}," for name in devices.split())}
-    assert {variable for _, variable, _ in lines} == {"unset"}, "ssh passes no environment on"
+    assert {names for _, _, names, _ in lines} == {"".join(f"{name}," for name in devices.split())}
+    assert {variable for _, variable, *_ in lines} == {"unset"}, "ssh passes no environment on"
+    assert all(int(capabilities, 16) >> ranks.IPC_LOCK & 1 for *_, capabilities in lines), lines
     for worker in workers:
         settings = dict(re.findall(rf"^FILE {worker} (\w+)=(\S*)$", launcher_log, re.MULTILINE))
         assert settings == {

@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-import pathlib
 import subprocess
 import sys
 
 from plane import waiting
-from realnode import layout, pods
+from realnode import layout, pods, remains
 
 
 async def test_both_nodes_offer_their_rails_and_gpus(real_site):
@@ -53,57 +52,20 @@ def test_a_killed_run_leaves_no_process_mount_namespace_cgroup_or_file(capable_m
         assert run.stdout is not None
         assert run.stdout.readline() == "started\n"
         mine = f"railwright-{run.pid}-"
-        assert _list_processes(mine), "the site's nodes have processes in their cgroups"
-        assert _list_cgroups(mine)
-        started = set(_list_namespaces())
+        assert remains.list_processes(mine), "the site's nodes have processes in their cgroups"
+        assert remains.list_cgroups(mine)
+        started = remains.list_network_namespaces()
         run.kill()
 
     async def nothing_left():
-        assert not _list_processes(mine)
-        assert not _list_cgroups(mine)
+        assert not remains.list_processes(mine)
+        assert not remains.list_cgroups(mine)
         assert not scratch_folder.exists()
-        assert not _list_mounts(str(scratch_folder))
-        assert len(started - set(_list_namespaces())) >= 3, "namespaces of the site and of both nodes"
+        assert not remains.list_mounts(str(scratch_folder))
+        assert len(started - remains.list_network_namespaces()) >= 3, "namespaces of the site and of both nodes"
         return True
 
     asyncio.run(waiting.wait(nothing_left, describe="everything of the killed run to be gone"))
-
-
-def _list_cgroups(name: str) -> list[str]:
-    return [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/{name}*")]
-
-
-def _list_processes(name: str) -> list[str]:
-    """Return the processes whose cgroup, or command line, names the run."""
-    matches = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            text = (process / "cgroup").read_text() + (process / "cmdline").read_text()
-        except OSError:
-            continue  # it ended
-        if name in text:
-            matches.append(text)
-    return matches
-
-
-def _list_mounts(folder: str) -> list[str]:
-    matches = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            matches += [line for line in (process / "mountinfo").read_text().splitlines() if folder in line]
-        except OSError:
-            continue
-    return matches
-
-
-def _list_namespaces() -> list[str]:
-    links = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            links.append(str((process / "ns/net").readlink()))
-        except OSError:
-            continue
-    return links
 
 
 async def _failure(action) -> str:
