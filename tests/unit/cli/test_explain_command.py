@@ -155,6 +155,21 @@ def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, tol
     assert told in err
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (22, "spec.containers[0].env[0].value: expected text, not a whole number; put it in quotes"),
+        (0.5, "spec.containers[0].env[0].value: expected text, not a number; put it in quotes"),
+        (True, "spec.containers[0].env[0].value: expected text, not true or false; put it in quotes"),
+        (["a"], "spec.containers[0].env[0].value: expected text, not a list"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, value, said):
+    code, out, err = explain(admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_TIMEOUT", "value": value}])))
+    assert (code, out) == (2, "")
+    assert err == f"railwright: Pod prod/p: its pod template is not valid: {said}\n"
+
+
 def test_what_makes_no_pods_is_named_beside_what_does(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0
@@ -170,6 +185,14 @@ def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain)
     assert explain(admitting.pod(), policy="missing.yaml")[0] == 2
     (explain.folder / "snapshot.yaml").write_text("kind: Node\nmetadata: 7\n")
     assert explain(admitting.pod(), options=("--snapshot", str(explain.folder / "snapshot.yaml")))[0] == 2
+
+
+def test_a_short_text_that_expands_without_end_is_refused(explain):
+    laughs = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
+    (explain.folder / "laughs.yaml").write_text(f"kind: Pod\na0: &a0 [x, x]\n{laughs}")
+    code, out, err = explain(admitting.pod(), options=(str(explain.folder / "laughs.yaml"),))
+    assert (code, out) == (2, "")
+    assert "laughs.yaml: line 2: expands to more than" in err
 
 
 def test_nothing_in_a_file_drives_the_terminal(explain):
