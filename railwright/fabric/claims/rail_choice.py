@@ -16,7 +16,7 @@ class FreeDevices(msgspec.Struct, frozen=True):
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What each pod of a gang needs."""
+    """Counts what each pod of a gang needs."""
 
     rails: int
     accelerators: int = 0  # in its claims
