@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from railwright.fabric import node_views, views
-from railwright.fabric.claims import own_claims, rail_choice
+from railwright.fabric.claims import free_rails, own_claims, rail_choice
 from railwright.fabric.policy import claimed_resources
 from railwright.fabric.policy import model as policies
 from webhook import claim_cache, claim_writes
@@ -38,19 +38,22 @@ class RailChoices:
                 return known
             if first in self._chosen:
                 return self._chosen[first].rails
-            self._state.devices.name_resources(policy.compile_once(claimed_resources.list_claim_resources))
-            nodes = await self._count_free(pod, [rail.resource for rail in writing.claimed.rails])
-            rails = writing.choose_rails(rail_choice.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing)))
+            names = writing.device_names
+            resources = policy.compile_once(claimed_resources.list_claim_resources)
+            self._state.devices.name_resources(resources, names.pair_attribute)
+            nodes = await self._count_free(pod, names)
+            free = rail_choice.FreeDevices(nodes=nodes, waiting=self._count_waiting(writing))
+            rails = await asyncio.to_thread(writing.choose_rails, free)  # 0.2 s if no two of 5,000 nodes are alike
             self._chosen[first] = claim_cache.OwnTemplate("", writing.plan.fabric, rails)
             return rails
 
-    async def _count_free(self, pod: views.Pod, resources: Sequence[str]) -> Counter[rail_choice.Counts]:
-        """Return the number of nodes for the pod by their free devices of each resource."""
-        counts: Counter[rail_choice.Counts] = Counter()
+    async def _count_free(self, pod: views.Pod, names: free_rails.DeviceNames) -> Counter[free_rails.FreeRails]:
+        """Return the number of nodes for the pod by their free devices."""
+        counts: Counter[free_rails.FreeRails] = Counter()
         for number, name in enumerate(self._state.devices.list_nodes()):
             node = self._state.nodes.by_name.get(name)
             if node is not None and _may_have(node, pod):
-                counts[self._state.devices.count_free(name, resources)] += 1
+                counts[self._state.devices.count_free_rails(name, names)] += 1
             if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         return counts

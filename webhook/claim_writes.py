@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.claims import claim_templates, own_claims, rail_choice
+from railwright.fabric.claims import claim_templates, free_rails, own_claims, rail_choice
 from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
 from railwright.fabric.policy import model as policies
 
@@ -25,6 +25,16 @@ class Writing(msgspec.Struct, frozen=True):
     def needs_choice(self) -> bool:
         """True if the rails are to be chosen for the gang."""
         return self.plan.choice is claim_plan.Choice.GANG
+
+    @property
+    def device_names(self) -> free_rails.DeviceNames:
+        """Return the resources under which the devices of the templates count."""
+        claims, has_gpus = self.claimed.claims, bool(self.plan.accelerators)
+        return free_rails.DeviceNames(
+            rails=tuple(rail.resource for rail in self.claimed.rails),
+            accelerator=claims.accelerator_resource if has_gpus else "",
+            pair_attribute=self.claimed.hardware.pair_attribute,
+        )
 
     def build_templates(self, namespace: str, rails: Sequence[str]) -> list[claim_templates.Tree]:
         """Return the templates. `rails` are those that were chosen for the gang; unknown ones are replaced."""
@@ -49,7 +59,8 @@ class Writing(msgspec.Struct, frozen=True):
     def choose_rails(self, free: rail_choice.FreeDevices) -> tuple[str, ...]:
         """Return the rails for the gang, by what is free. Of equal rails, the first ones are left to single pods."""
         last_first = self.claimed.gives_first_rails
-        positions = rail_choice.choose_rails(self.claimed.hardware, len(self.plan.rails), free, last_first=last_first)
+        needs = rail_choice.Needs(len(self.plan.rails), self.plan.accelerators)
+        positions = rail_choice.choose_rails(self.claimed.hardware, needs, free, last_first=last_first)
         return tuple(self.claimed.rails[position].name for position in positions)
 
     def _find_positions(self, rails: Sequence[str]) -> tuple[int, ...]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import sinks
-from railwright.fabric import node_views, quantity, resources, views
+from railwright.fabric import node_views, quantity, views
 from railwright.fabric.claims import (
     allocation,
     claim_index,
     claim_resources,
+    free_rails,
     inventory,
     objects,
     resource_names,
@@ -44,16 +45,14 @@ class Devices:
         """Return the nodes with devices."""
         return list(self._slices.ids_by_node)
 
-    def name_resources(self, named: Sequence[claim_resources.ClaimResource]) -> None:
-        """Count devices by these resources of the policy from now on."""
+    def name_resources(self, named: Sequence[claim_resources.ClaimResource], pair_attribute: str) -> None:
+        """Count devices by these resources of the policy from now on, and pairs by this attribute."""
         self._inventory.replace_claim_resources(named)
+        self._inventory.learn_attributes((pair_attribute,))
 
-    def count_free(self, node: str, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the devices of each resource that pods can get on a node: neither held by a claim nor tainted."""
-        counts = self._inventory.count_devices(node)
-        return tuple(
-            (counts.allocatable.get(name, 0) - counts.allocated.get(name, 0)) // resources.UNIT for name in names
-        )
+    def count_free_rails(self, node: str, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+        """Return the devices of a node that pods can get: neither held by a claim nor tainted."""
+        return self._inventory.count_free_rails(node, names)
 
     def list_unallocated(self, pod: views.Pod, node: node_views.Node | None) -> tuple[str, ...]:
         """Return the claims of a pod that is bound to `node` whose allocation is not known yet."""

@@ -272,6 +272,15 @@ def hold(replica: Replica, node: str, *rails: int) -> None:
     replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
 
 
+def hold_gpus(replica: Replica, node: str, *gpus: int) -> None:
+    """A claim that somebody else wrote holds these GPUs of a node, without the NICs beside them."""
+    held = [("gpu.nvidia.com", node, f"gpu-{gpu}") for gpu in gpus]
+    tree = devices.build_claim(
+        f"gpus-{node}", {f"gpu{gpu}": "gpu.nvidia.com" for gpu in gpus}, pod_uid="other", allocated=held
+    )
+    replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
+
+
 def add_taint_rule(replica: Replica, node: str, rail: int) -> None:
     selector = {"driver": "dra.net", "pool": node, "device": f"pci-0000-{devices.ROOTS[rail]}-1b-0"}
     taint = {"key": "example.com/broken", "effect": "NoSchedule"}
@@ -300,6 +309,27 @@ async def test_a_gang_gets_rails_whose_devices_are_free_on_every_node(server, st
     replica.observe(build_pod(policy, "a", 0))
     await wait(lambda: server.templates)
     assert list_rails(server) == ["rail1,rail2"]
+
+
+async def test_a_gang_gets_rails_with_free_gpus_beside_them(server, start):
+    """A pod of four GPUs and two rails needs both GPUs beside each of its rails."""
+    policy = build_rdma_policy()
+    replica = start(policy)
+    offer(replica)
+    hold_gpus(replica, "gpu-1", 0)
+    replica.observe(build_pod(policy, "a", 0))
+    await wait(lambda: server.templates)
+    assert list_rails(server) == ["rail1,rail2"]
+
+
+async def test_one_free_gpu_beside_a_rail_is_enough_for_pods_with_one(server, start):
+    policy = build_rdma_policy()
+    replica = start(policy)
+    offer(replica)
+    hold_gpus(replica, "gpu-1", 0, 2, 3)
+    replica.observe(build_pod(policy, "a", 0, count=1))
+    await wait(lambda: server.templates)
+    assert list_rails(server) == ["rail0"]
 
 
 async def test_rails_that_are_free_together_count_and_not_each_on_its_own(server, start):

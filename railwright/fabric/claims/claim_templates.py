@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.claims import pairing
+from railwright.fabric.claims import expressions, pairing
 
 MAX_DEVICES = 32  # AllocationResultsMaxSize of resource.k8s.io/v1; requests, constraints and configurations too
 _API_VERSION = "resource.k8s.io/v1"
@@ -122,7 +122,7 @@ def _build_devices(
     for group in groups:
         own_rails = [rails[position] for position in group.rails]
         own_accelerators = [next(accelerator_names) for _ in range(group.accelerators)]
-        beside = " || ".join(f"({rail.beside})" for rail in own_rails if rail.beside)
+        beside = expressions.join([rail.beside for rail in own_rails if rail.beside])
         requests += [_request(name, hardware.accelerator_class, beside) for name in own_accelerators]
         requests += [
             _request(rail.name, hardware.device_class, rail.expression, hardware.devices_per_rail) for rail in own_rails

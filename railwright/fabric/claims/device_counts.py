@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, resources
-from railwright.fabric.claims import node_devices, pair_counts, pair_demand
+from railwright.fabric.claims import free_rails, node_devices, pair_counts, pair_demand
 
 _MAX_LAYOUTS = 4096  # distinct ones; a node type has one for each combination of tainted devices
 _MAX_COUNTS = 8192  # distinct ones; a layout has one for each combination of devices that claims hold
@@ -51,6 +51,8 @@ class DeviceCounts:
         self._counts: bounded_cache.BoundedCache[tuple[Layout, int], Counts] = bounded_cache.BoundedCache(_MAX_COUNTS)
         self._pairs: bounded_cache.BoundedCache[tuple[Layout, int, pair_demand.PairDemand], pair_counts.FreePairs]
         self._pairs = bounded_cache.BoundedCache(_MAX_COUNTS)
+        self._free_rails: bounded_cache.BoundedCache[tuple[Layout, int, free_rails.DeviceNames], free_rails.FreeRails]
+        self._free_rails = bounded_cache.BoundedCache(_MAX_COUNTS)
 
     def share(self, devices: Iterable[CountedDevice], attributes: tuple[str, ...]) -> Layout:
         """Return the layout of these devices: one object for equal ones."""
@@ -77,6 +79,15 @@ class DeviceCounts:
             pairs = [pair for pair in demand.pairs if pair.attribute in layout.attributes]
             free = pair_counts.count_pods(_list_free(layout, held), pairs)
             self._pairs.add(key, free)
+        return free
+
+    def count_free_rails(self, layout: Layout, held: int, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+        """Return the free rails of a layout whose devices `held` are allocated."""
+        key = (layout, held, names)
+        free = self._free_rails.get(key)
+        if free is None:
+            free = free_rails.count_free_rails(_list_free(layout, held), layout.attributes, names)
+            self._free_rails.add(key, free)
         return free
 
 

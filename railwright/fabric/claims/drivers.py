@@ -24,6 +24,8 @@ WITHDRAWN = frozenset(
 
 They are gone while a pod holds the device, because its interface is in the pod then.
 """
+RDMA_CAPABLE = ("dra.net/rdma", "sriovnetwork.k8snetworkplumbingwg.io/rdmaCapable")
+"""Attributes of the known drivers that are false for a network interface without RDMA."""
 MAX_DEVICES = 32
 """Devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check the sum."""
 MAX_PARAMETERS = 10 * 1024

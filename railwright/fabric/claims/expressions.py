@@ -7,6 +7,8 @@ keeps kube-scheduler from scheduling the pod.
 import json
 from collections.abc import Iterable
 
+_COMMENT = "//"
+
 
 def select_values(attribute: str, values: Iterable[str | int]) -> str:
     """Return the expression that is true for devices whose attribute (domain/name) has one of the values."""
@@ -14,6 +16,13 @@ def select_values(attribute: str, values: Iterable[str | int]) -> str:
     literals = [json.dumps(value, ensure_ascii=False) for value in dict.fromkeys(values)]
     test = f"{path} == {literals[0]}" if len(literals) == 1 else f"{path} in [{', '.join(literals)}]"
     return f"has({path}) && {test}"
+
+
+def join(alternatives: Iterable[str]) -> str:
+    """Return the expression that is true where one of these is. One with a comment may need the end of its line."""
+    return " || ".join(
+        f"({expression}\n)" if _COMMENT in expression else f"({expression})" for expression in alternatives
+    )
 
 
 def refer_to(attribute: str) -> str:

@@ -16,6 +16,7 @@ from railwright.fabric.claims import (
     claim_requests,
     claim_resources,
     device_counts,
+    free_rails,
     node_devices,
     numa_nodes,
     objects,
@@ -87,6 +88,14 @@ class Inventory:
         if not released.isdisjoint(devices):
             counts = self._count(node, [device for device in devices if device not in released])
         return self._shared.count_pairs(self._get_layout(node, devices), counts.held, demand)
+
+    def count_free_rails(self, node: str, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+        """Return the free devices of each rail of a node, and the free GPUs beside them."""
+        devices = self._slices.ids_by_node.get(node)
+        if devices is None:
+            return free_rails.count_free_rails((), (), names)
+        held = self._get_counts(node).held
+        return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
 
     def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod."""
@@ -195,6 +204,11 @@ class Inventory:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
 
+    def learn_attributes(self, names: Iterable[str]) -> None:
+        """Compare devices by these attributes from now on, too. No answer changes by it."""
+        if self._demands.learn_attributes(names):
+            self._forget_all_counts()
+
     def upsert_taint_rule(self, rule: objects.DeviceTaintRule) -> set[str]:
         """Add or update a taint rule."""
         return self._forget_all_counts() if self._taint_rules.upsert(rule) else set()
@@ -238,8 +252,9 @@ class Inventory:
 
     def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
         """Compare devices by the attributes of these claims' constraints from now on. No answer changes by it."""
-        if self._demands.learn_attributes(claims):
-            self._forget_all_counts()
+        self.learn_attributes(
+            constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()
+        )
 
     def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
         """Forget names and counts of devices that changed. A device that is held keeps its names."""

@@ -68,10 +68,9 @@ class PairDemands:
         self._demands: bounded_cache.BoundedCache[tuple[Pair, ...], PairDemand]
         self._demands = bounded_cache.BoundedCache(_MAX_CLAIMS)
 
-    def learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> bool:
-        """Add the attributes of these claims' constraints. True if one is new."""
-        named = {constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()}
-        new = sorted(named.difference(self.attributes, ("",)))[: _MAX_ATTRIBUTES - len(self.attributes)]
+    def learn_attributes(self, names: Iterable[str]) -> bool:
+        """Add these attributes. True if one is new."""
+        new = sorted(set(names).difference(self.attributes, ("",)))[: _MAX_ATTRIBUTES - len(self.attributes)]
         self.attributes += tuple(new)
         return bool(new)
 

@@ -39,7 +39,7 @@ def assign(
     for device in devices:
         rdma_device = _read_rdma_device(device, fabric.claims)
         rail = _find_rail(device, rdma_device, fabric, names_on_node)
-        if rail or rdma_device or device.driver in _NIC_DRIVERS:
+        if rail or rdma_device or _may_have_rdma(device):
             interface = fabric.rails[rail].rail.interface if rail else None
             nics.append(
                 AllocatedRail(
@@ -96,6 +96,12 @@ def _read_rdma_device(device: allocation.AllocatedDevice, claims: claimed_rails.
         attributes.insert(0, claims.rail_attribute)
     values = (device.get_attribute(attribute) for attribute in attributes if attribute)
     return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def _may_have_rdma(device: allocation.AllocatedDevice) -> bool:
+    """True for a NIC whose slice does not deny RDMA, as it does for the interface of a storage network."""
+    is_denied = any(device.get_attribute(name) is False for name in drivers.RDMA_CAPABLE)
+    return device.driver in _NIC_DRIVERS and not is_denied
 
 
 def _find_name(rail: policies.Rail, document: policies.FabricPolicy, labels: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import views
-from railwright.fabric.claims import claim_templates, drivers, own_claims, pairing
+from railwright.fabric.claims import claim_templates, drivers, expressions, own_claims, pairing
 from railwright.fabric.injection import accelerators, context, rails
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
@@ -183,7 +183,7 @@ def _request_any_rails(claimed: ClaimedFabric, count: int) -> list[claim_templat
     names = [
         name for number in range(count + len(claimed.rails)) if (name := f"nic{number}") not in claimed.claims.rails
     ]
-    expression = " || ".join(f"({rail.expression})" for rail in claimed.rails)
+    expression = expressions.join([rail.expression for rail in claimed.rails])
     return [
         claim_templates.RailRequest(name, position, expression, claimed.rails[position].parameters)
         for position, name in enumerate(names[:count])

@@ -5,6 +5,7 @@ Paths are relative to the fabric. What identifies each rail is checked in `rail_
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from railwright.fabric.claims import drivers
 from railwright.fabric.policy import claimed_rails, findings, model, rail_identity_checks
@@ -160,10 +161,21 @@ def _check_parameters(_fabric: model.Fabric, claims: model.Claims, _shapes: Shap
                 yield Finding((*path, key), f"{message}; remove the key", (_DRIVER,))
     if form is drivers.Form.NETWORK_CONFIG and "interface" in claims.parameters and not isinstance(interface, dict):
         yield Finding((*_PARAMETERS, "interface"), "is not a mapping; write its keys, such as {mtu: 9000}", (_DRIVER,))
+    for path, number in _list_large_numbers(claims.parameters, _PARAMETERS):
+        yield Finding(path, findings.describe_large_number(number), (_DRIVER,))
     size = len(json.dumps(claims.parameters).encode())
     if size > drivers.MAX_PARAMETERS:
         message = f"has {size} bytes, but the configuration of a claim has at most {drivers.MAX_PARAMETERS}; shorten it"
         yield Finding(_PARAMETERS, message)
+
+
+def _list_large_numbers(value: Any, path: findings.Path) -> Iterator[tuple[findings.Path, int]]:
+    """Yield the integers in a value that the API server cannot read, with their paths."""
+    if isinstance(value, int) and not findings.fits_64_bits(value):
+        yield path, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _list_large_numbers(item, (*path, key))
 
 
 _RULES: tuple[Callable[[model.Fabric, model.Claims, Shapes], Iterator[Finding]], ...] = (

@@ -60,3 +60,13 @@ def join_names(values: Iterable[str]) -> str:
     names = [*itertools.islice(values, _MAX_NAMES + 1)]
     texts = [name if name.isascii() and name.isprintable() else quote(name) for name in names[:_MAX_NAMES]]
     return ", ".join([*texts, "..."] if len(names) > _MAX_NAMES else texts) or "(none)"
+
+
+def fits_64_bits(number: int) -> bool:
+    """True if the API server can read an integer: as a signed one of 64 bits."""
+    return -(2**63) <= number < 2**63
+
+
+def describe_large_number(number: int) -> str:
+    """Return the message about an integer that the API server cannot read."""
+    return f"{number} needs more than 64 bits; write a smaller number, or quote it"

@@ -67,6 +67,8 @@ def _check_rail(rail: model.Rail, claims: model.Claims, shapes: Shapes) -> Itera
     elif rail.claim.expression is not None:
         yield from _check_expression(rail.claim.expression)
     elif rail.claim.value is not None:
+        if isinstance(rail.claim.value, int) and not findings.fits_64_bits(rail.claim.value):
+            yield Finding(("claim", "value"), findings.describe_large_number(rail.claim.value))
         yield from _check_has_attribute(rail, claims)
 
 

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.claims import claim_templates, pairing, rail_choice
+from railwright.fabric.claims import (
+    claim_templates,
+    drivers,
+    free_rails,
+    pair_counts,
+    pair_demand,
+    pairing,
+    rail_choice,
+)
+
+ROOT = drivers.PCIE_ROOT
+NAMES = free_rails.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
 
 
 def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first=False):
@@ -15,8 +26,10 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
         node=pairing.Node(accelerators=gpus, rails=rails),
         devices_per_rail=devices_per_rail,
     )
-    free = rail_choice.FreeDevices(nodes, waiting or {})
-    return rail_choice.choose_rails(hardware, count, free, last_first=last_first)
+    free = rail_choice.FreeDevices(
+        {free_rails.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
+    )
+    return rail_choice.choose_rails(hardware, rail_choice.Needs(count), free, last_first=last_first)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +81,80 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
         assert free[chosen[0]] == max(free)
     if count == 4:
         assert chosen == (0, 1, 2, 3)
+
+
+def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
+    """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
+    hardware = claim_templates.Hardware("dranet", "dra.net", pairing.Node(of_node, 4), accelerator_class="gpu")
+    counted = [free_rails.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
+    free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
+    return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
+
+
+def read_devices(node):
+    return [
+        pair_counts.FreeDevice(
+            ("class-gpu" if name == "gpu" else "class-nic", name), {} if root is None else {ROOT: root}
+        )
+        for name, root in node
+    ]
+
+
+RAILS_OF_FOUR_ROOTS = [(f"rail{number}", number) for number in range(4)]
+RAILS_OF_TWO_ROOTS = [(f"rail{number}", number // 2) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "node", "chosen"),
+    [
+        (1, 2, [*RAILS_OF_FOUR_ROOTS, ("gpu", 0), ("gpu", 1), ("gpu", 1), ("gpu", 2)], (1,)),
+        (1, 1, [*RAILS_OF_FOUR_ROOTS, ("gpu", 3)], (3,)),
+        (2, 2, [*RAILS_OF_FOUR_ROOTS, ("gpu", 0), ("gpu", 0), ("gpu", 3)], (0, 3)),
+        # rail0 and rail1 share two GPUs
+        (2, 2, [*RAILS_OF_TWO_ROOTS, ("gpu", 0), ("gpu", 1), ("gpu", 1)], (0, 2)),
+        (2, 4, [*RAILS_OF_TWO_ROOTS, ("gpu", 0), ("gpu", 0), ("gpu", 1), ("gpu", 1), ("gpu", 1)], (0, 2)),
+        # no constraint holds for a device without the attribute
+        (1, 1, [("rail0", None), ("rail1", 1), ("gpu", None), ("gpu", 1)], (1,)),
+        # a list of roots may have any
+        (1, 1, [("rail0", 0), ("rail1", 1), ("gpu", pair_counts.ANY)], (0,)),
+        (1, 1, [("rail0", 0), ("rail1", pair_counts.ANY), ("gpu", 1)], (1,)),
+    ],
+)
+def test_a_rail_has_room_only_with_free_gpus_at_its_root(count, gpus, node, chosen):
+    assert choose_with_gpus(count, [node], gpus=gpus) == chosen
+
+
+def test_without_pairs_a_node_without_gpus_has_no_room():
+    names = NAMES._replace(pair_attribute="")
+    node = [("rail1", 1), ("gpu", 0)]
+    assert choose_with_gpus(1, [node, [("rail0", 0)], [("rail0", 0)]], gpus=1, names=names) == (1,)
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]),
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([*NAMES.rails, "gpu", "gpu"]), st.integers(0, 3)), max_size=12), max_size=4
+    ),
+    st.data(),
+)
+def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
+    """Compared with the pairs that placement counts. A rail is at one root, as on real nodes."""
+    roots = {name: data.draw(st.integers(0, 3)) for name in NAMES.rails}
+    nodes = [[(name, roots.get(name, root)) for name, root in node] for node in nodes]
+    node = pairing.Node(of_node, 4)
+    count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
+    pods = {
+        rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
+        for rails in [pairing.order_rails(node, count, [group]) for group in range(node.groups)]
+    }
+    assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
+
+
+def demand_pair(rails, gpus):
+    """One constraint for GPUs and these rails."""
+    kinds = [("gpu", "class-gpu", gpus), *((f"rail{rail}", "class-nic", 1) for rail in rails)]
+    members = [
+        pair_demand.PairedDevices(pair_demand.DeviceKind(device_class, (name,)), number)
+        for name, device_class, number in kinds
+    ]
+    return [pair_demand.Pair(ROOT, tuple(members))]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal, skipped, view
 
+from railwright.fabric.claims import selectors
 from railwright.fabric.injection import claim_plan, context, facts, user_options
 from webhook import response_cache
 
@@ -108,6 +109,19 @@ def test_a_pod_on_its_own_may_get_any_rails():
     assert nic["name"] == "nic0"
     assert all(device in nic["exactly"]["selectors"][0]["cel"]["expression"] for device in DEVICES)
     assert devices["constraints"][0]["requests"] == ["gpu0", "gpu1", "nic0"]
+
+
+def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments():
+    tested = 'has(device.attributes["dra.net"].{0}) && device.attributes["dra.net"].{0} == {1} // rail {1}'
+    rails = [
+        f"{{name: rail{rail}, device: m{rail}, claim: {{expression: '{tested.format('n', rail)}'}}}}" for rail in (0, 1)
+    ]
+    plan, claimed = find_plan(pod(gpus(4)), by_gpus(rails=f"[{', '.join(rails)}]"))
+    (devices,) = claim_plan.build_specs(claimed, plan, ())
+    (selector,) = devices["requests"][-1]["exactly"]["selectors"]
+    expression = selector["cel"]["expression"]
+    numbers = [{"driver": "dra.net", "attributes": {"dra.net": {"n": number}}, "capacity": {}} for number in range(3)]
+    assert [selectors.matches(expression, device) for device in numbers] == [True, True, False]
 
 
 def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():

@@ -129,6 +129,20 @@ def test_a_device_of_no_rail_is_listed_last():
     assert placed(known)["rails"] == ["rail1"]
 
 
+@pytest.mark.parametrize("nics", [("10", "20"), ()])
+def test_a_network_interface_without_rdma_that_the_pod_claims_beside_its_rails_does_not_count(nics):
+    """Such as the class netdev.google.com beside mrdma.google.com: dranet offers both."""
+    tree = claim(nics=nics)
+    tree["spec"]["devices"]["requests"].append({"name": "storage", "exactly": {"deviceClassName": "dranet"}})
+    result = {"request": "storage", "driver": "dra.net", "pool": "gpu-3", "device": "eth0"}
+    tree["status"].setdefault("allocation", {"devices": {"results": []}})["devices"]["results"].append(result)
+    tree["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": UID}]
+    known = caches(admitting.admitted(pod(DIRECT), BY), tree)
+    assert not answer(known).get("warnings")
+    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert [device["device"] for device in placed(known).get("devices", [])] == [NIC.format(root) for root in nics]
+
+
 def test_the_interface_of_the_claims_configuration_precedes_the_policys():
     tree = claim()
     tree["status"]["allocation"]["devices"]["config"] = [
