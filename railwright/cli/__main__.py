@@ -37,6 +37,7 @@ end_on_interrupt()  # otherwise the imports end with a traceback
 import contextlib
 import errno
 import gc
+import io
 import pkgutil
 from collections.abc import Sequence
 from typing import TextIO
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 findings, 2 wrong usage or input."""
     given = sys.argv[1:] if argv is None else list(argv)
     _open_closed_streams()
+    _allow_all_characters(sys.stdout)
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -87,6 +89,15 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process
+
+
+def _allow_all_characters(stream: TextIO) -> None:
+    """Let a stream replace characters that its encoding lacks, as in a locale that is not UTF-8.
+
+    Python's stderr does so already.
+    """
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="replace")
 
 
 def _discard_frames(interrupt: BaseException) -> None:

@@ -31,6 +31,15 @@ def read_text(path: str) -> str:
         raise UnreadableError(f"{path}: is not UTF-8 text") from None
 
 
+def write_picture(path: str | os.PathLike[str], svg: str) -> None:
+    """Write the SVG of --svg. Raise UnreadableError."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+            file.write(svg)
+    except OSError as error:
+        raise UnreadableError(f"--svg {path}: {error.strerror or error}; give a file that you may write") from None
+
+
 def print_styled(*parts: tuple[str, str]) -> None:
     """Print a line of (text, style) parts on stdout; a style is words such as "bold red".
 

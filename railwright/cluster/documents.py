@@ -75,12 +75,28 @@ def build_document(root: nodes.Node) -> Document:
 
 
 def build_tree(root: nodes.Node) -> Any:
-    """Return the plain tree of a node of any size. Raises DocumentError for any problem."""
-    walk = _Walk(None)
+    """Return the plain tree of a node of any size. Raises DocumentError for any problem.
+
+    Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
+    """
+    walk = _Walk(_count_written(root) + MAX_VALUES)
     plain = walk.expand(root, ())
     if walk.problems:
         raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
     return plain
+
+
+def _count_written(root: nodes.Node) -> int:
+    """Return the number of values in the text of a node, without what aliases repeat."""
+    counted: set[int] = set()
+    collections, count = [root], 1
+    while collections:
+        node = collections.pop()
+        if id(node) not in counted:
+            counted.add(id(node))
+            count += len(node.items)
+            collections += [item for item in node.items if item.items]
+    return count
 
 
 def remove_nulls(plain: Any) -> Any:
@@ -95,14 +111,14 @@ def remove_nulls(plain: Any) -> Any:
 class _Walk:
     """One expansion of a node into a plain tree, with its budget and its problems."""
 
-    def __init__(self, budget: int | None) -> None:
+    def __init__(self, budget: int) -> None:
         self.problems: list[Problem] = []
         self._budget = budget
         self._used = 0
 
     def expand(self, node: nodes.Node, path: Path) -> Any:
         self._used += 1
-        if self._budget is not None and self._used > self._budget:
+        if self._used > self._budget:
             raise nodes.DocumentError(f"expands to more than {self._budget} values", node.line)
         if len(path) > _MAX_EXPANDED_DEPTH:
             raise nodes.DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)

@@ -83,7 +83,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
     if arguments.svg:
         lines = printing.format_report(results, verbose=arguments.verbose)
         picture = styled_lines.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
-        arguments.svg.write_text(picture, encoding="utf-8")
+        output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
         print(_describe_unread(results), file=sys.stderr)
     return code

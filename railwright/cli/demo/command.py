@@ -45,7 +45,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if arguments.svg:
             lines = card.format_card(running, outcome)
             picture = styled_lines.draw(lines, title="railwright demo", width=card.WIDTH)
-            arguments.svg.write_text(picture, encoding="utf-8")
+            output.write_picture(arguments.svg, picture)
         if not is_optimal:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
         if arguments.serve:

@@ -91,7 +91,7 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
-        arguments.svg.write_text(output.remove_web_fonts(svg), encoding="utf-8")
+        output.write_picture(arguments.svg, output.remove_web_fonts(svg))
 
 
 def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:

@@ -75,3 +75,27 @@ def test_an_empty_policy_beside_a_manifest_is_one_plain_sentence(tmp_path):
     done = run(("lint", str(tmp_path / "nccl.conf"), "--policy", str(tmp_path / "policy.yaml")), subprocess.DEVNULL)
     assert done.returncode == 2
     assert f"{tmp_path}/policy.yaml:1: is empty; expected one YAML document;" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_characters_shows_others_in_their_place(encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "railwright.cli", "check", "--explain", "api-reachable"],
+        cwd=ROOT,
+        capture_output=True,
+        encoding=encoding,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\xd7 API server answers".encode(encoding, "replace").decode(encoding) in done.stdout
+
+
+def test_a_picture_that_cannot_be_written_is_named_with_the_reason_and_the_fix(tmp_path):
+    (tmp_path / "pod.yaml").write_text("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n")
+    picture = tmp_path / "missing" / "picture.svg"
+    policy = ROOT / "railwright" / "cli" / "demo" / "policy.yaml"
+    command = ("explain", str(tmp_path / "pod.yaml"), "--policy", str(policy), "--svg", str(picture))
+    done = run(command, subprocess.DEVNULL)
+    expected = f"railwright: --svg {picture}: No such file or directory; give a file that you may write\n"
+    assert (done.returncode, done.stderr) == (2, expected)

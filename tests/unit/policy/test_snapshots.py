@@ -5,6 +5,7 @@ import pytest
 
 from railwright.cluster import snapshots
 
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9))
 NODES = """\
 apiVersion: v1
 kind: Node
@@ -63,11 +64,17 @@ def test_json_and_yaml_give_the_same_views():
         ('{"kind": "Node", ', "line 1"),
         ("[" * 5000, "nested"),
         ('{"kind": "List", "items": [' * 20 + "]}" * 20, "nested"),
+        (f"kind: Node\nmetadata: {{name: a}}\n{LAUGHS}", "expands to more than"),
     ],
 )
 def test_a_bad_snapshot_is_refused_with_the_object_or_line(text, says):
     with pytest.raises(snapshots.SnapshotError, match=says.replace("[", r"\[")):
         snapshots.read(text)
+
+
+def test_aliases_of_a_snapshot_are_expanded():
+    text = "kind: List\nitems:\n- &a {kind: Node, metadata: {name: a, labels: {x: y}}}\n" + "- *a\n" * 2000
+    assert [node.metadata.labels for node in snapshots.read(text)["Node"]] == [{"x": "y"}] * 2001
 
 
 def test_a_json_snapshot_of_five_thousand_nodes_is_read_in_a_second():
