@@ -82,5 +82,7 @@ def _read(
         devices = claim_types.read_devices(part or {})
     except msgspec.ValidationError as error:
         line = document.find_line((*position, *below))
-        raise output.UnreadableError(f"{path}:{line}: is not a valid {kind}: {error}") from None
+        raise output.UnreadableError(
+            f"{path}:{line}: is not a valid {kind}: {lint_reports.describe_type(error)}"
+        ) from None
     return claim_types.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)

@@ -56,34 +56,7 @@ def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
     if not any(_contains_object(root) for root in roots):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
-    return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
-
-
-def join(reports: Sequence[lint_reports.Report]) -> lint_reports.Report:
-    """Return several reports as one, without duplicates."""
-    located = dict.fromkeys(item for report in reports for item in report.located)
-    notes = dict.fromkeys(note for report in reports for note in report.notes)
-    return lint_reports.Report(
-        tuple(located),
-        sum(report.checked for report in reports),
-        tuple(notes),
-        sum(report.templates for report in reports),
-    )
-
-
-def add(report: lint_reports.Report, other: lint_reports.Report) -> lint_reports.Report:
-    """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
-    known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
-    located = [
-        item for item in other.located if (item.file, item.line, item.finding.code, item.finding.name) not in known
-    ]
-    return join([report, msgspec.structs.replace(other, located=tuple(located))])
-
-
-def sort(report: lint_reports.Report) -> lint_reports.Report:
-    """Return the report with its findings by file and line, in every output format."""
-    located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
-    return msgspec.structs.replace(report, located=tuple(located))
+    return lint_reports.join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
 
 
 def _has_settings(text: str) -> bool:
@@ -136,12 +109,26 @@ def _check_document(path: str, root: nodes.Node, context: Context) -> lint_repor
     except nodes.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
-        raise output.UnreadableError(f"{path}:{root.line}: is not a valid Kubernetes manifest: {error}") from None
+        raise output.UnreadableError(
+            f"{path}:{root.line}: is not a valid Kubernetes manifest: {lint_reports.describe_type(error)}"
+        ) from None
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
     claims = claim_findings.check_document(path, document)
-    return join([*(_check_workload(path, document, workload, context) for workload in read), claims])
+    unquoted = lint_reports.Report(notes=tuple(_list_unquoted(path, document, read)))
+    return lint_reports.join(
+        [*(_check_workload(path, document, workload, context) for workload in read), claims, unquoted]
+    )
+
+
+def _list_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[str]:
+    """Yield a note for each variable with a number or boolean as value. Lint reads it as text."""
+    for name, value in workloads.find_unquoted(document.tree, pods):
+        yield (
+            f"{path}:{document.find_line(value)}: {name}: the value {document.get_source_text(value)} is not text, so "
+            "the API server rejects the pod; put it in quotes"
+        )
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):

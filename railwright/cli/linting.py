@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     policy, from_cluster = _consult(arguments, texts)
     context = lint_findings.Context(policy, release, claim_findings.list_templates(text for _, text in texts))
     reports = [lint_findings.check_file(path, text, context) for path, text in texts]
-    report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
+    report = lint_reports.sort(lint_reports.add(lint_reports.join(reports), from_cluster))
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
@@ -59,6 +59,8 @@ def _consult(
         return policies.read_file(arguments.policy) if arguments.policy else None, lint_reports.Report()
     if not (cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST")):
         cause = f"{lint_findings.NOT_CHECKED}: there is no kubeconfig; {lint_findings.WITHOUT_CLUSTER}"
+        if cluster.is_given:
+            raise output.UnreadableError(cause)
         return None, lint_reports.Report(notes=(cause,))
     consultation = pkgutil.resolve_name(_CONSULT)(cluster, texts, arguments.namespace)
     unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]

@@ -216,6 +216,8 @@ def add_watch(parser: Options) -> None:
 
 def _check_form(text: str) -> str:
     """Return the name of a format. Raise ArgumentTypeError for a template that cannot be read."""
+    if text == JSONPATH.rstrip("="):
+        raise argparse.ArgumentTypeError(f"{text} has no template; give one, such as {text}='{{[*].name}}'")
     if text.startswith(JSONPATH):
         try:
             pkgutil.resolve_name(_COMPILE)(text.removeprefix(JSONPATH))

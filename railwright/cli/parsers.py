@@ -137,15 +137,19 @@ class Parser:
             self._parser.error(f"the following arguments are required: {self._metavar}; {self.name} --help lists all")
         if self.has_option(words[0]):
             self._parser.parse_args(words[:1])  # prints help or a version, and exits
+        if fix := suggest(words[0], self._list_options()):
+            self._parser.error(f"unknown option {words[0]}{fix}")
         return self._parser.error(f"give options after the command: {self.name} {self._metavar} {words[0]}")
+
+    def _list_options(self) -> list[str]:
+        return [name for argument in self.arguments for name in argument.option_strings]
 
     def _parse_options(self, words: Sequence[str]) -> argparse.Namespace:
         arguments, unknown = self._parser.parse_known_intermixed_args(words)
         if unknown:
             word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-            options = [name for argument in self.arguments for name in argument.option_strings]
             kind = "unknown option" if word.startswith("-") else "unexpected argument"
-            self._parser.error(f"{kind} {word}{suggest(word, options) if word.startswith('--') else ''}")
+            self._parser.error(f"{kind} {word}{suggest(word, self._list_options()) if word.startswith('--') else ''}")
         for find_problem in self.requirements:
             if problem := find_problem(arguments):
                 self._parser.error(problem)

@@ -5,6 +5,7 @@ The job and the report come from `railwright.fabric.verification`. Creates nothi
 
 import argparse
 import pathlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -14,6 +15,10 @@ import msgspec
 from railwright.cli import formats, options, output, policies, status_line
 from railwright.fabric.verification import expectations, jobs, log_types, report
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
+_MAX_NAME = 63  # characters of a DNS label
+
+
 # --- the job ----------------------------------------------------------------------------------------------
 
 
@@ -21,6 +26,12 @@ def print_manifest(arguments: argparse.Namespace) -> int:
     """Print the job and return 0. Raise UnreadableError for wrong options or an unreadable policy, or ClusterError."""
     if arguments.nodes < 1:
         raise output.UnreadableError(f"--nodes {arguments.nodes}: must be 1 or more")
+    for option, name in (("--name", arguments.name), ("--namespace", arguments.namespace)):
+        if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+            raise output.UnreadableError(
+                f"{option} {name!r}: must be at most {_MAX_NAME} lowercase letters, digits and -, "
+                "beginning and ending with a letter or digit"
+            )
     policy = policies.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
     job_options = jobs.JobOptions(

@@ -4,6 +4,7 @@ Opens files only to check that they can be read.
 """
 
 import argparse
+import difflib
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -18,7 +19,10 @@ def parse(server: settings.ServerName, argv: Sequence[str] | None, environ: Mapp
     SystemExit(2).
     """
     parser = _build_parser(server)
-    arguments = vars(parser.parse_args(argv))
+    namespace, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_suggest(unknown[0])}")
+    arguments = vars(namespace)
     values: dict[str, Any] = {}
     for option in _OPTIONS:
         try:
@@ -227,6 +231,13 @@ def _build_parser(server: settings.ServerName) -> argparse.ArgumentParser:
         else:
             parser.add_argument(option.flag, dest=option.name, metavar=option.metavar, help=text)
     return parser
+
+
+def _suggest(word: str) -> str:
+    """Return the option that was probably meant, for a message; "" if none is similar."""
+    flags = [option.flag for option in _OPTIONS]
+    matches = difflib.get_close_matches(word.partition("=")[0], flags, n=1) if word.startswith("--") else []
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 class _Parser(argparse.ArgumentParser):

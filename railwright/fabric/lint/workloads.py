@@ -4,7 +4,8 @@ A template is recognised by its form: a `spec` with `containers`. So kinds witho
 `railwright.fabric.workloads` are read as well.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -121,6 +122,17 @@ def _format_value(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def find_unquoted(tree: Any, workloads: Iterable[Workload]) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each value of env in a document that is a number or boolean, not text."""
+    for template in (template for workload in workloads for template in workload.templates):
+        for index in range(len(template.pod.spec.containers)):
+            container = template.container(index)
+            entries = functools.reduce(lambda node, step: node[step], container, tree).get("env")
+            for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+                if isinstance(entry, dict) and isinstance(entry.get("value"), bool | int | float):
+                    yield str(entry.get("name")), (*container, "env", at, "value")
 
 
 def _count_pods(path: Path, above: Sequence[Any], root: Mapping[str, Any]) -> int | None:

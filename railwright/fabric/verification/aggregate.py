@@ -86,6 +86,7 @@ class LogSummary(NamedTuple):
     busbw_peak: float | None  # GB/s
     wrong_results: int  # as nccl-tests counts them
     has_info_lines: bool  # NCCL logged anything at level INFO
+    has_lines: bool  # there is any line
 
 
 def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
@@ -93,8 +94,10 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
     processes: dict[ProcessKey, Process] = defaultdict(Process)
     rank_table: set[patterns.RankRow] = set()
     versions, averages, peaks, wrong_results, has_info_lines = set[str](), list[float](), list[float](), 0, False
+    has_lines = False
     for source, log in logs:
         for line in log:
+            has_lines = True
             for message in line_parser.parse(line):
                 if not message.level:
                     versions.update(filter(None, [patterns.parse_version(message.text)]))
@@ -122,6 +125,7 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
         busbw_peak=max(peaks, default=None),
         wrong_results=wrong_results,
         has_info_lines=has_info_lines,
+        has_lines=has_lines,
     )
 
 

@@ -155,6 +155,21 @@ def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, tol
     assert told in err
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (22, "spec.containers[0].env[0].value: expected text, not a whole number; put it in quotes"),
+        (0.5, "spec.containers[0].env[0].value: expected text, not a number; put it in quotes"),
+        (True, "spec.containers[0].env[0].value: expected text, not true or false; put it in quotes"),
+        (["a"], "spec.containers[0].env[0].value: expected text, not a list"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, value, said):
+    code, out, err = explain(admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_TIMEOUT", "value": value}])))
+    assert (code, out) == (2, "")
+    assert err == f"railwright: Pod prod/p: its pod template is not valid: {said}\n"
+
+
 def test_what_makes_no_pods_is_named_beside_what_does(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0

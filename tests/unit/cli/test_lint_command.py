@@ -134,6 +134,22 @@ def test_several_documents_and_files_and_lists_are_read(lint):
     assert ("a.yaml", "N09", last) in found
 
 
+def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the_fix(lint):
+    text = "kind: Pod\nspec:\n  containers:\n  - env:\n    - name: NCCL_IB_TIMEOUT\n      value: 22\n"
+    code, out, err = lint("--local", p_dot_yaml=text + "    - {name: HOME, value: '1'}\n")
+    assert (code, out) == (0, "nothing found in 1 container or file\n")
+    assert err == (
+        "railwright: p.yaml:6: NCCL_IB_TIMEOUT: the value 22 is not text, so the API server rejects the pod; "
+        "put it in quotes\n"
+    )
+
+
+def test_a_context_that_no_kubeconfig_has_is_not_passed_over(lint):
+    code, out, err = lint("--context", "prod", nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
+    assert (code, out) == (2, "")
+    assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
+
+
 def test_json_manifests_are_read_too(lint):
     pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
     code, out, _ = lint(p_dot_json=json.dumps(pod))

@@ -80,6 +80,8 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["certs", "rotate", "--renew-cas"], "unknown option --renew-cas; did you mean --renew-ca?"),
         (["fabric", "a", "b"], "unexpected argument b"),
         (["gangs", "--names", "x"], "unknown option --names"),
+        (["--vresion"], "unknown option --vresion; did you mean --version?"),
+        (["lint", "x", "-o", "jsonpath"], "jsonpath has no template; give one, such as jsonpath='{[*].name}'"),
         (["--waiting", "gangs"], "give options after the command: railwright COMMAND --waiting"),
     ],
 )
@@ -87,7 +89,7 @@ def test_a_slip_is_answered_with_what_was_meant_and_the_usage_of_that_command(wo
     assert main(words) == 2
     stderr = capsys.readouterr().err
     assert said in stderr
-    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate")]
+    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate", "lint")]
     path = " ".join(["railwright", *known]) if not words[0].startswith("-") else "railwright"
     assert stderr.startswith(f"usage: {path}")
     assert stderr.splitlines()[-1].startswith(f"{path}: error: ")

@@ -39,6 +39,22 @@ def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, 
     assert out.startswith(begins)
 
 
+@pytest.mark.parametrize("words", [("--name", "A B"), ("--name", ""), ("-n", "prod/x"), ("--name", "a" * 64)])
+def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printed(words, capsys):
+    policy = str(EXAMPLES / "360-roce" / "policy.yaml")
+    assert command_line.main(["verify", "manifest", "--policy", policy, *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
+
+
+def test_an_empty_log_is_said_to_be_one(verify, tmp_path):
+    (tmp_path / "log").write_text("")
+    code, out, _ = verify(tmp_path / "log")
+    assert code == 2
+    assert out.startswith("cannot tell: the logs are empty: no pod matches the selector of kubectl logs")
+
+
 def test_the_policy_says_how_many_rails_there_should_be(verify):
     log = FOLDER / "erdma-dranet.log"
     roce = EXAMPLES / "360-roce" / "policy.yaml"

@@ -107,6 +107,7 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--client-ca", "x"), "--plain-http excludes"),
         ("webhook", (*PLAIN, "--plain-http", "perhaps"), "neither true nor false"),
         ("webhook", (*PLAIN, "--drain", "2"), "unrecognized arguments"),
+        ("webhook", (*PLAIN, "--polcy", "p"), "unrecognized arguments: --polcy p; did you mean --policy?"),
     ],
 )
 def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server, argv, said):
