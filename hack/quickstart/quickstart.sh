@@ -26,15 +26,16 @@ EOF
 }
 
 fail() { echo "quickstart: $*" >&2; exit 2; }
+need() { [ -n "${2:-}" ] || fail "$1 needs a value; --help lists the options"; }
 step() { printf '\n== %s\n' "$*"; }
 
 while [ $# -gt 0 ]; do
   case "$1" in
-    --image) image=${2:?--image needs a reference}; build=false; shift ;;
+    --image) need "$@"; image=$2; build=false; shift ;;
     --skip-image) build=false ;;
-    --kind) kind=${2:?--kind needs the name of a cluster}; shift ;;
-    --nodes) nodes=${2:?--nodes needs names}; shift ;;
-    --check) check=${2:?--check needs a command}; shift ;;
+    --kind) need "$@"; kind=$2; shift ;;
+    --nodes) need "$@"; nodes=$2; shift ;;
+    --check) need "$@"; check=$2; shift ;;
     --delete) delete=true ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; fail "unknown option $1" ;;
@@ -50,7 +51,7 @@ command -v "$helm" > /dev/null || fail "Helm 3 is missing: https://helm.sh/docs/
 nodes=${nodes//,/ }
 [ -n "$nodes" ] || fail "the cluster has no node"
 
-case "$image" in
+case "${image##*/}" in  # without the registry, which may have a port
   *@sha256:*) image_values=(--set "image.repository=${image%@*}" --set-string "image.digest=${image#*@}") ;;
   *:*) image_values=(--set "image.repository=${image%:*}" --set-string "image.tag=${image##*:}") ;;
   *) fail "--image $image has no tag: write NAME:TAG or NAME@sha256:DIGEST" ;;

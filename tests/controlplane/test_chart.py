@@ -310,6 +310,20 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--kube-version=1.29.0"], "1.30"),
         (["--set=webhook.hostNetwork=true,extender.hostNetwork=true"], "set extender.opsPort to another port"),
         (["--set=fullnameOverride=Rail_Wright"], "fullnameOverride"),
+        (["--set=webhook.securePort=8080"], "webhook.securePort and webhook.opsPort are both 8080"),
+        (
+            ["--set=extender.dashboard.enabled=true,extender.dashboard.port=8713"],
+            "extender.port and extender.dashboard.port are both 8713",
+        ),
+        (
+            ["--set=webhook.hostNetwork=true,extender.hostNetwork=true,extender.opsPort=9443"],
+            "webhook.securePort and extender.opsPort are both 9443",
+        ),
+        (["--set=extender.dashboard.enabled=true,extender.dashboard.servicePort=8713"], "servicePort is 8713"),
+        (["--set=webhook.hostNetwork=true,webhook.securePort=10250"], "10250, which kubelet uses on every node"),
+        ([r"--set=commonLabels.app\.kubernetes\.io/component=x"], "commonLabels sets app.kubernetes.io/component"),
+        ([r"--set=webhook.podLabels.app\.kubernetes\.io/name=x"], "webhook.podLabels sets app.kubernetes.io/name"),
+        (["--set=commonLabels.team=a,extender.podLabels.team=b"], "extender.podLabels and commonLabels both set team"),
     ],
 )
 async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
