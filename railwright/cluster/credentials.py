@@ -122,12 +122,20 @@ async def read(
                     config_file=kubeconfig, context=context, client_configuration=settings
                 )
                 await _leave_when_cancelled(loading)
-            impersonation = impersonation.complete(kubeconfig_faults.check(kubeconfig, context))
+            user = kubeconfig_faults.check(kubeconfig, context)
+            _check_plugin_result(user, settings)
+            impersonation = impersonation.complete(user)
         return Account(kubeconfig, settings, context, impersonation)
     except errors.ConfigurationError:
         raise
     except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions
         raise _build_error(kubeconfig, context, error) from error
+
+
+def _check_plugin_result(user: Mapping[str, Any], settings: "configuration.Configuration") -> None:
+    """Raise ValueError if an exec plugin gave no credentials: the requests would be those of an anonymous user."""
+    if user.get("exec") and not (settings.api_key or settings.cert_file):
+        raise ValueError("exec: neither token nor clientCertificateData")
 
 
 async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, object]) -> None:

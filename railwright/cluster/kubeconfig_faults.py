@@ -67,7 +67,7 @@ def check(kubeconfig: str, context: str | None) -> Mapping[str, Any]:
     """
     try:
         entries = _find_entries(_merge_files([path for path in _split_paths(kubeconfig) if path.exists()]), context)
-        _check_address(entries["cluster"])
+        _check_connection(entries["cluster"])
         return entries["user"].tree if "user" in entries else {}
     except _Fault as fault:
         raise _build_error(kubeconfig, fault.reason, fault.fix) from None
@@ -110,7 +110,7 @@ def _find_entries(merged: _Merged, context_name: str | None) -> Mapping[str, _En
         target = entry.tree.get(key)
         if target is None and key == "user":
             continue
-        if target not in merged.sections[section]:
+        if target is None or str(target) not in merged.sections[section]:
             names = _join_names(merged.sections[section])
             raise _Fault(
                 f"context {entry.name} names {key} {target or '(none)'}, which is not in it ({section}: {names})"
@@ -181,7 +181,7 @@ def _join_names(entries: Mapping[str, Any]) -> str:
 
 
 def _check_cluster(entry: _Entry, _error: BaseException | None) -> None:
-    _check_address(entry)
+    _check_connection(entry)
     where = f"cluster {entry.name}"
     text = _read_material(entry, where, "certificate-authority")
     if text is not None:
@@ -191,32 +191,67 @@ def _check_cluster(entry: _Entry, _error: BaseException | None) -> None:
             raise _Fault(f"certificate-authority of {where} is no PEM certificate") from None
 
 
-def _check_address(entry: _Entry) -> None:
-    server = entry.tree.get("server")
+def _check_connection(entry: _Entry) -> None:
+    server, proxy, name = (entry.tree.get(key) for key in ("server", "proxy-url", "tls-server-name"))
     where = f"cluster {entry.name}"
     if not server:
         raise _Fault(f"{where} has no `server:`")
+    if not _is_address(server):
+        raise _Fault(f"`server: {_hide_login(server)}` of {where} is no address: https://HOST:PORT is expected")
+    if _hide_login(server) != str(server):
+        raise _Fault(
+            f"`server: {_hide_login(server)}` of {where} has a user name or password in it",
+            "remove it there, and write it as `username` and `password` of the user",
+        )
+    if proxy and not _is_address(proxy):
+        raise _Fault(f"`proxy-url` of {where} is not the address of an HTTP proxy: http://HOST:PORT is expected")
+    if name and not isinstance(name, str):
+        raise _Fault(f"`tls-server-name: {name}` of {where} is not a name")
+
+
+def _is_address(url: object) -> bool:
+    """Return whether a value is the URL of an HTTP server with a valid port."""
     try:
-        address = parse.urlsplit(str(server))
-        is_valid = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        address = parse.urlsplit(url) if isinstance(url, str) else parse.urlsplit("")
+        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
     except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise _Fault(f"`server: {server}` of {where} is no address: https://HOST:PORT is expected")
+        return False
+
+
+def _hide_login(url: object) -> str:
+    """Return a URL without user name and password, which must not be printed."""
+    return re.sub(r"//[^/]*@", "//", str(url))
 
 
 def _check_user(entry: _Entry, error: BaseException | None) -> None:
     where = f"user {entry.name}"
+    if not entry.tree:
+        raise _Fault(f"users: {entry.name} has no mapping `user`")
     for key in ("client-certificate", "client-key"):
         text = _read_material(entry, where, key)
         if text is not None and b"-----BEGIN" not in text:
             raise _Fault(f"{key} of {where} is not PEM")
-    token_file = entry.tree.get("tokenFile")
-    if token_file and not (entry.folder / str(token_file)).is_file():
-        raise _Fault(f"token file {token_file} of {where} does not exist")
-    plugin = entry.tree.get("exec")
-    if isinstance(plugin, Mapping):
-        _check_plugin(where, plugin, error)
+    if token_file := entry.tree.get("tokenFile"):
+        _check_token_file(where, str(token_file), entry.folder)
+    if "exec" in entry.tree:
+        _check_plugin(where, entry.tree["exec"], error)
+    if "auth-provider" in entry.tree:
+        provider = entry.tree["auth-provider"]
+        name = provider.get("name") if isinstance(provider, Mapping) else provider
+        raise _Fault(
+            f"auth-provider {name} of {where} cannot be used{_format_cause(error)}",
+            "log in again, or use a credential plugin (`exec:`), which has replaced it in kubectl",
+        )
+
+
+def _check_token_file(where: str, name: str, folder: pathlib.Path) -> None:
+    try:
+        (folder / name).read_bytes().decode()
+    except OSError as error:
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else (error.strerror or "").lower()
+        raise _Fault(f"token file {name} of {where} {reason or 'cannot be read'}") from None
+    except UnicodeDecodeError:
+        raise _Fault(f"token file {name} of {where} is not UTF-8 text") from None
 
 
 def _read_material(entry: _Entry, where: str, key: str) -> bytes | None:
@@ -235,15 +270,20 @@ def _read_material(entry: _Entry, where: str, key: str) -> bytes | None:
         raise _Fault(f"{key} {path} of {where}: {(error.strerror or 'cannot be read').lower()}") from None
 
 
-def _check_plugin(where: str, plugin: Mapping[str, Any], error: BaseException | None) -> None:
-    command = str(plugin.get("command") or "")
-    if not command:
+def _check_plugin(where: str, plugin: object, error: BaseException | None) -> None:
+    command = str(plugin.get("command") or "") if isinstance(plugin, Mapping) else ""
+    if not isinstance(plugin, Mapping) or not command:
         raise _Fault(f"exec of {where} has no `command:`")
+    for key, item in (("args", str), ("env", Mapping)):
+        values = plugin.get(key) or []
+        if not isinstance(values, list) or not all(isinstance(value, item) for value in values):
+            entries = "texts" if item is str else "entries with `name:` and `value:`"
+            raise _Fault(f"`{key}:` in exec of {where} is not a list of {entries}")
     if shutil.which(command) is None:
         hint = failures.quote_message(str(plugin.get("installHint") or ""))
         fix = hint or "install it, or use a kubeconfig that does not need it"
         raise _Fault(f"credential plugin {command} of {where} is not installed, or not on PATH", fix)
-    if error is None or not str(error).startswith("exec:"):
+    if error is None:
         return
     line = " ".join([command, *map(str, plugin.get("args") or ())])
     fix = f"run it by hand to see why, and log in again: {line}"

@@ -10,6 +10,7 @@ urllib3 is imported when the library uses it, which is only for accounts with a 
 import contextlib
 import importlib
 import importlib.util
+import logging
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ def import_config() -> None:
     Does nothing when the library is imported already. When a release of the library is built otherwise, the packages
     registered here are removed again, so that a plain import works, at its price.
     """
+    logging.getLogger(_LIBRARY).setLevel(logging.CRITICAL)  # it logs what it raises, and our errors say more
     if _LIBRARY in sys.modules:
         return
     try:

@@ -125,6 +125,22 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
     assert not INTERNAL.search(err.decode()), err.decode()
 
 
+@pytest.mark.parametrize(
+    "mistake", ["a plugin that is a folder", "a plugin that babbles", "a plugin without credentials"]
+)
+async def test_a_terminal_shows_no_line_of_the_library_that_reads_kubeconfigs(faulty_clusters, tmp_path, mistake):
+    path = faulty_clusters.kubeconfig(mistake, tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "railwright.cli", "gangs", "--kubeconfig", path),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out) == (2, b"")
+    assert err.startswith(f"railwright: kubeconfig {path}: ".encode()), err
+    assert err.count(b"\n") == 1, err
+
+
 @pytest.mark.parametrize("fault", CLUSTERS)
 def test_an_extender_that_cannot_be_asked_is_reported_in_the_same_words(cluster_file, capsys, fault):
     tree = yaml.safe_load(pathlib.Path(cluster_file(fault)).read_text())
@@ -155,6 +171,12 @@ SAID = {
     "a directory": "is a directory",
     "a binary file": "is not UTF-8 text",
     "broken YAML": "is not valid YAML in line",
+    "a proxy that is no address": "`proxy-url` of cluster prod is not the address of an HTTP proxy",
+    "a server with a password": "has a user name or password in it; remove it there",
+    "a token file that is a folder": "token file / of user dev is a directory",
+    "an auth-provider": "auth-provider gcp of user dev cannot be used",
+    "a plugin with one argument": "`args:` in exec of user dev is not a list of texts",
+    "a plugin without credentials": "does not print an ExecCredential",
     "a context that is missing": "current-context staging is not in it; choose one that is there: prod",
     "a cluster that is missing": "context prod names cluster prod, which is not in it",
     "no server": "cluster prod has no `server:`",

@@ -250,6 +250,20 @@ _MISTAKES: Mapping[str, Callable[[dict], object]] = {
     "a plugin that is missing": _user(_exec("no-such-credential-plugin", "get-token")),
     "a plugin that fails": _user(_exec(sys.executable, "-c", "raise SystemExit('log in again')")),
     "a plugin that crashes": _user(_exec(sys.executable, "-c", "1 / 0")),
+    "a proxy that is no address": _cluster(**{"proxy-url": "::::"}),
+    "a proxy that is a number": lambda tree: tree["clusters"][0]["cluster"].update({"proxy-url": 8080}),
+    "a proxy of another kind": _cluster(**{"proxy-url": "socks5://127.0.0.1:1"}),
+    "a server with a password": _cluster(server="http://dev:s3cret@127.0.0.1:1"),
+    "a server name that is a number": lambda tree: tree["clusters"][0]["cluster"].update({"tls-server-name": 5}),
+    "a context that names a list": lambda tree: tree["contexts"][0]["context"].update(cluster=["prod"]),
+    "a user without anything": lambda tree: tree["users"][0].update(user=None),
+    "a token file that is a folder": _user({"tokenFile": "/"}),
+    "an auth-provider": _user({"auth-provider": {"name": "gcp", "config": {}}}),
+    "a plugin that is a folder": _user(_exec("/")),
+    "a plugin with one argument": _user({"exec": {**_exec("true")["exec"], "args": "get-token"}}),
+    "a plugin without credentials": _user(
+        _exec("echo", '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}')
+    ),
     "a plugin that babbles": _user(_exec(sys.executable, "-c", "print('hello')")),
 }
 KUBECONFIGS = (*_FILES, *_MISTAKES)
