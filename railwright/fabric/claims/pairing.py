@@ -22,8 +22,8 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def accelerators_of_group(self) -> int:
-        """Number of GPUs of a group, rounded up."""
-        return -(-self.accelerators // self.groups)
+        """Number of GPUs that each group has. If they are not divided evenly, some groups have one more."""
+        return self.accelerators // self.groups
 
     def find_group(self, rail: int) -> int:
         """Return the group of the rail at a position of the fabric."""
@@ -40,8 +40,8 @@ class Group(msgspec.Struct, frozen=True):
 def group_devices(node: Node, accelerators: int, rails: Sequence[int]) -> tuple[Group, ...]:
     """Return the groups of a pod's devices, in the order of its rails.
 
-    GPUs go to the groups of the pod's rails first, evenly. Each of the others is a group of its own, because the claim
-    does not say where it is.
+    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each of the others is a
+    group of its own, because the claim does not say where it is.
     """
     rails_of_group: dict[int, list[int]] = {}
     for rail in rails:
