@@ -52,12 +52,12 @@ def group_devices(node: Node, accelerators: int, rails: Sequence[int]) -> tuple[
     return (*paired, *[Group(1)] * (accelerators - beside))
 
 
-def order_rails(node: Node, count: int, groups: Sequence[int]) -> tuple[int, ...]:
+def order_rails(node: Node, count: int, groups: Sequence[int], preferred: Sequence[int]) -> tuple[int, ...]:
     """Return the positions of the first `count` rails of hardware groups, in the order of the fabric.
 
-    `groups` are all groups of the hardware, those to use first.
+    `groups` are the groups to use, and `preferred` all rails, each in order of preference.
     """
-    positions = [rail for group in groups for rail in range(node.rails) if node.find_group(rail) == group]
+    positions = [rail for group in groups for rail in preferred if node.find_group(rail) == group]
     return tuple(sorted(positions[:count]))
 
 

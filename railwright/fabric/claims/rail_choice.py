@@ -28,14 +28,16 @@ def choose_rails(
     """Return the positions of the rails of a gang.
 
     Groups of the hardware are added one by one, each time the one that leaves room for the most pods. Of equal groups
-    the first is taken, with `last_first` the last.
+    the first is taken, with `last_first` the last. Of a group that is not taken whole, the rails are taken that leave
+    room for the most pods each.
     """
     node = hardware.node
+    preferred = sorted(range(node.rails), key=lambda rail: -_count_room(hardware, needs, (rail,), free))
     groups: list[int] = []
     chosen: tuple[int, ...] = ()
     while len(chosen) < needs.rails and len(groups) < node.groups:
         candidates = {
-            group: pairing.order_rails(node, needs.rails, [*groups, group])
+            group: pairing.order_rails(node, needs.rails, [*groups, group], preferred)
             for group in range(node.groups)
             if group not in groups
         }

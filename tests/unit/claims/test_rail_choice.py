@@ -60,6 +60,13 @@ def test_the_rails_of_a_group_count_together():
     assert choose(4, nodes, gpus=2) == (4, 5, 6, 7)
 
 
+def test_of_a_group_that_is_not_taken_whole_the_rails_with_the_most_free_devices_are_chosen():
+    """Such as two of four EFA devices at one PCIe root."""
+    assert choose(2, {(1, 0, 1, 1): 4}, gpus=1) == (0, 2)
+    assert choose(2, {(1, 1, 1, 1): 4, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, gpus=1) == (1, 3)
+    assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}, gpus=1) == (2, 3)
+
+
 def test_pods_that_wait_take_room():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}) == (2, 3)
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
@@ -145,7 +152,7 @@ def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
     count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
     pods = {
         rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
-        for rails in [pairing.order_rails(node, count, [group]) for group in range(node.groups)]
+        for rails in [pairing.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
     }
     assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
 
