@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from railwright.fabric.claims import (
     claim_templates,
+    device_counts,
     drivers,
-    free_rails,
+    node_devices,
     pair_counts,
     pair_demand,
     pairing,
@@ -15,7 +16,7 @@ from railwright.fabric.claims import (
 )
 
 ROOT = drivers.PCIE_ROOT
-NAMES = free_rails.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
+NAMES = node_devices.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
 
 
 def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first=False):
@@ -27,7 +28,7 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
         devices_per_rail=devices_per_rail,
     )
     free = rail_choice.FreeDevices(
-        {free_rails.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
+        {node_devices.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
     )
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count), free, last_first=last_first)
 
@@ -93,7 +94,7 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
 def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
     hardware = claim_templates.Hardware("dranet", "dra.net", pairing.Node(of_node, 4), accelerator_class="gpu")
-    counted = [free_rails.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
+    counted = [device_counts.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
     free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
 
