@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.claims import claim_templates, free_rails, own_claims, rail_choice
+from railwright.fabric.claims import claim_templates, node_devices, own_claims, rail_choice
 from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
 from railwright.fabric.policy import model as policies
 
@@ -27,10 +27,10 @@ class Writing(msgspec.Struct, frozen=True):
         return self.plan.choice is claim_plan.Choice.GANG
 
     @property
-    def device_names(self) -> free_rails.DeviceNames:
+    def device_names(self) -> node_devices.DeviceNames:
         """Return the resources under which the devices of the templates count."""
         claims, has_gpus = self.claimed.claims, bool(self.plan.accelerators)
-        return free_rails.DeviceNames(
+        return node_devices.DeviceNames(
             rails=tuple(rail.resource for rail in self.claimed.rails),
             accelerator=claims.accelerator_resource if has_gpus else "",
             pair_attribute=self.claimed.hardware.pair_attribute,

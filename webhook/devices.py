@@ -11,8 +11,8 @@ from railwright.fabric.claims import (
     allocation,
     claim_index,
     claim_resources,
-    free_rails,
     inventory,
+    node_devices,
     objects,
     resource_names,
     slices,
@@ -50,7 +50,7 @@ class Devices:
         self._inventory.replace_claim_resources(named)
         self._inventory.learn_attributes((pair_attribute,))
 
-    def count_free_rails(self, node: str, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+    def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the devices of a node that pods can get: neither held by a claim nor tainted."""
         return self._inventory.count_free_rails(node, names)
 

@@ -4,16 +4,19 @@ Nodes of one type have equal devices, and differ in those that claims hold. So a
 computed once, and nodes share it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import bounded_cache, resources
-from railwright.fabric.claims import free_rails, node_devices, pair_counts, pair_demand
+from railwright.fabric.claims import node_devices, pair_counts, pair_demand
 
 _MAX_LAYOUTS = 4096  # distinct ones; a node type has one for each combination of tainted devices
 _MAX_COUNTS = 8192  # distinct ones; a layout has one for each combination of devices that claims hold
+
+_NOWHERE = -2  # the place of a device without the attribute: it satisfies no constraint
 
 
 class CountedDevice(NamedTuple):
@@ -51,7 +54,9 @@ class DeviceCounts:
         self._counts: bounded_cache.BoundedCache[tuple[Layout, int], Counts] = bounded_cache.BoundedCache(_MAX_COUNTS)
         self._pairs: bounded_cache.BoundedCache[tuple[Layout, int, pair_demand.PairDemand], pair_counts.FreePairs]
         self._pairs = bounded_cache.BoundedCache(_MAX_COUNTS)
-        self._free_rails: bounded_cache.BoundedCache[tuple[Layout, int, free_rails.DeviceNames], free_rails.FreeRails]
+        self._free_rails: bounded_cache.BoundedCache[
+            tuple[Layout, int, node_devices.DeviceNames], node_devices.FreeRails
+        ]
         self._free_rails = bounded_cache.BoundedCache(_MAX_COUNTS)
 
     def share(self, devices: Iterable[CountedDevice], attributes: tuple[str, ...]) -> Layout:
@@ -81,14 +86,38 @@ class DeviceCounts:
             self._pairs.add(key, free)
         return free
 
-    def count_free_rails(self, layout: Layout, held: int, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+    def count_free_rails(self, layout: Layout, held: int, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free rails of a layout whose devices `held` are allocated."""
         key = (layout, held, names)
         free = self._free_rails.get(key)
         if free is None:
-            free = free_rails.count_free_rails(_list_free(layout, held), layout.attributes, names)
+            free = count_free_rails(_list_free(layout, held), layout.attributes, names)
             self._free_rails.add(key, free)
         return free
+
+
+def count_free_rails(
+    devices: Sequence[pair_counts.FreeDevice], attributes: Sequence[str], names: node_devices.DeviceNames
+) -> node_devices.FreeRails:
+    """Return the free devices of a node. Values of `attributes` are known."""
+    attribute = names.pair_attribute
+    counts = Counter(name for device in devices for name in device.names)
+    rails = tuple([counts[name] for name in names.rails])
+    if not names.accelerator:
+        return node_devices.FreeRails(rails)
+    accelerators = counts[names.accelerator]
+    if not attribute or attribute not in attributes:
+        return node_devices.FreeRails(rails, accelerators)
+    places = tuple([_find_place(devices, name, attribute) for name in names.rails])
+    beside = Counter(device.values.get(attribute) for device in devices if names.accelerator in device.names)
+    counts_beside = tuple([0 if place == _NOWHERE else beside[place] + beside[pair_counts.ANY] for place in places])
+    return node_devices.FreeRails(rails, accelerators, places, counts_beside)
+
+
+def _find_place(devices: Sequence[pair_counts.FreeDevice], rail: str, attribute: str) -> int | None:
+    values = {device.values.get(attribute, _NOWHERE) for device in devices if rail in device.names}
+    place = values.pop() if len(values) == 1 else None
+    return None if place == pair_counts.ANY else place
 
 
 def _list_free(layout: Layout, held: int) -> Sequence[pair_counts.FreeDevice]:

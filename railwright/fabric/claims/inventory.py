@@ -16,7 +16,6 @@ from railwright.fabric.claims import (
     claim_requests,
     claim_resources,
     device_counts,
-    free_rails,
     node_devices,
     numa_nodes,
     objects,
@@ -89,11 +88,11 @@ class Inventory:
             counts = self._count(node, [device for device in devices if device not in released])
         return self._shared.count_pairs(self._get_layout(node, devices), counts.held, demand)
 
-    def count_free_rails(self, node: str, names: free_rails.DeviceNames) -> free_rails.FreeRails:
+    def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""
         devices = self._slices.ids_by_node.get(node)
         if devices is None:
-            return free_rails.count_free_rails((), (), names)
+            return device_counts.count_free_rails((), (), names)
         held = self._get_counts(node).held
         return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
 

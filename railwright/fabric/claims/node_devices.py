@@ -1,6 +1,7 @@
-"""Amounts of the devices of one node: in total, and by NUMA node."""
+"""Amounts of the devices of one node: in total, by NUMA node, and by rail."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -59,3 +60,24 @@ class NumaDevices(msgspec.Struct, frozen=True):
 
 
 NO_NUMA_DEVICES = NumaDevices()
+
+
+class DeviceNames(NamedTuple):
+    """The resources under which the devices of a fabric count, and what pairs them."""
+
+    rails: tuple[str, ...]
+    accelerator: str = ""  # "" if the claims have no GPUs
+    pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
+
+
+class FreeRails(NamedTuple):
+    """The free devices of a node. Rails are positions in the fabric.
+
+    `places` has the number of the value that the devices of a rail have of the attribute that pairs them. It is None
+    for a rail without a single known value: nothing is known of the GPUs beside it.
+    """
+
+    rails: tuple[int, ...]
+    accelerators: int = 0
+    places: tuple[int | None, ...] = ()
+    accelerators_beside: tuple[int, ...] = ()  # of each rail; rails at one place share them

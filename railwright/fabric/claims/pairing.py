@@ -22,8 +22,8 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def accelerators_of_group(self) -> int:
-        """Number of GPUs of a group, rounded up."""
-        return -(-self.accelerators // self.groups)
+        """Number of GPUs that each group has. If they are not divided evenly, some groups have one more."""
+        return self.accelerators // self.groups
 
     def find_group(self, rail: int) -> int:
         """Return the group of the rail at a position of the fabric."""
@@ -40,8 +40,8 @@ class Group(msgspec.Struct, frozen=True):
 def group_devices(node: Node, accelerators: int, rails: Sequence[int]) -> tuple[Group, ...]:
     """Return the groups of a pod's devices, in the order of its rails.
 
-    GPUs go to the groups of the pod's rails first, evenly. Each of the others is a group of its own, because the claim
-    does not say where it is.
+    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each of the others is a
+    group of its own, because the claim does not say where it is.
     """
     rails_of_group: dict[int, list[int]] = {}
     for rail in rails:
@@ -52,12 +52,12 @@ def group_devices(node: Node, accelerators: int, rails: Sequence[int]) -> tuple[
     return (*paired, *[Group(1)] * (accelerators - beside))
 
 
-def order_rails(node: Node, count: int, groups: Sequence[int]) -> tuple[int, ...]:
+def order_rails(node: Node, count: int, groups: Sequence[int], preferred: Sequence[int]) -> tuple[int, ...]:
     """Return the positions of the first `count` rails of hardware groups, in the order of the fabric.
 
-    `groups` are all groups of the hardware, those to use first.
+    `groups` are the groups to use, and `preferred` all rails, each in order of preference.
     """
-    positions = [rail for group in groups for rail in range(node.rails) if node.find_group(rail) == group]
+    positions = [rail for group in groups for rail in preferred if node.find_group(rail) == group]
     return tuple(sorted(positions[:count]))
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.claims import claim_templates, free_rails, pairing
+from railwright.fabric.claims import claim_templates, node_devices, pairing
 
 
 class FreeDevices(msgspec.Struct, frozen=True):
     """Devices that no claim holds, and the pods that will take some of them. Rails are positions in the fabric."""
 
-    nodes: Mapping[free_rails.FreeRails, int] = {}  # number of nodes by their free devices
+    nodes: Mapping[node_devices.FreeRails, int] = {}  # number of nodes by their free devices
     waiting: Mapping[tuple[int, ...], int] = {}  # number of pods without a node, by the rails of their template
 
 
@@ -28,14 +28,16 @@ def choose_rails(
     """Return the positions of the rails of a gang.
 
     Groups of the hardware are added one by one, each time the one that leaves room for the most pods. Of equal groups
-    the first is taken, with `last_first` the last.
+    the first is taken, with `last_first` the last. Of a group that is not taken whole, the rails are taken that leave
+    room for the most pods each.
     """
     node = hardware.node
+    preferred = sorted(range(node.rails), key=lambda rail: -_count_room(hardware, needs, (rail,), free))
     groups: list[int] = []
     chosen: tuple[int, ...] = ()
     while len(chosen) < needs.rails and len(groups) < node.groups:
         candidates = {
-            group: pairing.order_rails(node, needs.rails, [*groups, group])
+            group: pairing.order_rails(node, needs.rails, [*groups, group], preferred)
             for group in range(node.groups)
             if group not in groups
         }
@@ -61,7 +63,7 @@ def _count_room(hardware: claim_templates.Hardware, needs: Needs, rails: Sequenc
 
 
 def _count_pods(
-    node: free_rails.FreeRails, groups: Sequence[pairing.Group], accelerators: int, devices_per_rail: int
+    node: node_devices.FreeRails, groups: Sequence[pairing.Group], accelerators: int, devices_per_rail: int
 ) -> int:
     """Return the number of pods for which a node has the rails of all groups, and the GPUs beside them."""
     pods = min(node.rails[rail] for group in groups for rail in group.rails) // devices_per_rail

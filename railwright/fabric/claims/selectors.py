@@ -134,7 +134,12 @@ def _evaluate(expression: str, selector: _Selector, device: Device) -> bool:
     for field, domain in selector.domains:  # a domain that the device lacks is an empty map, not an error
         if domain not in described[field]:
             described[field] = {**described[field], domain: {}}
-    result = selector.program.eval(data={"device": described}).value()
+    try:
+        result = selector.program.eval(data={"device": described}).value()
+    except RuntimeError as error:  # such as too many iterations
+        raise SelectorError(expression, str(error)) from None
+    except TypeError:  # the library cannot return an optional value
+        raise SelectorError(expression, "its result is neither true nor false") from None
     if not isinstance(result, bool):
         raise SelectorError(expression, str(result))
     return result

@@ -1,30 +1,29 @@
 """Decides which devices have a taint that keeps pods away, by their slice or by a DeviceTaintRule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from railwright.fabric import node_views
 from railwright.fabric.claims import objects, slices
 
 _UNSCHEDULABLE = frozenset({"NoSchedule", "NoExecute"})
 
 
 class TaintRules:
-    """All DeviceTaintRules by name."""
+    """All DeviceTaintRules by name, and by the pool that they select: a cluster may have one for each broken device."""
 
     def __init__(self) -> None:
         self._rules: dict[str, objects.DeviceTaintRule] = {}
+        self._rules_by_pool: dict[str | None, dict[str, objects.DeviceTaintRule]] = {}  # None: those of any pool
 
     def is_tainted(self, device: slices.OfferedDevice) -> bool:
         """True if a taint keeps pods from a device."""
         if not device.taints and not self._rules:
             return False
-        by_rule = (rule.spec.taint for rule in self._rules.values() if _selects(rule, device.id))
-        return any(taint.effect in _UNSCHEDULABLE for taint in (*device.taints, *by_rule))
+        return any(taint.effect in _UNSCHEDULABLE for taint, _ in self._list_taints(device))
 
     def describe_taint(self, device: slices.OfferedDevice) -> str:
         """Return a taint that keeps pods away, as KEY=VALUE:EFFECT, and the rule that sets it; "" if there is none."""
-        rows = [(taint, "") for taint in device.taints]
-        rows += [(rule.spec.taint, name) for name, rule in self._rules.items() if _selects(rule, device.id)]
-        for taint, rule in rows:
+        for taint, rule in self._list_taints(device):
             if taint.effect in _UNSCHEDULABLE:
                 written = f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
                 return f"{written} of DeviceTaintRule {rule}" if rule else written
@@ -32,17 +31,44 @@ class TaintRules:
 
     def upsert(self, rule: objects.DeviceTaintRule) -> bool:
         """Add or update a rule. Returns False if it is unchanged: kube-scheduler updates its status."""
-        previous = self._rules.get(rule.metadata.name)
-        self._rules[rule.metadata.name] = rule
+        name = rule.metadata.name
+        previous = self._rules.get(name)
+        if previous is not None:
+            self._rules_by_pool[_get_pool(previous)].pop(name)
+        self._rules[name] = rule
+        self._rules_by_pool.setdefault(_get_pool(rule), {})[name] = rule
         return previous is None or previous.spec != rule.spec
 
     def remove(self, rule: objects.DeviceTaintRule) -> bool:
         """Remove a rule. Returns False if it was not known."""
-        return self._rules.pop(rule.metadata.name, None) is not None
+        previous = self._rules.pop(rule.metadata.name, None)
+        if previous is None:
+            return False
+        rules = self._rules_by_pool[_get_pool(previous)]
+        del rules[rule.metadata.name]
+        if not rules:
+            del self._rules_by_pool[_get_pool(previous)]
+        return True
 
     def replace(self, rules: Sequence[objects.DeviceTaintRule]) -> None:
         """Replace all rules."""
-        self._rules = {rule.metadata.name: rule for rule in rules}
+        self._rules.clear()
+        self._rules_by_pool.clear()
+        for rule in rules:
+            self.upsert(rule)
+
+    def _list_taints(self, device: slices.OfferedDevice) -> Iterator[tuple[node_views.Taint, str]]:
+        """Yield the taints of a device, each with the name of the rule that sets it, "" for its slice."""
+        for taint in device.taints:
+            yield taint, ""
+        for pool in (device.id.pool, None):
+            for name, rule in self._rules_by_pool.get(pool, {}).items():
+                if _selects(rule, device.id):
+                    yield rule.spec.taint, name
+
+
+def _get_pool(rule: objects.DeviceTaintRule) -> str | None:
+    return rule.spec.device_selector.pool if rule.spec.device_selector is not None else None
 
 
 def _selects(rule: objects.DeviceTaintRule, device: slices.DeviceId) -> bool:

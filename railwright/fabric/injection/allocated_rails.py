@@ -37,7 +37,7 @@ def assign(
     positions = {name: position for position, name in enumerate(fabric.rails)}
     nics = []
     for device in devices:
-        rdma_device = _read_rdma_device(device, fabric.claims)
+        rdma_device = _read_rdma_device(device, fabric)
         rail = _find_rail(device, rdma_device, fabric, names_on_node)
         if rail or rdma_device or _may_have_rdma(device):
             interface = fabric.rails[rail].rail.interface if rail else None
@@ -89,11 +89,17 @@ def _selects(selector: claimed_rails.RailSelector, device: allocation.AllocatedD
         return False
 
 
-def _read_rdma_device(device: allocation.AllocatedDevice, claims: claimed_rails.CompiledClaims | None) -> str:
-    """Return the name of a device's RDMA device by its slice, "" if the slice does not have it."""
+def _read_rdma_device(device: allocation.AllocatedDevice, fabric: compiled.CompiledFabric) -> str:
+    """Return the name of a device's RDMA device by its slice, "" if the slice does not have it.
+
+    The attribute that identifies the rails has such names only if a rail is identified by its `device`. It may also be
+    that of a PCIe root.
+    """
     attributes = [drivers.DRANET.rail_attribute]
+    claims = fabric.claims
     if claims is not None and claims.driver.has_rdma_names and device.driver == claims.driver.name:
-        attributes.insert(0, claims.rail_attribute)
+        has_names = any(rail.rail.claim is None for rail in fabric.rails.values())
+        attributes[:0] = [claims.rail_attribute] if has_names else []
     values = (device.get_attribute(attribute) for attribute in attributes if attribute)
     return next((value for value in values if isinstance(value, str) and value), "")
 

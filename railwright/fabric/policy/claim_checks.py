@@ -135,7 +135,7 @@ def _check_size(fabric: model.Fabric, claims: model.Claims, _shapes: Shapes) -> 
     if claims.accelerators is None or claims.pair_by == claimed_rails.NO_PAIRS or gpus is None or not rails:
         return
     groups = min(gpus, rails)
-    devices = -(-gpus // groups) + -(-rails // groups) * fabric.devices_per_rail
+    devices = gpus // groups + -(-rails // groups) * fabric.devices_per_rail
     if devices > drivers.MAX_DEVICES:
         message = (
             f"{fabric.devices_per_rail} makes {devices} devices of each pair of GPUs and rails, but a ResourceClaim "

@@ -65,7 +65,7 @@ def _check_rail(rail: model.Rail, claims: model.Claims, shapes: Shapes) -> Itera
     elif rail.claim.device_name is not None:
         yield from _check_device_name(rail.claim.device_name, claims)
     elif rail.claim.expression is not None:
-        yield from _check_expression(rail.claim.expression)
+        yield from _check_expression(rail.claim.expression, claimed_rails.find_driver(claims).name)
     elif rail.claim.value is not None:
         if isinstance(rail.claim.value, int) and not findings.fits_64_bits(rail.claim.value):
             yield Finding(("claim", "value"), findings.describe_large_number(rail.claim.value))
@@ -115,23 +115,38 @@ def _check_device_name(name: str, claims: model.Claims) -> Iterator[Finding]:
         yield Finding(path, message)
 
 
-def _check_expression(expression: str) -> Iterator[Finding]:
+def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
     path: findings.Path = ("claim", "expression")
     try:
         selectors.check_syntax(expression)
     except selectors.SelectorError as error:
         yield Finding(path, f"{findings.quote(expression)} is no expression over `device`: {error.problem}; correct it")
         return
-    for attribute in selectors.list_unguarded(expression):
+    unguarded = selectors.list_unguarded(expression)
+    for attribute in unguarded:
         domain, _, name = attribute.rpartition("/")
         message = (
             f"reads {attribute} without has(): devices may lack it, and pods are then not scheduled at all; "
             f'begin with has(device.attributes["{domain}"].{name}) &&'
         )
         yield Finding(path, message)
+    if not unguarded:
+        yield from _check_without_attributes(expression, driver)
     for attribute in selectors.list_references(expression):
         if attribute in drivers.WITHDRAWN:
             yield Finding(path, _describe_withdrawn(attribute))
+
+
+def _check_without_attributes(expression: str, driver: str) -> Iterator[Finding]:
+    """Check that the expression has a result for a device that lacks all attributes."""
+    try:
+        selectors.matches(expression, {"driver": driver, "attributes": {}, "capacity": {}})
+    except selectors.SelectorError as error:
+        message = (
+            f"fails for a device without attributes ({error.problem}): devices may lack them, and pods are then not "
+            "scheduled at all; test each attribute with has() in the part that reads it"
+        )
+        yield Finding(("claim", "expression"), message)
 
 
 def _check_ambiguity(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:

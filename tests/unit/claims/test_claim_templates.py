@@ -63,6 +63,8 @@ def test_each_gpu_and_its_nic_are_requests_of_their_own_under_one_constraint():
         ((8, 32), [0, 1, 2, 3], 1, [["gpu0", "rail0", "rail1", "rail2", "rail3"]]),  # EKS p5
         ((8, 8), [0, 1, 2, 3], 2, [["gpu0", "rail0"], ["gpu1", "rail1"]]),
         ((4, 4), [0], 0, []),
+        # which two of four NICs have a second of six GPUs beside them is not known
+        ((6, 4), [0, 1, 2, 3], 6, [[f"gpu{rail}", f"rail{rail}"] for rail in range(4)]),
     ],
 )
 def test_gpus_share_a_constraint_with_the_rails_of_their_group(node, rails, accelerators, expected):
@@ -134,6 +136,6 @@ def test_the_rails_of_chosen_groups_come_in_the_order_of_the_fabric(accelerators
     node = pairing.Node(accelerators, rails)
     groups = data.draw(st.permutations(range(node.groups)))
     count = data.draw(st.integers(1, rails))
-    chosen = pairing.order_rails(node, count, groups)
+    chosen = pairing.order_rails(node, count, groups, range(rails))
     assert len(chosen) == count
     assert list(chosen) == sorted(set(chosen))

@@ -1,5 +1,7 @@
 """Devices of slices, counted by the resource names of their classes."""
 
+import sys
+
 import devices
 import msgspec
 import pytest
@@ -70,6 +72,52 @@ def test_a_taint_rule_takes_a_device_out_until_it_is_deleted(known):
     assert [count(known, node, RAIL0) for node in ("n1", "n2")] == [0, 1]
     known.remove_taint_rule(rule)
     assert count(known, "n1", RAIL0) == 1
+
+
+def build_rule(name, **selector):
+    tree = {
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}},
+    }
+    return msgspec.convert(tree, objects.DeviceTaintRule)
+
+
+@pytest.mark.parametrize("selector", [{}, {"driver": "dra.net"}, {"pool": "n1"}, {"device": "pci-0000-10-1b-0"}])
+def test_a_taint_rule_taints_what_it_selects_now(known, selector):
+    """Its selector may have driver, pool and device, each alone or none."""
+    known.upsert_taint_rule(build_rule("r", **selector))
+    assert count(known, "n1", RAIL0) == 0
+    known.upsert_taint_rule(build_rule("r", pool="another"))
+    assert count(known, "n1", RAIL0) == 1
+    known.replace_taint_rules([build_rule("r", **selector)])
+    assert count(known, "n1", RAIL0) == 0
+    known.remove_taint_rule(build_rule("r", pool="another"))
+    assert count(known, "n1", RAIL0) == 1
+
+
+def count_calls(function):
+    calls = 0
+
+    def count_call(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_call)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_rules_for_devices_of_other_nodes_cost_nothing(known):
+    """A cluster may have a rule for each of its broken devices."""
+    calls = []
+    for number in (1, 200):
+        rules = [build_rule(f"r{n}", driver="dra.net", pool=f"other-{n}", device="eth0") for n in range(number)]
+        known.replace_taint_rules(rules)
+        calls.append(count_calls(lambda: known.count_devices("n1")))
+    assert calls[1] <= calls[0]
 
 
 def test_only_the_newest_generation_of_a_complete_pool_counts(known):

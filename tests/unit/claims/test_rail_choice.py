@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from railwright.fabric.claims import (
     claim_templates,
+    device_counts,
     drivers,
-    free_rails,
+    node_devices,
     pair_counts,
     pair_demand,
     pairing,
@@ -15,7 +16,7 @@ from railwright.fabric.claims import (
 )
 
 ROOT = drivers.PCIE_ROOT
-NAMES = free_rails.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
+NAMES = node_devices.DeviceNames(("rail0", "rail1", "rail2", "rail3"), "gpu", ROOT)
 
 
 def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first=False):
@@ -27,7 +28,7 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
         devices_per_rail=devices_per_rail,
     )
     free = rail_choice.FreeDevices(
-        {free_rails.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
+        {node_devices.FreeRails(counts): number for counts, number in nodes.items()}, waiting or {}
     )
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count), free, last_first=last_first)
 
@@ -60,6 +61,13 @@ def test_the_rails_of_a_group_count_together():
     assert choose(4, nodes, gpus=2) == (4, 5, 6, 7)
 
 
+def test_of_a_group_that_is_not_taken_whole_the_rails_with_the_most_free_devices_are_chosen():
+    """Such as two of four EFA devices at one PCIe root."""
+    assert choose(2, {(1, 0, 1, 1): 4}, gpus=1) == (0, 2)
+    assert choose(2, {(1, 1, 1, 1): 4, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, gpus=1) == (1, 3)
+    assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}, gpus=1) == (2, 3)
+
+
 def test_pods_that_wait_take_room():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 1}) == (2, 3)
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
@@ -86,7 +94,7 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
 def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
     hardware = claim_templates.Hardware("dranet", "dra.net", pairing.Node(of_node, 4), accelerator_class="gpu")
-    counted = [free_rails.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
+    counted = [device_counts.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
     free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
 
@@ -145,7 +153,7 @@ def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
     count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
     pods = {
         rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
-        for rails in [pairing.order_rails(node, count, [group]) for group in range(node.groups)]
+        for rails in [pairing.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
     }
     assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
 

@@ -70,6 +70,25 @@ def test_another_driver_names_its_attribute():
     assert assign(fabric(claims, rails="[{name: rail0, device: hca0}]"), nic) == [("rail0", "n0", "hca0")]
 
 
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def test_a_value_that_identifies_a_rail_is_no_name_of_an_rdma_device():
+    by = fabric(
+        f"    claims: {{deviceClass: efa, railAttribute: {ROOT}}}\n",
+        rails='[{name: rail0, claim: {value: "pci0000:44"}}]',
+    )
+    place = {"resource_kubernetes_io__pcieRoot": "pci0000:44"}
+    nic = device("pci-0000-45-00-0", dra_net__rdmaDevice="rdmap69s0", **place)
+    assert assign(by, nic) == [("rail0", "pci-0000-45-00-0", "rdmap69s0")]
+    assert assign(by, device("pci-0000-45-00-0", **place)) == [("rail0", "pci-0000-45-00-0", "")]
+    named = fabric(
+        "    claims: {deviceClass: n, driver: other, driverName: n.example.com, railAttribute: n.example.com/port}\n",
+        rails="[{name: rail0, device: mlx5_0, claim: {value: left}}]",
+    )
+    assert assign(named, device("n0", "n.example.com", n_example_com__port="left")) == [("rail0", "n0", "mlx5_0")]
+
+
 @pytest.mark.parametrize(("name", "expected"), [("rail1", [("rail1", "x", "mlx5_9")]), ("any", [("", "x", "mlx5_9")])])
 def test_a_request_named_like_a_rail_is_of_that_rail(name, expected):
     nic = device("x", request=name, dra_net__rdmaDevice="mlx5_9")
