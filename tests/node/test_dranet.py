@@ -151,11 +151,13 @@ async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail
     assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
 
 
-async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_names_them(rank):
+async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_and_ucx_name_them(rank):
     pod, view = rank
     verbs = {layout.name_function_verbs(index) for index in FUNCTIONS}
     assert await view.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
     assert f"NCCL_IB_HCA=={','.join(RDMA_DEVICES)}\n" in await view.run("cat", "/etc/nccl.conf")
+    environment = await view.read_environment()
+    assert environment["UCX_NET_DEVICES"] == ",".join(f"{device}:1" for device in RDMA_DEVICES)
     placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
     rows = [(row["rail"], row["device"], row["rdmaDevice"], row["interface"]) for row in placement["devices"]]
     assert rows == [
