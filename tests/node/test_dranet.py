@@ -128,6 +128,10 @@ async def test_dranet_publishes_the_functions_of_the_node_and_no_rdma_device_bes
         assert "dra.net/rdmaDevice" not in attributes, "so a rail with an interface is not selected by it"
 
 
+async def test_kube_scheduler_has_asked_the_extender(installed, rank):
+    assert await installed.count_requests("/scheduler/filter") > 0
+
+
 async def test_pod_has_the_interfaces_of_its_rails_and_the_node_has_them_no_more(real_site, rank):
     pod, view = rank
     assert pod["spec"]["nodeName"] == layout.NRI_NODE
