@@ -195,7 +195,8 @@ async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_
 
     async def is_explained() -> bool:
         answer = json.dumps(await installed.explain_pod(rails.NAMESPACE, "second"))
-        return f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer
+        assert f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer, answer
+        return True
 
     await waiting.wait(is_refused, seconds=60, describe="kube-scheduler to refuse the second pod")
     await waiting.wait(is_explained, seconds=60, describe="the extender to name the pod that holds the rails")
