@@ -42,40 +42,44 @@ class Demo:
         return output.decode()
 
 
+def find_remains(folder: str, nodes: str, network: str) -> dict[str, list[str]]:
+    """Return what the machine has of a demo: `folder` is its temporary one, its nodes' cgroups begin with `nodes`."""
+    return {
+        "processes of the control plane": remains.list_processes(folder),
+        "processes of the nodes": remains.list_processes(nodes),
+        "cgroups": remains.list_cgroups(nodes),
+        "mounts": remains.list_mounts(folder),
+        "network namespaces": [name for name in remains.list_network_namespaces() if name == network],
+        "files": [str(path) for path in pathlib.Path(folder).iterdir()],
+    }
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def demo(capable_machine, tmp_path_factory):
     """The demo, kept. Afterwards Ctrl-C ends it, and nothing of it is left."""
     if reason := project_image.find_obstacle():
         pytest.skip(reason)
-    folder = tempfile.mkdtemp(prefix="railwright-demo-")
-    command = [sys.executable, str(SCRIPT), "--keep"]
-    process = processes.Process("demo", command, logs=tmp_path_factory.mktemp("logs"))
-    process.start({"TMPDIR": folder, "PYTHONUNBUFFERED": "1"})
-    nodes = f"railwright-{process.pid}-"  # their cgroups begin so
-    try:
-        environment, enter, namespace = (await process.line(SHELL, seconds=START_SECONDS)).groups()
-        network = remains.read_namespace(namespace)
-        assert remains.list_processes(folder), "those of the control plane"
-        assert remains.list_processes(nodes)
-        assert remains.list_mounts(folder)
-        assert network in remains.list_network_namespaces()
-        yield Demo(process.output(), environment, enter)
-        os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches the whole process group of a terminal
-        await waiting.wait(lambda: not process.running, seconds=120, describe="the demo to end")
-    finally:
-        code = await process.kill()
+    logs = tmp_path_factory.mktemp("logs")
+    with tempfile.TemporaryDirectory(prefix="railwright-site-", ignore_cleanup_errors=True) as folder:
+        process = processes.Process("demo", [sys.executable, str(SCRIPT), "--keep"], logs=logs)
+        process.start({"TMPDIR": folder, "PYTHONUNBUFFERED": "1"})
+        try:
+            environment, enter, namespace = (await process.line(SHELL, seconds=START_SECONDS)).groups()
+            search = (folder, f"railwright-{process.pid}-", remains.read_namespace(namespace))
+            assert all(find_remains(*search).values()), "everything is found while the demo runs"
+            yield Demo(process.output(), environment, enter)
+            os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches the whole process group of a terminal
+            await waiting.wait(lambda: not process.running, seconds=120, describe="the demo to end")
+        finally:
+            code = await process.kill()
 
-    def is_gone() -> bool:
-        assert not remains.list_processes(folder)
-        assert not remains.list_processes(nodes)
-        assert not remains.list_cgroups(nodes)
-        assert not remains.list_mounts(folder)
-        assert network not in remains.list_network_namespaces()
-        pathlib.Path(folder).rmdir()  # OSError where a file is left
-        return True
+        def is_gone() -> bool:
+            left = {kind: names for kind, names in find_remains(*search).items() if names}
+            assert not left, left
+            return True
 
-    await waiting.wait(is_gone, describe="everything of the demo to be gone")
-    assert code == 0, process.output()
+        await waiting.wait(is_gone, describe="everything of the demo to be gone")
+        assert code == 0, process.output()
 
 
 async def test_output_shows_the_node_of_each_rank_the_gang_and_the_interfaces_of_a_rank(demo):

@@ -45,9 +45,9 @@ async def running_pod(installed):
     await installed.plane.api.delete("Pod", "holder", rails.NAMESPACE, grace=0)
 
 
-def describe_second(pod: dict) -> dict:
+def describe_another(pod: dict) -> dict:
     """Return a pod like another, not on a node yet."""
-    metadata = {"name": "second", **{key: pod["metadata"][key] for key in ("labels", "annotations")}}
+    metadata = {"name": "another", **{key: pod["metadata"][key] for key in ("labels", "annotations")}}
     return {"metadata": metadata, "spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"}}
 
 
@@ -121,10 +121,10 @@ async def test_a_running_pod_keeps_its_devices_while_a_program_of_the_node_resta
         return await count_allocatable(installed) == 16
 
     async def is_accepted() -> bool:
-        return await installed.ask_extender(describe_second(running_pod), rails.NAMESPACE, NODE) == ""
+        return await installed.ask_extender(describe_another(running_pod), rails.NAMESPACE, NODE) == ""
 
     await waiting.wait(is_back, seconds=60, describe=f"{RESOURCE} to be offered again")
-    await waiting.wait(is_accepted, describe="the extender to accept a second pod on the node")
+    await waiting.wait(is_accepted, describe="the extender to accept another pod on the node")
     pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "holder")
     assert pod["status"]["containerStatuses"] == running_pod["status"]["containerStatuses"], "the same container"
 

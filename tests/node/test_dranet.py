@@ -128,6 +128,10 @@ async def test_dranet_publishes_the_functions_of_the_node_and_no_rdma_device_bes
         assert "dra.net/rdmaDevice" not in attributes, "so a rail with an interface is not selected by it"
 
 
+async def test_kube_scheduler_has_asked_the_extender(installed, rank):
+    assert await installed.count_requests("/scheduler/filter") > 0
+
+
 async def test_pod_has_the_interfaces_of_its_rails_and_the_node_has_them_no_more(real_site, rank):
     pod, view = rank
     assert pod["spec"]["nodeName"] == layout.NRI_NODE
@@ -151,11 +155,13 @@ async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail
     assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
 
 
-async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_names_them(rank):
+async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_and_ucx_name_them(rank):
     pod, view = rank
     verbs = {layout.name_function_verbs(index) for index in FUNCTIONS}
     assert await view.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
     assert f"NCCL_IB_HCA=={','.join(RDMA_DEVICES)}\n" in await view.run("cat", "/etc/nccl.conf")
+    environment = await view.read_environment()
+    assert environment["UCX_NET_DEVICES"] == ",".join(f"{device}:1" for device in RDMA_DEVICES)
     placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
     rows = [(row["rail"], row["device"], row["rdmaDevice"], row["interface"]) for row in placement["devices"]]
     assert rows == [
@@ -189,7 +195,8 @@ async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_
 
     async def is_explained() -> bool:
         answer = json.dumps(await installed.explain_pod(rails.NAMESPACE, "second"))
-        return f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer
+        assert f"rail0 has 0 of 1 free, held by {rails.NAMESPACE}/first" in answer, answer
+        return True
 
     await waiting.wait(is_refused, seconds=60, describe="kube-scheduler to refuse the second pod")
     await waiting.wait(is_explained, seconds=60, describe="the extender to name the pod that holds the rails")

@@ -35,11 +35,13 @@ def look(real_site):
     return execute
 
 
-async def test_each_node_has_a_rank_and_the_extender_chose_it(ranks):
+async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, ranks):
     assert {pod["spec"]["nodeName"] for pod in ranks.values()} == set(layout.NODES)
     for pod in ranks.values():
         placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
         assert placement["node"] == pod["spec"]["nodeName"]
+    for verb in ("prioritize", "allocate"):
+        assert await installed.count_requests(f"/volcano/{verb}") > 0, "Volcano reaches the extender"
 
 
 @pytest.mark.parametrize("pod", PODS)

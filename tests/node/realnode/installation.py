@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -102,6 +103,16 @@ class Installation:
         rejections: dict[str, str] = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
         assert [*rejections, *answer["NodeNames"]] == [node], answer
         return rejections.get(node, "")
+
+    async def count_requests(self, path: str) -> int:
+        """Return how many requests of schedulers to a path the extender's pods have answered."""
+        counts = []
+        for pod in await self.list_pods("extender"):
+            metrics = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
+            exposition = await self.plane.kubectl("get", f"--raw={metrics}")
+            pattern = rf'^railwright_extender_requests_total{{[^}}]*path="{path}"[^}}]*}} (\S+)$'
+            counts += re.findall(pattern, exposition, re.MULTILINE)
+        return int(sum(map(float, counts)))
 
     async def explain_pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Run `railwright explain pod` as a user who may read pods, and return the answer."""

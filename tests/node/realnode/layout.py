@@ -9,6 +9,7 @@ import pathlib
 from typing import Any
 
 GATEWAY = "10.90.0.1"  # the site's own address: API server and DNS
+SERVICES = "10.0.0.0/24"  # addresses of Services
 KUBERNETES_SERVICE, DNS_SERVICE = "10.0.0.1", "10.0.0.10"
 BRIDGE = "lan"
 RAILS = 4

@@ -82,6 +82,8 @@ class Network:
         self.run_ip("link", "add", layout.BRIDGE, "type", "bridge")
         self.run_ip("addr", "add", f"{layout.GATEWAY}/24", "dev", layout.BRIDGE)
         self.run_ip("link", "set", layout.BRIDGE, "up")
+        # kube-proxy sends what the schedulers send to a Service on to a pod, but the kernel looks for a route first
+        self.run_ip("route", "add", layout.SERVICES, "dev", layout.BRIDGE)
         for rail in range(layout.RAILS):
             self.run_ip("link", "add", name_bridge(rail), "type", "bridge")
             self.run_ip("link", "set", name_bridge(rail), "mtu", "9000", "up")
