@@ -206,9 +206,9 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
         metadata["labels"][label] = "@group@"
     elif label:
         metadata["annotations"] |= {label: "@group@", "volcano.sh/task-index": "@rank@"}
-    wanted = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
+    amounts = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
     (container,) = spec["containers"]
-    container["resources"] = {"requests": wanted, "limits": wanted}
+    container["resources"] = {"requests": amounts, "limits": amounts}
     if devices and claiming:
         managed = {"railwright.io/rails": "0"}
         container["resources"] = {"requests": managed, "limits": managed, "claims": [{"name": "railwright"}]}
@@ -227,7 +227,7 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
         keep = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
         tree["metadata"] = {key: metadata[key] for key in keep if key in metadata}
         tree["spec"] = {key: value for key, value in spec.items() if key == "nodeName"}
-        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": wanted}}]
+        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": amounts}}]
     return compact(tree)
 
 

@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """The run as text."""
         it, result = self.result.summary, self.result
-        each = 1000 * result.decision_seconds / max(1, result.decisions)
+        milliseconds = 1000 * result.decision_seconds / max(1, result.decisions)
         return _ROW.format(
             self.shape,
             f"{self.ratio:g}:1",
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
             it.avoidable_crossings,
             it.rank_order_crossings,
             it.avoidable_splits,
-            each,
+            milliseconds,
             "misses " + ", ".join(self.missed) if self.missed else "ok",
         )
 

@@ -70,7 +70,7 @@ class Running:
         """CPU seconds so far."""
         return machine.read_clocks(self.pid)[0]
 
-    def told(self) -> Mapping[str, int]:
+    def read_counts(self) -> Mapping[str, int]:
         """The API server's state."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
             document: Mapping[str, int] = json.load(answer)
@@ -82,10 +82,10 @@ class Running:
 
     def relist(self, changed: int) -> tuple[float, float]:
         """A list from anew; from when to when it took, by time.perf_counter."""
-        before = self.told()["watches"]
+        before = self.read_counts()["watches"]
         self.tell(f"expire?changed={changed}")
         began = time.perf_counter()
-        while self.told()["watches"] == before:
+        while self.read_counts()["watches"] == before:
             time.sleep(0.05)
         return began, time.perf_counter()
 
@@ -115,12 +115,12 @@ def main() -> int:
             rows.append(row | {"load": os.getloadavg()[0]})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    found = {
+    results = {
         "machine": {"cpu": machine.read_cpu_model(), "cores": len(cores), "python": platform.python_version()},
         "rows": rows,
     }
-    OUT.write_text(json.dumps(found, indent=1))
-    show(found)
+    OUT.write_text(json.dumps(results, indent=1))
+    show(results)
     return 0
 
 
@@ -130,18 +130,18 @@ def main() -> int:
 def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     changed = round(size.pods * CHANGED)
     with _serving(proxy, size, cores, folder) as running:
-        found = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
-        found |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
+        measures = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
+        measures |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
         time.sleep(SETTLE_SECONDS)
-        found |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
-        found["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
+        measures |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
+        measures["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell(f"traffic?rate={TRAFFIC}")
-        found["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
+        measures["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
         machine.reset_peak_rss(running.pid)
-        found |= _waits(proxy, size, running, changed)
-        found |= {"relist_peak_mib": machine.read_peak_rss(running.pid), "end_mib": machine.read_rss(running.pid)}
-        return found
+        measures |= _waits(proxy, size, running, changed)
+        measures |= {"relist_peak_mib": machine.read_peak_rss(running.pid), "end_mib": machine.read_rss(running.pid)}
+        return measures
 
 
 def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
@@ -165,21 +165,21 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
     )
     thread.join()
     began, over, cpu, kept_off = spans[0]
-    found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
-    for name, kept in (
+    measures: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
+    for name, delays in (
         ("before", [sample.waited for sample in samples if sample.due < began]),
         ("during", [sample.waited for sample in samples if began <= sample.due < over]),
         ("after", [sample.waited for sample in samples if sample.due >= over]),
     ):
-        found[name] = {"n": len(kept), **{f"p{q * 100:g}": _quantile(kept, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
-    return found
+        measures[name] = {"n": len(delays), **{f"p{q * 100:g}": _quantile(delays, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
+    return measures
 
 
 def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """The longest turns of the loop, CPU milliseconds, of a start, at rest and of a list from anew."""
     out = folder / "turns.json"
 
-    def told(running: Running) -> list[tuple[float, str]]:
+    def read_longest_turns(running: Running) -> list[tuple[float, str]]:
         out.unlink(missing_ok=True)
         os.kill(running.pid, signal.SIGUSR1)
         while not out.exists():
@@ -189,14 +189,14 @@ def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder:
 
     with _serving(proxy, size, cores, folder, [str(HERE / "turns.py"), str(out)]) as running:
         time.sleep(SETTLE_SECONDS)  # caches full: what is done once after that belongs to the start
-        start = told(running)
+        start = read_longest_turns(running)
         running.tell(f"traffic?rate={TRAFFIC}")
         time.sleep(2 * TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
-        traffic = told(running)
+        traffic = read_longest_turns(running)
         running.relist(round(size.pods * CHANGED))
         time.sleep(1)
-        return {"turns": {"start": start, "traffic": traffic, "relist": told(running)}}
+        return {"turns": {"start": start, "traffic": traffic, "relist": read_longest_turns(running)}}
 
 
 def _cores(running: Running, seconds: float) -> float:
@@ -277,9 +277,9 @@ DOORS: Mapping[str, ReverseProxy] = {
 }
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """The tables."""
-    shown = table.Table(title=f"{found['machine']['cpu']}, one core for the server, one for load and API server")
+    shown = table.Table(title=f"{results['machine']['cpu']}, one core for the server, one for load and API server")
     figures: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "server": lambda row: str(row["server"]),
         "nodes / pods": lambda row: f"{row['nodes']:,} / {row['pods']:,}",
@@ -295,17 +295,17 @@ def show(found: Mapping[str, Any]) -> None:
         "during": lambda row: _three(row["during"]),
         "after": lambda row: _three(row["after"]),
         "longest turn, CPU ms: start, changes, relist": lambda row: ", ".join(
-            f"{row['turns'][each][0][0]:.0f}" for each in ("start", "traffic", "relist") if "turns" in row
+            f"{row['turns'][phase][0][0]:.0f}" for phase in ("start", "traffic", "relist") if "turns" in row
         ),
     }
     for title in figures:
         shown.add_column(title, justify="left" if title == "server" else "right")
-    for row in found["rows"]:
+    for row in results["rows"]:
         shown.add_row(*(figure(row) for figure in figures.values()))
     out = console.Console(width=200)
     out.print(shown)
-    gauges = [row["fixed_work_us"] for row in found["rows"]]
-    loaded = statistics.median(row["load"] for row in found["rows"])
+    gauges = [row["fixed_work_us"] for row in results["rows"]]
+    loaded = statistics.median(row["load"] for row in results["rows"])
     out.print(
         f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"
     )

@@ -50,10 +50,10 @@ def main() -> int:
     out = pathlib.Path(sys.argv[1])
 
     def tell(*_: object) -> None:
-        found = [[round(spent, 2), what] for spent, what in sorted(_longest, reverse=True)]
+        turns = [[round(spent, 2), what] for spent, what in sorted(_longest, reverse=True)]
         _longest.clear()
         whole = out.with_suffix(".part")
-        whole.write_text(json.dumps(found))
+        whole.write_text(json.dumps(turns))
         os.replace(whole, out)  # noqa: PTH105 - one step: a reader never sees half
 
     signal.signal(signal.SIGUSR1, tell)

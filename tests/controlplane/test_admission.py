@@ -86,8 +86,10 @@ async def test_an_opted_in_pod_is_injected_once_and_says_by_which_policy(plane, 
     record = json.loads(created["metadata"]["annotations"][INJECTION])
     assert record["policy"].startswith("sha256:")
     # Made again from what it has become: nothing is added twice.
-    kept = {key: value for key, value in container.items() if key != "volumeMounts"}  # the token's, made anew
-    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [kept]}}
+    container_without_mounts = {
+        key: value for key, value in container.items() if key != "volumeMounts"
+    }  # the token's, made anew
+    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [container_without_mounts]}}
     again["metadata"]["annotations"] = {INJECTION: created["metadata"]["annotations"][INJECTION]}
     recreated = await plane.api.create(again, namespace=namespace)
     assert recreated["spec"]["containers"][0]["env"] == container["env"]

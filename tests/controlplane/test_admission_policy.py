@@ -58,15 +58,17 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
     async def checked() -> list[dict]:
-        found = [each for each in await plane.api.list(kind) if each["metadata"]["name"].startswith("railwright")]
-        assert len(found) == 3
-        for each in found:
-            seen = each.get("status", {}).get("observedGeneration")
-            assert seen == each["metadata"]["generation"], each["metadata"]["name"]
-        return found
+        policies = [
+            policy for policy in await plane.api.list(kind) if policy["metadata"]["name"].startswith("railwright")
+        ]
+        assert len(policies) == 3
+        for policy in policies:
+            seen = policy.get("status", {}).get("observedGeneration")
+            assert seen == policy["metadata"]["generation"], policy["metadata"]["name"]
+        return policies
 
-    for each in await waiting.wait(checked, describe="the API server's check of types"):
-        assert not each["status"].get("typeChecking", {}).get("expressionWarnings"), each["status"]
+    for policy in await waiting.wait(checked, describe="the API server's check of types"):
+        assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
 
 
 async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
@@ -98,12 +100,14 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
     system = {"kube-system", names.NAMESPACE}
     await site.Site(plane).prepare()  # our own namespace
     levels = {}
-    for each in system:
-        await guard.put(plane.api, each)
-        found = await plane.api.get("Namespace", each)
-        present = found["metadata"].get("labels", {})
-        levels[each] = {key: present.get(key) for key in LEVELS}  # of the manifests, where a test has applied them
-        await plane.api.patch("Namespace", each, {"metadata": {"labels": dict.fromkeys(LEVELS)}})
+    for system_namespace in system:
+        await guard.put(plane.api, system_namespace)
+        stored = await plane.api.get("Namespace", system_namespace)
+        present = stored["metadata"].get("labels", {})
+        levels[system_namespace] = {
+            key: present.get(key) for key in LEVELS
+        }  # of the manifests, where a test has applied them
+        await plane.api.patch("Namespace", system_namespace, {"metadata": {"labels": dict.fromkeys(LEVELS)}})
     wrong = {}
     try:
         for name, case in missed_pods.CASES.items():
@@ -124,9 +128,13 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
             if (NOT_INJECTED in answer) != (case.label is not None) or (case.label is None and answer):
                 wrong[name] = answer
     finally:
-        for each in system:
-            await plane.api.patch("Namespace", each, {"metadata": {"labels": {FABRIC: None, **levels.get(each, {})}}})
-            await guard.take_away(plane.api, each)
+        for system_namespace in system:
+            await plane.api.patch(
+                "Namespace",
+                system_namespace,
+                {"metadata": {"labels": {FABRIC: None, **levels.get(system_namespace, {})}}},
+            )
+            await guard.take_away(plane.api, system_namespace)
     assert not wrong
 
 
@@ -201,8 +209,8 @@ async def _keys_stay(plane, tenant: api.Api, namespace: str) -> None:
         with pytest.raises(api.ApiError, match="cannot be changed on an existing pod"):
             await patched(forged)
     for subresource in ("resize", "ephemeralcontainers"):  # the API server leaves out what is not theirs to change
-        kept = await patched({PLACEMENT: "{}"}, subresource=subresource)
-        assert PLACEMENT not in kept["metadata"]["annotations"], subresource
+        patched_pod = await patched({PLACEMENT: "{}"}, subresource=subresource)
+        assert PLACEMENT not in patched_pod["metadata"]["annotations"], subresource
     reported = await patched({PLACEMENT: "{}"}, subresource="status")
     assert reported["metadata"]["annotations"][PLACEMENT] == "{}", "no status update is looked at, kubelet's or other"
     await patched({PLACEMENT: None}, subresource="status")

@@ -67,11 +67,11 @@ class Installed:
 
     async def settled(self, deployment):
         """Its pods run, as far as kwok lets them."""
-        name, wanted = deployment["metadata"]["name"], deployment["spec"]["replicas"]
+        name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
 
         async def ready():
             status = (await self.api.get("Deployment", name, NAMESPACE))["status"]
-            assert status.get("readyReplicas", 0) == wanted, status
+            assert status.get("readyReplicas", 0) == replicas, status
             return True
 
         await waiting.wait(ready, describe=f"Deployment {name} to be ready")
@@ -79,7 +79,7 @@ class Installed:
     async def remove(self):
         """All but the namespace, which other tests use too and which would take its time."""
         rendered = yaml.safe_load_all(await self.plane.kubectl("kustomize", str(site.BASE)))
-        manifests = yaml.safe_dump_all(each for each in rendered if each["kind"] != "Namespace")
+        manifests = yaml.safe_dump_all(tree for tree in rendered if tree["kind"] != "Namespace")
         await self.plane.kubectl(
             "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
         )
@@ -145,18 +145,18 @@ class Installed:
         code, out, _ = await run("check", f"--kubeconfig={self.plane.kubeconfig}", "-o", "json", *options)
         return code, json.loads(out)
 
-    async def until(self, wanted):
+    async def until(self, expected):
         """The results once exactly the wanted rows do not hold: the API server takes a moment to see a change."""
 
-        async def told():
+        async def compare_rows():
             code, answer = await self.check()
-            found = [each for each in answer["checks"] if each["state"] in ("warn", "fail")]
-            rows = {each["check"] for each in found} - UNTOUCHED_BY_US
-            assert rows == wanted, [(each["check"], each["detail"]) for each in found]
-            assert code == (1 if any(each["state"] == "fail" for each in found) else 0)
+            problems = [row for row in answer["checks"] if row["state"] in ("warn", "fail")]
+            rows = {problem["check"] for problem in problems} - UNTOUCHED_BY_US
+            assert rows == expected, [(problem["check"], problem["detail"]) for problem in problems]
+            assert code == (1 if any(problem["state"] == "fail" for problem in problems) else 0)
             return answer
 
-        return await waiting.wait(told, seconds=20, describe=f"the rows {wanted} to be told")
+        return await waiting.wait(compare_rows, seconds=20, describe=f"the rows {expected} to be told")
 
 
 async def run(*arguments):
@@ -417,9 +417,11 @@ async def test_what_is_broken_is_told_by_its_row_with_a_hint(installed, name):
     broken, row, words = BREAKS[name]
     async with broken(installed):
         answer = await installed.until({row})
-    (found,) = [each for each in answer["checks"] if each["check"] == row and each["state"] in ("warn", "fail")]
-    assert words in found["detail"]
-    assert found["hint"]
+    (problem,) = [
+        result for result in answer["checks"] if result["check"] == row and result["state"] in ("warn", "fail")
+    ]
+    assert words in problem["detail"]
+    assert problem["hint"]
 
 
 @contextlib.asynccontextmanager
@@ -458,11 +460,11 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
             arguments = ("check", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "60")
             running = asyncio.ensure_future(asyncio.to_thread(main, arguments))
 
-            async def told():
+            async def read_progress():
                 assert "waiting for rail-networks" in err.getvalue()
                 return True
 
-            await waiting.wait(told, describe="the command to say what it waits for")
+            await waiting.wait(read_progress, describe="the command to say what it waits for")
             assert not running.done()
         assert await asyncio.wait_for(running, 60) == 0
     assert " failed" not in out.getvalue()
@@ -474,14 +476,14 @@ async def test_waiting_in_vain_ends_in_time_with_the_failure(installed, tmp_path
         code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
     assert code == 1
     assert "check-networks/rail1" in picture.read_text()
-    assert "rail-networks" in {each["check"] for each in answer["checks"] if each["state"] == "fail"}
+    assert "rail-networks" in {result["check"] for result in answer["checks"] if result["state"] == "fail"}
 
 
 async def test_who_may_read_little_is_told_what_was_skipped(installed):
     plane = installed.plane
     kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
     code, out, _ = await run("check", f"--kubeconfig={kubeconfig}", "-o", "json")
-    results = {each["check"]: each for each in json.loads(out)["checks"]}
+    results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 2, "what cannot be seen is neither a failure nor fine"
     assert results["caller-permissions"]["state"] == "warn"
     assert "list deployments.apps -n railwright-system" in results["webhook-replicas"]["detail"]
@@ -492,14 +494,14 @@ async def test_before_installing_the_cluster_is_judged_and_rights_are_asked_for(
     plane = installed.plane
     code, answer = await installed.check("--pre")
     assert code == 0
-    states = {each["check"]: each["state"] for each in answer["checks"]}
+    states = {result["check"]: result["state"] for result in answer["checks"]}
     assert states["install-permissions"] == states["device-pools"] == states["volcano"] == "ok"
     assert "webhook-deployment" not in states
     kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
     code, out, _ = await run("check", "--pre", f"--kubeconfig={kubeconfig}", "-o", "json")
-    told = {each["check"]: each for each in json.loads(out)["checks"]}
+    results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 1
-    assert "create namespaces" in told["install-permissions"]["detail"]
+    assert "create namespaces" in results["install-permissions"]["detail"]
 
 
 async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_path):

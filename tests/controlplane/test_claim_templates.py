@@ -211,9 +211,9 @@ async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, i
     await plane.api.create(build_pod("p", 8, labels={"name": "p"}), namespace=namespace)
 
     async def reported():
-        found = await plane.api.list("Event", namespace, fields="reason=ClaimTemplateNotWritten")
-        assert found
-        return found[0]["message"]
+        events = await plane.api.list("Event", namespace, fields="reason=ClaimTemplateNotWritten")
+        assert events
+        return events[0]["message"]
 
     message = await waiting.wait(reported, seconds=30, describe="the Event")
     assert "exceeded quota: q" in message

@@ -72,10 +72,10 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
     await waiting.wait(permitted, describe="the role binding to be in force")
     async with plane.session.post(f"{url}/scheduler/filter", json=question(namespace)) as answer:
         assert (await answer.json())["NodeNames"] == ["gpu-0"]
-    status, told = await explain(bearer)
+    status, explanation = await explain(bearer)
     assert status == 200
-    assert told["fabric"] == "ib"
-    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in told["nodes"]}
+    assert explanation["fabric"] == "ib"
+    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in explanation["nodes"]}
     assert refused["gpu-0"] == ""
     assert "cannot give rail0" in refused["bare-0"]
 
@@ -132,10 +132,10 @@ class Gang:
 
         async def posted():
             every = await self.plane.api.list("Event", self.namespace)
-            ours = [each for each in every if each["source"].get("component") == "railwright-extender"]
-            found = [our for our in ours if our["reason"] == reason]
-            assert found, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
-            return found[0]
+            ours = [event for event in every if event["source"].get("component") == "railwright-extender"]
+            matches = [our for our in ours if our["reason"] == reason]
+            assert matches, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
+            return matches[0]
 
         return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)
 
@@ -176,12 +176,12 @@ async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, 
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 1, out + err
-        told = json.loads(out)
-        assert told["outcome"] == "unplaceable"
-        return told
+        explanation = json.loads(out)
+        assert explanation["outcome"] == "unplaceable"
+        return explanation
 
-    told = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
-    assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
+    explanation = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
+    assert explanation["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
     event = await gang.told("GangUnplaceable")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]

@@ -104,8 +104,8 @@ async def running(plane, namespace: str, name: str, count: int) -> list[dict]:
         assert list(states.values()) == ["Running"] * count, states
         return pods
 
-    found = await waiting.wait(all_running, seconds=60, describe=f"{count} running pods of job {name}")
-    return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
+    running_pods = await waiting.wait(all_running, seconds=60, describe=f"{count} running pods of job {name}")
+    return sorted(running_pods, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
 
 
 def leaves_of(pods: list[dict]) -> set[str]:
@@ -139,7 +139,7 @@ def meaning(pod: dict) -> dict:
         "containers": containers,
         "volumes": volumes,
         "annotations": annotations,
-        "networks": [(each.namespace, each.name, each.interface) for each in selected],
+        "networks": [(selection.namespace, selection.name, selection.interface) for selection in selected],
     }
 
 

@@ -211,9 +211,9 @@ async def test_network_attachment_definitions_can_be_made(plane, namespace):
 
 async def test_a_watch_tells_what_happens(plane, namespace):
     async def first_added():
-        async for kind, found in plane.api.watch("ConfigMap", namespace):
-            if found["metadata"]["name"] == "watched":
-                return kind, found["data"]
+        async for kind, config_map in plane.api.watch("ConfigMap", namespace):
+            if config_map["metadata"]["name"] == "watched":
+                return kind, config_map["data"]
         raise AssertionError("the watch ended")
 
     task = asyncio.create_task(first_added())

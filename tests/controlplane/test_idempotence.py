@@ -128,10 +128,10 @@ def essence(tree: dict) -> dict:
     """What decides how a pod runs, without what the API server fills in."""
     containers = []
     for container in tree["spec"]["containers"]:
-        kept = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}
+        stable = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}
         env = json.loads(json.dumps(container.get("env", [])).replace('"apiVersion": "v1", ', ""))
         resources = {part: amounts for part, amounts in container.get("resources", {}).items() if amounts}
-        containers.append(kept | {"env": env, "resources": resources, "security": container.get("securityContext")})
+        containers.append(stable | {"env": env, "resources": resources, "security": container.get("securityContext")})
     volumes = [(volume["name"], sorted(volume)) for volume in tree["spec"].get("volumes", [])]
     return {"annotations": tree["metadata"]["annotations"], "containers": containers, "volumes": volumes}
 

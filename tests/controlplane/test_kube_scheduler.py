@@ -87,7 +87,7 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
 
     async def event():
         events = await plane.api.list("Event", namespace, fields="reason=FailedScheduling")
-        messages = [each.get("message", "") for each in events]
+        messages = [event.get("message", "") for event in events]
         assert any(all(sentence in message for sentence in sentences) for message in messages), messages
         return True
 

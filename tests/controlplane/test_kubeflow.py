@@ -98,12 +98,12 @@ def on_the_object(manifest: dict) -> dict:
 def templates(value: object) -> list[dict]:
     """Every pod template in a workload's spec, wherever it is."""
     if isinstance(value, list):
-        return [template for each in value for template in templates(each)]
+        return [template for child in value for template in templates(child)]
     if not isinstance(value, dict):
         return []
     if "containers" in value.get("spec", {}):
         return [value]
-    return [template for each in value.values() for template in templates(each)]
+    return [template for child in value.values() for template in templates(child)]
 
 
 def amounts(spec: dict) -> set[str]:
@@ -130,9 +130,9 @@ async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_t
     await nodes.make("gpu-0")
     await controllers.start(controller)
     created = await plane.api.create(on_the_object(manifest), namespace=injected)
-    found = templates(created["spec"])
-    assert found, "the workload has templates"
-    for template in found:
+    before = templates(created["spec"])
+    assert before, "the workload has templates"
+    for template in before:
         computes = "nvidia.com/gpu" in template["spec"]["containers"][0].get("resources", {}).get("limits", {})
         assert template["metadata"]["labels"][FABRIC] == "ib"
         assert amounts(template["spec"]) == ({"1"} if computes else {"0"})
@@ -143,4 +143,4 @@ async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_t
         assert INJECTION in pod["metadata"]["annotations"]
     name = f"{manifest['apiVersion']}/{kind}"
     after = await plane.api.get(name, "one", injected)
-    assert templates(after["spec"]) == found, "its controller's own updates change no template"
+    assert templates(after["spec"]) == before, "its controller's own updates change no template"

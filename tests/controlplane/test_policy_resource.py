@@ -53,7 +53,7 @@ async def install_definition(plane) -> None:
 
     async def established() -> bool:
         there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
-        conditions = {each["type"]: each for each in there.get("status", {}).get("conditions") or ()}
+        conditions = {condition["type"]: condition for condition in there.get("status", {}).get("conditions") or ()}
         assert "NonStructuralSchema" not in conditions, conditions["NonStructuralSchema"]["message"]
         assert conditions.get("Established", {}).get("status") == "True"
         return True
@@ -137,14 +137,14 @@ async def print_columns(plane, *arguments: str) -> list[list[str]]:
 
 async def list_events(plane, kind: str) -> set[tuple[str, str]]:
     events = await plane.api.list("Event", sites.NAMESPACE)
-    return {(each["reason"], each["message"]) for each in events if each["involvedObject"]["kind"] == kind}
+    return {(event["reason"], event["message"]) for event in events if event["involvedObject"]["kind"] == kind}
 
 
 async def test_the_definition_is_structural_and_the_api_server_itself_checks_values(plane, definition):
     example = yaml.safe_load(yaml.safe_load((BASE / "policy.yaml").read_text())["data"]["policy.yaml"])
     whole = {key: value for key, value in example.items() if key not in ("apiVersion", "kind")}
-    kept = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
-    assert kept["spec"] == {**whole, "colour": "red"}, "nothing is pruned and no default is added"
+    created = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
+    assert created["spec"] == {**whole, "colour": "red"}, "nothing is pruned and no default is added"
     nulls = await plane.api.create(
         resource(spec("1", nccl=None, placement={"rails": None, "scale": None})), dry_run=True
     )

@@ -35,8 +35,8 @@ async def queues(plane):
         )
 
     async def opened():
-        found = [await plane.api.get(QUEUE, name) for name in names]
-        return all(each.get("status", {}).get("state") == "Open" for each in found)
+        queues = [await plane.api.get(QUEUE, name) for name in names]
+        return all(queue.get("status", {}).get("state") == "Open" for queue in queues)
 
     await waiting.wait(opened, describe=f"queues {names} to be open")
     yield names
@@ -52,8 +52,8 @@ async def removed(plane, queue: str) -> bool:
 
 async def terminating(plane, namespace: str, name: str, count: int) -> list[dict]:
     async def deleted():
-        found = await training.pods(plane.api, namespace, name)
-        going = [pod for pod in found if "deletionTimestamp" in pod["metadata"]]
+        listed = await training.pods(plane.api, namespace, name)
+        going = [pod for pod in listed if "deletionTimestamp" in pod["metadata"]]
         assert len(going) == count, f"{len(going)} of {name} terminate"
         return going
 
@@ -64,8 +64,8 @@ async def unplaced(plane, namespace: str, name: str) -> None:
     """Through two more sessions no pod of the job gets a node."""
     for _ in range(2):
         await plane.schedulers.volcano_session()
-    found = await training.pods(plane.api, namespace, name)
-    assert not [pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]]
+    listed = await training.pods(plane.api, namespace, name)
+    assert not [pod["spec"]["nodeName"] for pod in listed if "nodeName" in pod["spec"]]
 
 
 async def refused(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
@@ -128,15 +128,15 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
 async def nominated(plane, namespace: str, name: str) -> list[str]:
     """The nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
 
-    async def told():
-        found = await training.pods(plane.api, namespace, name)
-        return [pod["status"]["nominatedNodeName"] for pod in found if "nominatedNodeName" in pod["status"]]
+    async def list_nominated():
+        listed = await training.pods(plane.api, namespace, name)
+        return [pod["status"]["nominatedNodeName"] for pod in listed if "nominatedNodeName" in pod["status"]]
 
     async def all_told():
-        return len(await told()) == len(await training.pods(plane.api, namespace, name))
+        return len(await list_nominated()) == len(await training.pods(plane.api, namespace, name))
 
     await waiting.wait(all_told, describe=f"all pods of {name} to have a nominated node")
-    return await told()
+    return await list_nominated()
 
 
 async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(

@@ -175,12 +175,14 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
     for account in ACCOUNTS:
         made = calls(plane, account)
         assert made, f"no test has run anything as {account}: add what it does to `exercised`"
-        denied = {right_of(each) for each in made if each["annotations"]["authorization.k8s.io/decision"] != "allow"}
+        denied = {
+            right_of(request) for request in made if request["annotations"]["authorization.k8s.io/decision"] != "allow"
+        }
         assert not denied, f"{account} was denied {denied}: its role lacks them, or it should not ask"
         granted = list(grants(account))
-        beyond = {right_of(each) for each in made if not any(grant.covers(each) for grant in granted)}
+        beyond = {right_of(request) for request in made if not any(grant.covers(request) for grant in granted)}
         assert not beyond, f"{account} did {beyond}, which no role of the manifests grants"
-        idle = [str(each) for each in granted if not used(each, account, made)]
+        idle = [str(grant) for grant in granted if not used(grant, account, made)]
         assert not idle, f"{account} never used {idle}: take them from its role, or give the reason in RARE"
 
 
@@ -188,10 +190,12 @@ def used(grant: Grant, account: str, made: list[dict]) -> bool:
     """True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
     verb, *resource = grant.right
     if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply
-        writes = [Grant((each, *resource), grant.names, grant.namespace) for each in ("update", "patch")]
-        return any(each["responseStatus"]["code"] == 201 for each in made for write in writes if write.covers(each))
+        writes = [Grant((verb, *resource), grant.names, grant.namespace) for verb in ("update", "patch")]
+        return any(
+            request["responseStatus"]["code"] == 201 for request in made for write in writes if write.covers(request)
+        )
     if any(map(grant.covers, made)) or (account, *grant.right) in RARE:
         return True
     listed = Grant(("list", *resource), grant.names, grant.namespace)
-    absent = [each for each in made if listed.covers(each) and each["responseStatus"]["code"] == 404]
+    absent = [request for request in made if listed.covers(request) and request["responseStatus"]["code"] == 404]
     return verb == "watch" and bool(absent)

@@ -52,7 +52,7 @@ async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
     """The pods of the job, by name; the job and all of them are gone when this returns."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await plane.api.create(copy.deepcopy(job))
-    found = await jobs.pods(plane.api, namespace, row.selector, row.pods)
+    listed = await jobs.pods(plane.api, namespace, row.selector, row.pods)
     await plane.api.delete(kind_of(job), name, namespace)
 
     async def nothing_left():
@@ -60,7 +60,7 @@ async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
         return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
 
     await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
-    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in found]
+    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
     return {pod["metadata"]["name"]: pod for pod in portrayed}

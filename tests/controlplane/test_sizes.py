@@ -58,8 +58,8 @@ async def test_a_jobs_parallelism_is_its_gangs_size_before_any_pod_is_seen(plane
 
     async def prefers(leaf: str) -> None:
         async def chosen() -> bool:
-            found = await best()
-            assert found == {leaf}
+            leaves = await best()
+            assert leaves == {leaf}
             return True
 
         await waiting.wait(chosen, describe=f"the pod to be wanted on leaf {leaf}")

@@ -12,9 +12,9 @@ NAMES = ("webhook", "extender", "certs")
 def shipped(name: str, kind: str) -> dict:
     """The one object of a kind in the manifest of that name, without its namespace."""
     documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
-    (found,) = [document for document in documents if document["kind"] == kind]
-    del found["metadata"]["namespace"]
-    return found
+    (document_of_kind,) = [document for document in documents if document["kind"] == kind]
+    del document_of_kind["metadata"]["namespace"]
+    return document_of_kind
 
 
 def deployment(name: str) -> dict:
@@ -29,23 +29,23 @@ def deployment(name: str) -> dict:
     return made
 
 
-async def running(plane, namespace, wanted, *, revision="0"):
+async def running(plane, namespace, number, *, revision="0"):
     """The nodes of the running pods of a revision, once those are all there are."""
 
     async def placed():
         pods = await plane.api.list("Pod", namespace)
-        assert len(pods) == wanted, [(pod["metadata"]["name"], pod["status"].get("conditions")) for pod in pods]
+        assert len(pods) == number, [(pod["metadata"]["name"], pod["status"].get("conditions")) for pod in pods]
         assert all(pod["status"].get("phase") == "Running" for pod in pods)
         assert {pod["metadata"].get("annotations", {}).get("revision", "0") for pod in pods} == {revision}
         return sorted(pod["spec"]["nodeName"] for pod in pods)
 
-    return await waiting.wait(placed, seconds=60, describe=f"{wanted} replicas of revision {revision} to run")
+    return await waiting.wait(placed, seconds=60, describe=f"{number} replicas of revision {revision} to run")
 
 
-async def rolled_out(plane, namespace, name, revision, wanted=2):
+async def rolled_out(plane, namespace, name, revision, number=2):
     change = {"spec": {"template": {"metadata": {"annotations": {"revision": revision}}}}}
     await plane.api.patch("Deployment", f"railwright-{name}", change, namespace)
-    return await running(plane, namespace, wanted, revision=revision)
+    return await running(plane, namespace, number, revision=revision)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -165,21 +165,21 @@ async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, name
     await plane.api.create(workload("v1", "ResourceQuota", {"hard": hard}, name="rails"), namespace=namespace)
 
     async def in_force():
-        found = await plane.api.get("ResourceQuota", "rails", namespace)
-        return found.get("status", {}).get("hard") == hard
+        quota = await plane.api.get("ResourceQuota", "rails", namespace)
+        return quota.get("status", {}).get("hard") == hard
 
     await waiting.wait(in_force, describe="the quota to be in force")
     await plane.api.create(app("StatefulSet", replicas=3), namespace=namespace)
     await pods_of(plane, namespace, 2)
 
     async def counted():
-        found = await plane.api.get("ResourceQuota", "rails", namespace)
-        assert found["status"]["used"] == hard, found["status"]
+        quota = await plane.api.get("ResourceQuota", "rails", namespace)
+        assert quota["status"]["used"] == hard, quota["status"]
         events = await plane.api.list("Event", namespace)
         return [event["message"] for event in events if "exceeded quota: rails" in event.get("message", "")]
 
-    told = await waiting.wait(counted, describe="the third pod to exceed the quota")
-    assert "nvidia.com/mlx5_0" in told[0]
+    messages = await waiting.wait(counted, describe="the third pod to exceed the quota")
+    assert "nvidia.com/mlx5_0" in messages[0]
 
 
 async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, namespace, installed):
@@ -190,8 +190,8 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
     await plane.api.create(workload("scheduling.volcano.sh/v1beta1", "Queue", spec, name=queue))
 
     async def opened():
-        found = await plane.api.get("scheduling.volcano.sh/v1beta1/Queue", queue)
-        return found.get("status", {}).get("state") == "Open"
+        stored = await plane.api.get("scheduling.volcano.sh/v1beta1/Queue", queue)
+        return stored.get("status", {}).get("state") == "Open"
 
     await waiting.wait(opened, describe="the queue to be open")
     try:
@@ -201,12 +201,12 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         )
 
         async def group():
-            found = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
-            assert len(found) == 1, found
-            return found[0]
+            groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
+            assert len(groups) == 1, groups
+            return groups[0]
 
-        found = await waiting.wait(group, describe="the gang's PodGroup")
-        least = found["spec"]["minResources"]
+        pod_group = await waiting.wait(group, describe="the gang's PodGroup")
+        least = pod_group["spec"]["minResources"]
         assert {name: quantity.parse(least[name]) for name in RAILS} == dict.fromkeys(RAILS, 2)
 
         async def held_back():
@@ -216,8 +216,8 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
                 event["message"] for event in events if "queue resource quota insufficient" in event.get("message", "")
             ]
 
-        (told, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
-        assert "nvidia.com/mlx5_0" in told
+        (message, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
+        assert "nvidia.com/mlx5_0" in message
         assert not await plane.api.list("Pod", namespace)
         await plane.api.patch(
             "scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}}

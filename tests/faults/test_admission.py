@@ -79,16 +79,18 @@ def pods() -> list[dict]:
     """Pods of real controllers, opted in, and made ones."""
     recorded = sorted((admitting.ROOT / "tests" / "data" / "pods").rglob("*.json"))
     trees = [json.loads(path.read_text()) for path in recorded]
-    found = [each for tree in trees for each in (tree if isinstance(tree, list) else [tree]) if "spec" in each]
-    for each in found:
-        each["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
-        each["metadata"]["namespace"] = "prod"
+    pods = [
+        document for tree in trees for document in (tree if isinstance(tree, list) else [tree]) if "spec" in document
+    ]
+    for pod in pods:
+        pod["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
+        pod["metadata"]["namespace"] = "prod"
     sizes = [admitting.gpus(8), admitting.gpus(1), admitting.cpu()]
-    return [*found, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
+    return [*pods, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
 
 
 def sizes_named(containers: list[dict]) -> list[dict]:
-    return [each | {"name": f"c{index}"} for index, each in enumerate(containers)]
+    return [container | {"name": f"c{index}"} for index, container in enumerate(containers)]
 
 
 async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fault, replica):
@@ -109,11 +111,15 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
 
 def twice(tree: dict) -> list[str]:
     """What is there more than once."""
-    found = []
+    duplicates = []
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
-            found += [name for name, n in Counter(each[what] for each in container.get(key, [])).items() if n > 1]
-    return found + [name for name, n in Counter(volume["name"] for volume in tree["spec"]["volumes"]).items() if n > 1]
+            duplicates += [
+                name for name, n in Counter(entry[what] for entry in container.get(key, [])).items() if n > 1
+            ]
+    return duplicates + [
+        name for name, n in Counter(volume["name"] for volume in tree["spec"]["volumes"]).items() if n > 1
+    ]
 
 
 def environment(tree: dict) -> dict[str, set[str]]:

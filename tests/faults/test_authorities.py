@@ -46,9 +46,9 @@ class Store:
     async def rest(self) -> None:
         """Step on until nothing is due for days."""
         while True:
-            found = self.step()
-            if isinstance(found, rotation.Wait):
-                if not found.soon:
+            next_step = self.step()
+            if isinstance(next_step, rotation.Wait):
+                if not next_step.soon:
                     return
                 await self.clock.sleep(0.05)
 

@@ -216,7 +216,7 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
     await site.start_webhook()
     await site.register(namespace)
     await plane.api.create(workload("Deployment", 2, {FABRIC: "roce"}), namespace=namespace)
-    before = {each["metadata"]["name"]: each["metadata"] for each in await made(plane, namespace, 2)}
+    before = {pod["metadata"]["name"]: pod["metadata"] for pod in await made(plane, namespace, 2)}
     await plane.api.delete("NetworkAttachmentDefinition", NETWORK, namespace)
     asked = pod(labels={FABRIC: "roce"})
 
@@ -227,15 +227,15 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
     assert f"NetworkAttachmentDefinition {namespace}/{NETWORK}" in said
     await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
 
-    async def told() -> str:
+    async def read_refusal() -> str:
         events = await plane.api.list("Event", namespace)
-        found = [event for event in events if event["reason"] == "FabricRefused"]
-        return found[0]["involvedObject"]["kind"] + ": " + found[0]["message"] if found else ""
+        refusals = [event for event in events if event["reason"] == "FabricRefused"]
+        return refusals[0]["involvedObject"]["kind"] + ": " + refusals[0]["message"] if refusals else ""
 
-    event = await waiting.wait(told, describe="an Event on the owner")
+    event = await waiting.wait(read_refusal, describe="an Event on the owner")
     assert event.startswith("ReplicaSet: ")
     assert f"{namespace}/{NETWORK}" in event
-    after = {each["metadata"]["name"]: each["metadata"] for each in await plane.api.list("Pod", namespace)}
+    after = {pod["metadata"]["name"]: pod["metadata"] for pod in await plane.api.list("Pod", namespace)}
     assert set(after) == set(before)
     assert all(after[name]["resourceVersion"] == before[name]["resourceVersion"] for name in before)
 
@@ -285,7 +285,7 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
         await settled(opted_in=opted_in)
         await plane.api.patch("batch/v1/Job", "train", {"spec": {"parallelism": 40}}, namespace)
         pods = await made(plane, namespace, 40)
-        counts = [sum(whole(each, job["spec"]["template"]) is state for each in pods) for state in (True, False)]
+        counts = [sum(whole(pod, job["spec"]["template"]) is state for pod in pods) for state in (True, False)]
         assert counts[0] >= 10 if opted_in else counts[1] >= 10, counts
         seen.append(counts)
         if opted_in:

@@ -44,9 +44,9 @@ async def refused(plane, kube, names: list[str]) -> dict[str, str]:
 async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
     """Tell the extender that Volcano has placed a pod, or taken that back."""
     metadata = pod["metadata"]
-    wanted = dict.fromkeys(kubes.RAILS, 1000)
+    amounts = dict.fromkeys(kubes.RAILS, 1000)
     task = {"UID": metadata["uid"], "Name": metadata["name"], "Namespace": metadata["namespace"], "Job": ""}
-    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": wanted}, "Pod": pod}
+    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": amounts}, "Pod": pod}
     url = f"http://127.0.0.1:{kube.site.extender.port}/volcano/{verb}"
     async with plane.session.post(url, json={"task": task}) as answer:
         assert answer.status == 200, await answer.text()
@@ -80,12 +80,12 @@ async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_a
         placed = await kubes.bound(plane.api, namespace, 4, f"{kubes.GROUP}=train")
         assert set(kubes.leaves_of(placed)) == {"b"}
 
-        async def told():
+        async def read_message():
             events = await plane.api.list("Event", namespace, fields="reason=GangMixedPolicies")
             assert len(events) == 1, events
             return events[0]["message"]
 
-        words = await waiting.wait(told, describe="an event about the two versions")
+        words = await waiting.wait(read_message, describe="an event about the two versions")
         for version in versions:
             assert version[:19] in words
         assert "2 versions of the policy" in words
@@ -235,31 +235,31 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
     async def whole():
-        found = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
-        for pod in found:  # what pod garbage collection does after 40 s
+        listed = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
+        for pod in listed:  # what pod garbage collection does after 40 s
             if lost and kubes.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
                 await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
                 stranded.append(pod["metadata"]["name"])
-        on = [kubes.node_of(pod) for pod in found]
+        on = [kubes.node_of(pod) for pod in listed]
         assert len(on) == 4, on
         assert all(on), on
         assert not set(on) & set(lost), on
-        return found
+        return listed
 
     stranded: list[str] = []
     kube.proxy.hook = lose
     await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
-    found = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
-    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
+    assert set(kubes.leaves_of(gang)) == {"mates"}, kubes.leaves_of(gang)
     await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
 
     await kube.site.extender.kill()
     await kube.restart_extender()
-    taken = {kubes.node_of(pod) for pod in found}
+    taken = {kubes.node_of(pod) for pod in gang}
     assert set(await refused(plane, kube, [name for name in mates if name not in lost])) == taken
-    gone = found[1]["metadata"]
+    gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
     async def again():
@@ -267,8 +267,8 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
         assert gone["uid"] not in {pod["metadata"]["uid"] for pod in members}
         return members
 
-    found = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
-    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
+    assert set(kubes.leaves_of(gang)) == {"mates"}, kubes.leaves_of(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
         "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"

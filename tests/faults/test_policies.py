@@ -75,7 +75,7 @@ async def ready(plane, server) -> bool:
         return answer.status == 200
 
 
-async def told(plane) -> str:
+async def read_events(plane) -> str:
     """What the Events on the ConfigMap say."""
     events = await plane.api.list("Event", sites.NAMESPACE)
     return "\n".join(event["message"] for event in events if event["involvedObject"]["name"] == sites.CONFIGMAP)
@@ -90,7 +90,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, 
     assert await ready(plane, installed.webhook)
 
     async def said() -> bool:
-        return "the policy was deleted" in await told(plane)
+        return "the policy was deleted" in await read_events(plane)
 
     await waiting.wait(said, describe="an Event that the policy was deleted")
     await installed.policy(policy("2"))
@@ -126,7 +126,7 @@ async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(
             asked = time.monotonic()
             assert await admitted() == of("1"), "pods meanwhile"
             waited = max(waited, time.monotonic() - asked)
-            seen = await told(plane)
+            seen = await read_events(plane)
             assert place in seen, seen[-1000:]
             return True
 
@@ -135,7 +135,7 @@ async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(
         slowest = max(slowest, time.monotonic() - began)
         assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0, name
         assert await ready(plane, installed.webhook), name
-    assert "the last valid policy stays in force" in await told(plane)
+    assert "the last valid policy stays in force" in await read_events(plane)
     described = await plane.kubectl("describe", "configmap", sites.CONFIGMAP, "-n", sites.NAMESPACE)
     assert "PolicyInvalid" in described
     await installed.policy(policy("4"))
@@ -162,14 +162,14 @@ async def test_22_each_pod_follows_exactly_one_of_policies_replaced_within_100_m
         for _ in range(4):
             tasks.create_task(create_pods())
         try:
-            found = await plane.api.get("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
+            config_map = await plane.api.get("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
             for pair in zip(markers[::2], markers[1::2], strict=True):
                 before = seen.total()
                 await waiting.wait(lambda before=before: seen.total() > before + 10, describe="10 pods")
                 at = []
                 for marker in pair:
-                    found["data"] = {sites.KEY: policy(marker)}
-                    found = await plane.api.replace(found)
+                    config_map["data"] = {sites.KEY: policy(marker)}
+                    config_map = await plane.api.replace(config_map)
                     at.append(time.monotonic())
                 apart.append(at[1] - at[0])
             await waiting.wait(lambda: of(markers[-1]) in seen, describe="a pod by the last policy")
@@ -177,7 +177,7 @@ async def test_22_each_pod_follows_exactly_one_of_policies_replaced_within_100_m
             stop.set()
     assert set(seen) <= {of(marker) for marker in ["1", *markers]}, "a pod of two policies, or of none"
     assert len(seen) > len(markers) // 2
-    close = [each for each in apart if each < 0.1]
+    close = [seconds for seconds in apart if seconds < 0.1]
     assert close, apart
     fault.saw(
         f"{seen.total()} pods, the policy replaced {len(markers)} times, {len(close)} times twice within 100 ms "
@@ -213,7 +213,7 @@ async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_
         "values of the first, none of the second"
     )
     assert limits == {"nvidia.com/gpu": "1", "x.y/hca": "1", "other.y/hca": "1"}, "nothing is taken away from a pod"
-    shown = [await policies_shown(each) for each in (installed.webhook, other)]
+    shown = [await policies_shown(server) for server in (installed.webhook, other)]
     assert shown[0] != shown[1], "by which the alert RailwrightPolicySkew tells"
     fault.saw(
         "21 pods reviewed by both in turn: no error 500, all alike, values of the first, devices of both pools "

@@ -146,10 +146,10 @@ async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_res
         for caller in waiting:
             await caller.send(head.encode() + large[:100_000])
         answers = await asyncio.gather(
-            *(asyncio.wait_for(each.answer(), 3) for each in waiting), return_exceptions=True
+            *(asyncio.wait_for(caller.answer(), 3) for caller in waiting), return_exceptions=True
         )
         shed = [answer for answer in answers if isinstance(answer, shell.Answer)]
-        assert [each.status for each in shed] == [429] * 3, "what is promised to bodies under way counts"
+        assert [answer.status for answer in shed] == [429] * 3, "what is promised to bodies under way counts"
         for caller in waiting:
             await caller.close()
         await shell.until(lambda: not server.shell._service.connections)

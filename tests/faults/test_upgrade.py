@@ -95,7 +95,7 @@ async def release(plane, namespace, tmp_path):
         helm = releases.Helm(tmp_path / "helm", plane.kubeconfig)
         helm.options = (
             f"--post-renderer={sys.executable}",
-            *(f"--post-renderer-args={each}" for each in (releases.WEBHOOK_URLS, behind.port, namespace)),
+            *(f"--post-renderer-args={argument}" for argument in (releases.WEBHOOK_URLS, behind.port, namespace)),
         )
         rotator = rotation.Rotation(plane, site)
         await helm.install(FIRST, f"--set-file=policy.document={tmp_path / 'policy.yaml'}")

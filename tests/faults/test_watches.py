@@ -27,7 +27,7 @@ def lists(stub) -> list[web.Request]:
     return [request for request in stub.asked if "watch" not in request.query]
 
 
-def told(caplog) -> list[dict]:
+def list_errors(caplog) -> list[dict]:
     return [record.fields for record in caplog.records if record.name == "railwright.cluster"]
 
 
@@ -81,7 +81,7 @@ async def test_11_another_error_in_the_stream_keeps_the_cache_backs_off_and_alar
     assert set(restarts) == {str(code)}
     assert asked <= 14, "pauses do not grow"
     assert set(cache.objects) == {"a"}
-    (alarm,) = [each for each in told(caplog) if "broken" in each["error"]]
+    (alarm,) = [record for record in list_errors(caplog) if "broken" in record["error"]]
     assert alarm["fix"]
     fault.saw(f"{code}: cache kept, logged once with its fix, {len(restarts)} failures counted, {asked} calls in 1 s")
 

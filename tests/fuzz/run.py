@@ -68,15 +68,20 @@ def _apart(name: str, seconds: float, seed: int) -> int:
 def _inside(arguments: argparse.Namespace) -> int:
     """libFuzzer in this process; it ends the process itself."""
     target = TARGETS[arguments.inside]
-    kept = catalogue.FOUND / arguments.inside
-    grown = kept / "corpus"
+    folder = catalogue.FOUND / arguments.inside
+    grown = folder / "corpus"
     grown.mkdir(parents=True, exist_ok=True)
-    seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=kept))
+    seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
     for number, data in enumerate(target.seeds()):
         (seeds / str(number)).write_bytes(data)
     committed = catalogue.CORPUS / arguments.inside
     committed.mkdir(parents=True, exist_ok=True)
-    options = [f"-max_len={mutation.MAX_LENGTH}", f"-seed={arguments.seed}", "-timeout=10", f"-artifact_prefix={kept}/"]
+    options = [
+        f"-max_len={mutation.MAX_LENGTH}",
+        f"-seed={arguments.seed}",
+        "-timeout=10",
+        f"-artifact_prefix={folder}/",
+    ]
     seconds = max(1, round(arguments.seconds))
     options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
@@ -98,7 +103,7 @@ def _minimise(name: str) -> None:
     target = TARGETS[name]
     taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
     grown = (path.read_bytes() for path in (catalogue.FOUND / name / "corpus").iterdir())
-    for data in sorted(grown, key=lambda each: (len(each), each)):
+    for data in sorted(grown, key=lambda content: (len(content), content)):
         new = _ways(target, data) - taken if len(data) <= MAX_KEPT else set()
         if new:
             taken |= new

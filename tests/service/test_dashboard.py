@@ -33,14 +33,14 @@ async def shown(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def session():
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as session:
+        yield session
 
 
-async def settled(response, wanted) -> dict:
+async def settled(response, is_settled) -> dict:
     """The sections seen until one is as wanted."""
     sections: dict = {}
-    while not wanted(sections):
+    while not is_settled(sections):
         ((_, _, delta),) = await dashboard_servers.events(response, 1)
         if delta["full"]:
             sections = {}
@@ -92,9 +92,9 @@ async def test_a_node_says_why(shown, session):
     async with session.get(f"{url}api/stream") as stream:
         await settled(stream, lambda seen: f"gang/{key}" in seen)
     async with session.get(f"{url}api/why", params=query) as response:
-        told = await response.json()
-        assert told["node"] == vista.names[0]
-        assert told.get("rejection") or told["terms"]
+        explanation = await response.json()
+        assert explanation["node"] == vista.names[0]
+        assert explanation.get("rejection") or explanation["terms"]
     async with session.get(f"{url}api/why", params={"gang": "no/such", "node": "none"}) as response:
         assert response.status == 404
         assert "no such gang" in (await response.json())["error"]["reason"]
@@ -142,7 +142,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--listen", "0.0.0.0:0"), "listen on 127.0.0.1"),
         (("--listen", "nonsense"), "is not HOST:PORT"),
@@ -151,12 +151,12 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
         (("--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
+async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, message):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
     )
     _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, told in err.decode()) == (2, True), err.decode()
+    assert (process.returncode, message in err.decode()) == (2, True), err.decode()
 
 
 async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
@@ -304,8 +304,8 @@ async def test_readers_are_bounded_and_the_next_is_told_so(session):
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
-        for each in held:
-            each.close()
+        for connection in held:
+            connection.close()
 
 
 async def test_nothing_is_drawn_while_nobody_looks():

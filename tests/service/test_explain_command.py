@@ -36,7 +36,7 @@ def explained(stage, capsys):
         given = ["--policy", stage.policy_text, "--snapshot", str(stage.folder / "snapshot.json"), "-o", "json"]
         code = command_line.main(["explain", str(path), *given, *options])
         document = json.loads(capsys.readouterr().out)
-        assert code == (1 if any(each["outcome"] == "refused" for each in document) else 0)
+        assert code == (1 if any(explanation["outcome"] == "refused" for explanation in document) else 0)
         return document
 
     return explained
@@ -71,7 +71,7 @@ async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explain
     concerned = 0
     for path in MANIFESTS:
         trees = object_files.read_manifest(path.read_text(), str(path))
-        made = [each for tree in trees for each in templates.expand(tree, "default") or ()]
+        made = [template for tree in trees for template in templates.expand(tree, "default") or ()]
         if not made:
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(explained(path), made, strict=True):

@@ -53,7 +53,7 @@ class Running:
         pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
         trees = [
             *(plain("Node", node) for node in self.nodes),
-            *(plain("Pod", each) for each in (*pods, *others)),
+            *(plain("Pod", pod_tree) for pod_tree in (*pods, *others)),
             GROUP,
         ]
         path = self.folder / "new.yaml"
@@ -159,7 +159,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     code, out, _ = await running.explain("train/w-0")
     assert code == 1
     assert "unplaceable" in out
-    line = next(each for each in out.splitlines() if each.startswith("a-00"))
+    line = next(row for row in out.splitlines() if row.startswith("a-00"))
     assert "rail0 has 0 of 1 free, held by train/llm-0" in line
 
 

@@ -63,8 +63,8 @@ async def stand(leases, clock, tmp_path):
         return running[-1]
 
     yield started
-    for each in running:
-        await each.kill()
+    for process in running:
+        await process.kill()
     await client.close()
 
 
@@ -183,9 +183,9 @@ async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
     before = leases.kept[PATH]["metadata"]["resourceVersion"]
     await until(lambda: leases.kept[PATH]["metadata"]["resourceVersion"] != before)
     assert one.told == [True], "a conflict is not a loss"
-    kept = leases.kept[PATH]
-    assert (kept["metadata"]["labels"], kept["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
-    assert kept["metadata"]["annotations"] == {"a": "b"}
+    stored = leases.kept[PATH]
+    assert (stored["metadata"]["labels"], stored["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
+    assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
 async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):

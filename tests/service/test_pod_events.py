@@ -112,9 +112,9 @@ async def test_each_warning_is_an_event_and_a_plain_success_is_none(api, tmp_pat
         assert "warnings" not in await send(owned())
         given = await send(owned(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
         assert len(given["warnings"]) == 2
-        told = [await api.next(), await api.next()]
-        assert [each["message"] for each in told] == given["warnings"]
-        assert {each["reason"] for each in told} == {"FabricWarning"}
+        events = [await api.next(), await api.next()]
+        assert [event["message"] for event in events] == given["warnings"]
+        assert {event["reason"] for event in events} == {"FabricWarning"}
         assert api.events.empty()
 
 

@@ -44,12 +44,12 @@ async def webhook(tmp_path):
 
 def readers(server: processes.Process) -> list[int]:
     """The processes that read policies for this server."""
-    found = []
+    pids = []
     for task in pathlib.Path(f"/proc/{server.pid}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread or a process that has ended by now
             for pid in (task / "children").read_text().split():
-                found += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
-    return found
+                pids += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    return pids
 
 
 async def ask(server: processes.Process, body: bytes, path: str = "/validate/policy?timeout=30s") -> shell.Answer:

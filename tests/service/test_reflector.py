@@ -202,7 +202,7 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
-    stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
+    stub.lists.extend(web.Response(body=body, content_type="application/json") for body in (page, last))
     objects = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
     assert [item.metadata.name for item in objects] == ["a", "b", "c"]
 

@@ -100,8 +100,8 @@ class Served:
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + 20
-        while (told := self.ops("/readyz"))[0] != 200:
-            assert time.monotonic() < deadline, told
+        while (readiness := self.ops("/readyz"))[0] != 200:
+            assert time.monotonic() < deadline, readiness
             time.sleep(0.02)
 
     def entries(self) -> float:
@@ -155,8 +155,8 @@ def check(verb: str, tree: object, status: int, body: bytes) -> None:
     assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(document, group))
 
 
-def told_reasons(told: dict, names: list[str]) -> list[str]:
-    return [{**told["FailedNodes"], **told["FailedAndUnresolvableNodes"]}[name] for name in names]
+def told_reasons(answer: dict, names: list[str]) -> list[str]:
+    return [{**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}[name] for name in names]
 
 
 def places(tree: object, path: tuple = ()) -> list[tuple]:
@@ -234,7 +234,7 @@ def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, v
 @verbs
 @given(value=VALUES)
 def test_node_names_that_are_no_list_of_names_are_refused(served, verb, value):
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return
     status, body = served.post(verb, BODIES[verb] | {"NodeNames": value})
     assert (status, bool(json.loads(body)["error"]["reason"])) == (400, True)
@@ -271,27 +271,27 @@ def test_what_one_volcano_has_announced_is_busy_for_another_and_for_kube_schedul
     for node in asked["nodes"]:
         node["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
 
-    def told(path: str, tree: dict) -> dict:
+    def post(path: str, tree: dict) -> dict:
         status, body = served.post(path, tree)
         assert status == 200, body
         return json.loads(body)
 
     def predicate(scope: str, name: str) -> int:
-        node = next(each for each in asked["nodes"] if each["Name"] == name)
-        return told(f"/volcano/{scope}/predicate", {"task": asked["task"], "node": node})["code"]
+        node = next(node for node in asked["nodes"] if node["Name"] == name)
+        return post(f"/volcano/{scope}/predicate", {"task": asked["task"], "node": node})["code"]
 
     assert predicate("blue", "gpu-5") == 0
     for scope in ("red", "blue"):
-        told(f"/volcano/{scope}/session-close", {})
-    assert told("/volcano/red/allocate", event)["errorMessage"] == ""
+        post(f"/volcano/{scope}/session-close", {})
+    assert post("/volcano/red/allocate", event)["errorMessage"] == ""
     try:
         assert [predicate("blue", name) for name in ("gpu-5", "gpu-2")] == [2, 0]
-        scores = told("/volcano/blue/prioritize", asked)["nodeScore"]
+        scores = post("/volcano/blue/prioritize", asked)["nodeScore"]
         assert scores["gpu-5"] == 0 < scores["gpu-2"]
         mine = event["task"] | {"UID": "theirs", "Pod": asked["task"]["Pod"]}
-        assert "another scheduler" in told("/volcano/blue/allocate", {"task": mine})["errorMessage"]
-        assert list(told("filter", BODIES["filter"])["FailedNodes"]) == ["gpu-5", "gpu-6"]
+        assert "another scheduler" in post("/volcano/blue/allocate", {"task": mine})["errorMessage"]
+        assert list(post("filter", BODIES["filter"])["FailedNodes"]) == ["gpu-5", "gpu-6"]
     finally:
-        told("/volcano/red/deallocate", event)
+        post("/volcano/red/deallocate", event)
     assert predicate("blue", "gpu-5") == 0
     assert served.entries() == 0

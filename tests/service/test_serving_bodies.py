@@ -28,8 +28,8 @@ def on_every_loop(scenario):
 
 
 def head(length: int, path: str = "/echo") -> bytes:
-    told = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{told}\r\n".encode()
+    headers = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
 
 
 def text(length: int) -> bytes:
@@ -107,10 +107,10 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
 
 @on_every_loop
 async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
-    kept = []
+    bodies = []
 
     def keep(call: routes.Call) -> routes.Reply:
-        kept.append(memoryview(call.body))
+        bodies.append(memoryview(call.body))
         return routes.Reply(b"{}")
 
     async with shell.running((routes.Route("/echo", keep, immediate=True),)) as server:
@@ -120,9 +120,9 @@ async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
             await asyncio.sleep(0.02)
             await caller.send(text(length))
             assert (await caller.answer()).status == 200
-        assert [bytes(each) for each in kept] == [text(LARGE), text(LARGE - 1)]
+        assert [bytes(body) for body in bodies] == [text(LARGE), text(LARGE - 1)]
         await caller.close()
-        kept.clear()
+        bodies.clear()
 
 
 @on_every_loop

@@ -130,10 +130,10 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
             finally:
                 await caller.close()
 
-        assert [await gets_in(each) for each in (trusted, foreign, None)] == [True, False, False]
+        assert [await gets_in(client) for client in (trusted, foreign, None)] == [True, False, False]
         clients.write_bytes(theirs.pair.certificate_pem)
         assert running.shell._certificate.reload()
-        assert [await gets_in(each) for each in (trusted, foreign, None)] == [False, True, False]
+        assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
 async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):

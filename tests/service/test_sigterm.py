@@ -119,8 +119,8 @@ async def start(silent, tmp_path):
         return began[-1]
 
     yield begin
-    for each in began:
-        await each.end()
+    for server in began:
+        await server.end()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -130,12 +130,12 @@ async def test_a_command_ends_at_once_whenever_it_is_asked_to_while_it_starts(st
         await starting.takes_signals()
         await (starting.listens() if moment == LISTENING else asyncio.sleep(moment))
         os.kill(starting.pid, signal.SIGTERM)
-        told = time.monotonic()
+        sent_at = time.monotonic()
         async with asyncio.timeout(SECONDS):
             code = await starting.process.wait()
         assert code in {0, -signal.SIGTERM, 128 + signal.SIGTERM}, (moment, starting.said)
         assert b"Traceback" not in starting.said, (moment, starting.said)
-        assert time.monotonic() - told < SECONDS
+        assert time.monotonic() - sent_at < SECONDS
 
 
 def test_the_handler_of_pid_1_stands_before_anything_slow_is_imported():

@@ -157,8 +157,8 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
         await installation.start()
 
     async def settled() -> list[Replica]:
-        answering = [each for each in installation.list_running() if await each.answers()]
-        others = [each for each in installation.list_running() if each not in answering]
+        answering = [extender for extender in installation.list_running() if await extender.answers()]
+        others = [extender for extender in installation.list_running() if extender not in answering]
         if len(answering) != 1 or not await others[0].ready():
             return []
         if installation.list_published_addresses() != [answering[0].ip]:
@@ -210,7 +210,7 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     async with installation.session.get(f"{standby.url}/explain/prod/a") as answer:
         assert answer.status == 503
     assert (await leader.ready(), await standby.ready()) == (True, True)
-    assert [await each.metric("railwright_leader") for each in (leader, standby)] == [1.0, 0.0]
+    assert [await extender.metric("railwright_leader") for extender in (leader, standby)] == [1.0, 0.0]
     written = installation.objects.kept[SLICE]
     assert installation.list_published_addresses() == [leader.ip]
     assert written["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
@@ -260,6 +260,6 @@ async def test_variables_that_are_missing_are_named(tmp_path):
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, told = await process.communicate()
+    _, message = await process.communicate()
     assert process.returncode == 2
-    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in told
+    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in message

@@ -58,7 +58,7 @@ async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
 
 async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage):
     document = yaml.safe_load(stage.policy_text)
-    name, fabric = next((name, each) for name, each in document["fabrics"].items() if each.get("rails"))
+    name, fabric = next((name, fabric) for name, fabric in document["fabrics"].items() if fabric.get("rails"))
     fabric["rails"][0]["network"] = "prod/nowhere"
     fabric["rails"][1]["resource"] = "example.com/nowhere"
     metadata = {"name": "railwright-policy", "namespace": "railwright-system"}
@@ -73,8 +73,8 @@ async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage
     response = await ask(stage, "/validate/policy", json.dumps(body).encode(), seconds=30)
     assert response["allowed"]
     warnings = [warning for warning in response["warnings"] if f": fabrics.{name}.rails: " in warning]
-    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in each for each in warnings), response
-    assert any("no node offers example.com/nowhere" in each for each in warnings), response
+    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in warning for warning in warnings), response
+    assert any("no node offers example.com/nowhere" in warning for warning in warnings), response
 
 
 async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_never(stage):

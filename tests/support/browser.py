@@ -57,11 +57,11 @@ class Tab:
 
     async def js(self, expression: str) -> Any:
         """The value of an expression, awaited where it is a promise."""
-        found = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in found:
-            details = found["exceptionDetails"]
+        answer = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
             raise PageError(details.get("exception", {}).get("description") or details["text"])
-        return found["result"].get("value")
+        return answer["result"].get("value")
 
     async def until(self, condition: str, seconds: float = SECONDS) -> Any:
         """The first true value of an expression."""
@@ -77,8 +77,8 @@ class Tab:
                     except PageError as error:  # the page is not that far yet
                         last = error
                     await asyncio.sleep(0.03)  # between two looks at a condition
-        told = "; ".join(self.problems[:5])
-        raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {told or 'none'})")
+        problems = "; ".join(self.problems[:5])
+        raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {problems or 'none'})")
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         code, text = _KEYS[key] if key in _KEYS else (ord(key.upper()), key)
@@ -101,8 +101,8 @@ class Tab:
 
     async def prefer(self, **features: str) -> None:
         """Media features, such as prefers_color_scheme="dark"."""
-        told = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        await self.send("Emulation.setEmulatedMedia", features=told)
+        features_of_media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        await self.send("Emulation.setEmulatedMedia", features=features_of_media)
 
     async def resize(self, width: int, height: int, scale: float = 1) -> None:
         await self.send(
@@ -110,8 +110,8 @@ class Tab:
         )
 
     async def picture(self, path: pathlib.Path | None = None, **options: Any) -> bytes:
-        found = await self.send("Page.captureScreenshot", **{"format": "png", **options})
-        data = base64.b64decode(found["data"])
+        answer = await self.send("Page.captureScreenshot", **{"format": "png", **options})
+        data = base64.b64decode(answer["data"])
         if path is not None:
             path.write_bytes(data)  # noqa: ASYNC240 - nobody else waits for this loop
         return data
@@ -150,10 +150,10 @@ class Browser:
         await self._socket.send_json(
             {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         )
-        told = await asyncio.wait_for(future, SECONDS)
-        if "error" in told:
-            raise PageError(f"{method}: {told['error']['message']}")
-        result: dict[str, Any] = told["result"]
+        answer = await asyncio.wait_for(future, SECONDS)
+        if "error" in answer:
+            raise PageError(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
         return result
 
     @contextlib.asynccontextmanager

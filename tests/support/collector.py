@@ -51,8 +51,8 @@ class Collector:
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()
-        assert len({each.name for each in spans}) == len(spans) == count, spans
-        return {each.name: each for each in spans}
+        assert len({span.name for span in spans}) == len(spans) == count, spans
+        return {span.name: span for span in spans}
 
     async def take(self, request: web.Request) -> web.Response:
         """POST /v1/traces."""
@@ -72,18 +72,18 @@ class Collector:
         )
 
 
-def _span(service, each) -> Span:
+def _span(service, span) -> Span:
     return Span(
         service=service,
-        name=each.name,
-        trace=each.trace_id.hex(),
-        span=each.span_id.hex(),
-        parent=each.parent_span_id.hex(),
-        kind=each.kind,
-        status=each.status.code,
-        attributes=_attributes(each.attributes),
-        began=each.start_time_unix_nano,
-        ended=each.end_time_unix_nano,
+        name=span.name,
+        trace=span.trace_id.hex(),
+        span=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        kind=span.kind,
+        status=span.status.code,
+        attributes=_attributes(span.attributes),
+        began=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano,
     )
 
 

@@ -35,9 +35,9 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     assert other is not None
     draining = [asyncio.create_task(other.read())]
     try:
-        found = await _announced(stream, words)
+        address = await _announced(stream, words)
         draining.append(asyncio.create_task(stream.read()))
-        yield found
+        yield address
     finally:
         if process.returncode is None:
             process.terminate()
@@ -119,7 +119,7 @@ class ApiServer:
 @contextlib.asynccontextmanager
 async def feeding(*feeds) -> AsyncIterator[None]:
     """Keep these feeds up to date during a `with` block."""
-    running = [asyncio.create_task(each.run()) for each in feeds]
+    running = [asyncio.create_task(feed.run()) for feed in feeds]
     try:
         yield
     finally:
@@ -130,11 +130,11 @@ async def feeding(*feeds) -> AsyncIterator[None]:
 
 async def events(response, count: int) -> list[tuple[str, str, dict]]:
     """(id, event, data) of the next so many events of a stream, heartbeats left out."""
-    found: list[tuple[str, str, dict]] = []
+    events: list[tuple[str, str, dict]] = []
     async with asyncio.timeout(SECONDS):
-        while len(found) < count:
+        while len(events) < count:
             text = (await response.content.readuntil(b"\n\n")).decode()
             fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
             if fields.get("event") == "change":
-                found.append((fields["id"], fields["event"], json.loads(fields["data"])))
-    return found
+                events.append((fields["id"], fields["event"], json.loads(fields["data"])))
+    return events

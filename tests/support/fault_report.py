@@ -137,7 +137,7 @@ def _describe_result(number: int, fault: dict, old: str | None) -> str:
     problem = old.split(" | ")[2] if old else NOT_RUN
     if number in _tests:
         problem = FAILED if number in _failed else ""
-    prefix = next((each for each in (FAILED, NOT_RUN) if problem.startswith(each)), "")
+    prefix = next((start for start in (FAILED, NOT_RUN) if problem.startswith(start)), "")
     return prefix + str(fault["expected"])
 
 

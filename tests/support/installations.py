@@ -119,7 +119,7 @@ def seen(
 ) -> snapshots.ClusterSnapshot:
     """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(msgspec.convert(each, typed[name]) for each in found) for name, found in trees.items()}
+    objects = {name: tuple(msgspec.convert(item, typed[name]) for item in items) for name, items in trees.items()}
     whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs

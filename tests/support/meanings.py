@@ -81,10 +81,10 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 def pods_of(job: dict) -> dict[str, dict]:
     """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    found = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
-    for role, pod in found.items():
+    pods = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
+    for role, pod in pods.items():
         pod["metadata"]["name"] = f"job-{role}-0"
-    return found
+    return pods
 
 
 def networks_of(site: str) -> dict[tuple[str, str], str | None]:

@@ -44,12 +44,12 @@ class Block:
 
 
 def blocks(page: pathlib.Path) -> list[Block]:
-    found = []
+    blocks = []
     for match in _FENCE.finditer(page.read_text()):
         indent = len(match["indent"])
         lines = [line[indent:] for line in match["body"].splitlines()]
-        found.append(Block(page, match["info"].split(" ")[0].strip(), "\n".join(lines)))
-    return found
+        blocks.append(Block(page, match["info"].split(" ")[0].strip(), "\n".join(lines)))
+    return blocks
 
 
 def prose(page: pathlib.Path) -> str:

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 _failed: list[str] = []
-_kept: list[pathlib.Path] = []
+_log_folders: list[pathlib.Path] = []
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -33,7 +33,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the logs that were kept."""
-    for logs in _kept:
+    for logs in _log_folders:
         terminalreporter.write_line(f"logs of the control plane are kept in {logs}")
 
 
@@ -68,7 +68,7 @@ async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[N
         if finished and not _failed:
             shutil.rmtree(folder)
         else:
-            _kept.append(logs)
+            _log_folders.append(logs)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -35,8 +35,8 @@ class Process:
 
     async def listening(self, seconds: float = 60) -> "Process":
         def announced() -> bool:
-            found = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
-            self.port, self.ops_port = found.get("", 0), found.get("ops ", 0)
+            ports = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
+            self.port, self.ops_port = ports.get("", 0), ports.get("ops ", 0)
             return bool(self.port and self.ops_port) or self.process.returncode is not None
 
         await shell.until(announced, seconds)

@@ -33,18 +33,18 @@ class Asked:
 
 def ours() -> dict[str, set[str]]:
     """The labels of every series that we show, by its name."""
-    found: dict[str, set[str]] = {}
+    labels_by_metric: dict[str, set[str]] = {}
     for row in metrics_reference.list_rows():
         labels = SCRAPED | set(row.labels)
         if row.type_name == "histogram":
-            found |= {
+            labels_by_metric |= {
                 f"{row.full_name}_sum": labels,
                 f"{row.full_name}_count": labels,
                 f"{row.full_name}_bucket": labels | {"le"},
             }
         else:
-            found[row.full_name] = labels
-    return found
+            labels_by_metric[row.full_name] = labels
+    return labels_by_metric
 
 
 def asked(text: str) -> list[Asked]:

@@ -125,7 +125,7 @@ def best(cluster: Cluster, job: Job) -> float | None:
         for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
             if least <= highest:
                 break
-            counts = [sum(value >= least for value in each) for each in values]
+            counts = [sum(value >= least for value in row) for row in values]
             if _fits(cluster, counts, exits, least, job.pods):
                 highest = least
                 break

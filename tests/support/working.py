@@ -19,8 +19,8 @@ ALL = {
 
 def kind(name: str) -> kinds.WorkloadKind:
     """A row by its title."""
-    (found,) = [each for each in registry.INJECTED_KINDS if each.display_name == name]
-    return found
+    (kind,) = [row for row in registry.INJECTED_KINDS if row.display_name == name]
+    return kind
 
 
 def workload(
@@ -51,16 +51,20 @@ def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
 
 def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
     """The plan of each template of a workload."""
-    found = read(row, tree).templates
-    return [template_plan.plan_template(each, by, at or admitting.known(), "W prod/w") for each in found]
+    templates_read = read(row, tree).templates
+    return [
+        template_plan.plan_template(template, by, at or admitting.known(), "W prod/w") for template in templates_read
+    ]
 
 
 def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
     """The workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
-        for each in planned(row, tree, by, at)
-        for operation in patch.build_operations(each.template.pod, each.changes, each.template.pointer)
+        for planned_template in planned(row, tree, by, at)
+        for operation in patch.build_operations(
+            planned_template.template.pod, planned_template.changes, planned_template.template.pointer
+        )
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     return result
@@ -86,15 +90,15 @@ def answer(body: bytes, by: Any, at: Any = None) -> dict:
     return response
 
 
-def made(found: templates.Template, tree: dict) -> dict:
+def made(template: templates.Template, tree: dict) -> dict:
     """The pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = at(tree, found.pointer)
+    written = at(tree, template.pointer)
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
-    metadata["labels"] = {**(metadata.get("labels") or {}), **found.added.labels}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **template.added.labels}
     spec = copy.deepcopy(written["spec"])
     for container in spec["containers"]:
-        added = [{"name": name, "value": ""} for name in found.added.env]
+        added = [{"name": name, "value": ""} for name in template.added.env]
         if added:
             container["env"] = [*(container.get("env") or []), *added]
     return {"metadata": metadata, "spec": spec}
@@ -109,8 +113,8 @@ def at(tree: Any, pointer: str) -> Any:
 
 def container(row: kinds.WorkloadKind, tree: dict) -> dict:
     """The first container of a workload's first template, to be changed in place."""
-    found: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
-    return found
+    container: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
+    return container
 
 
 def _nested(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:

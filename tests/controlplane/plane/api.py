@@ -47,8 +47,8 @@ class Api:
     async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
         """The objects of a kind, in one namespace or in all, by label and field selectors."""
         query = {"labelSelector": labels, "fieldSelector": fields}
-        found = await self.request("GET", await self._path(kind, namespace), query=query)
-        items: Objects = found["items"]
+        page = await self.request("GET", await self._path(kind, namespace), query=query)
+        items: Objects = page["items"]
         return items
 
     async def create(self, manifest: Object, *, namespace: str | None = None, dry_run: bool = False) -> Object:

@@ -72,12 +72,12 @@ class Bare:
 
     def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
         """How often each account has listed each path successfully, from an offset of the audit log on."""
-        found: dict[tuple[str, str], int] = {}
+        numbers: dict[tuple[str, str], int] = {}
         for event in audit_log.read(self.parts.audit_log, since):
             if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
                 key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
-                found[key] = found.get(key, 0) + 1
-        return found
+                numbers[key] = numbers.get(key, 0) + 1
+        return numbers
 
     async def stop(self) -> None:
         """End everything."""

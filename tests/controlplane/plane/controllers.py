@@ -126,7 +126,9 @@ class Controllers:
             if document["kind"] != "Deployment":
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
-        await self._established([each["metadata"]["name"] for each in _of_kind(documents, "CustomResourceDefinition")])
+        await self._established(
+            [definition["metadata"]["name"] for definition in _of_kind(documents, "CustomResourceDefinition")]
+        )
         (deployment,) = _of_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
         for secret in _of_kind(documents, "Secret"):
@@ -177,8 +179,8 @@ class Controllers:
 
         async def issued() -> Mapping[str, str]:
             process.assert_running()
-            found = await self._api.get("Secret", secret["name"], secret["namespace"])
-            data: Mapping[str, str] = found.get("data", {})
+            stored = await self._api.get("Secret", secret["name"], secret["namespace"])
+            data: Mapping[str, str] = stored.get("data", {})
             return data
 
         data = await waiting.wait(issued, describe=f"{process.name} to issue certificates\n{process.tail()}")

@@ -19,22 +19,22 @@ FABRIC = "railwright.io/fabric"
 
 def documents() -> list[dict[str, Any]]:
     """The policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
-    found = list(yaml.safe_load_all(_MANIFEST.read_text()))
-    for each in found:
-        if each["kind"] == "ValidatingAdmissionPolicyBinding":
-            selector = each["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
+    trees = list(yaml.safe_load_all(_MANIFEST.read_text()))
+    for tree in trees:
+        if tree["kind"] == "ValidatingAdmissionPolicyBinding":
+            selector = tree["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
             selector.setdefault("matchExpressions", []).append({"key": LABEL, "operator": "Exists"})
-    return found
+    return trees
 
 
 async def install(client: api.Api) -> None:
     """Create what is missing and wait until each policy refuses what it should; once a plane."""
-    wanted = documents()
-    first, kind = wanted[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+    trees = documents()
+    first, kind = trees[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
     if await client.get_or_none(kind, first["metadata"]["name"]) is not None:
         return
-    for each in wanted:
-        await client.create(each)
+    for tree in trees:
+        await client.create(tree)
     for labels, pod in (
         ({}, probe({FABRIC: "x"})),
         ({FABRIC: "x"}, probe({})),

@@ -117,10 +117,10 @@ async def pods(client: api.Api, namespace: str, labels: str, count: int, *, seco
     """Wait until exactly `count` pods of a label selector run; by name."""
 
     async def all_running() -> api.Objects:
-        found = await client.list("Pod", namespace, labels=labels)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in found}
+        listed = await client.list("Pod", namespace, labels=labels)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
 
     return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods with labels {labels}")
 

@@ -94,8 +94,8 @@ class Plane:
         for server in self.servers:
             await server.stop()
         everything = list(self.processes.values())
-        last = [each for each in everything if each.name in ("kube-apiserver", "etcd")]
-        await asyncio.gather(*(each.stop() for each in everything if each not in last))
+        last = [process for process in everything if process.name in ("kube-apiserver", "etcd")]
+        await asyncio.gather(*(process.stop() for process in everything if process not in last))
         await asyncio.gather(self.session.close(), self.strangers.close())
         for process in reversed(last):
             await process.kill()  # nothing of theirs is kept; an orderly end takes the API server ten seconds

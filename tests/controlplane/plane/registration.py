@@ -67,12 +67,12 @@ def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dic
     """The manifest's own entries for workloads, theirs to decide by label and CEL; ours the URL and the namespaces."""
     configuration = next(yaml.safe_load_all(_MANIFEST.read_text()))
     hooks = configuration["webhooks"]
-    found = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
-    for hook in found:
+    matches = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
+    for hook in matches:
         selector = hook["namespaceSelector"]
         hook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], scope]}
         hook["clientConfig"] = client_config
-    return found
+    return matches
 
 
 def shipped(port: int, authority: bytes) -> dict[str, Any]:
@@ -87,13 +87,13 @@ def shipped(port: int, authority: bytes) -> dict[str, Any]:
 
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
     """Create or replace the configuration and wait until the API server calls it."""
-    wanted = document(name, port, authority, namespaces)
+    configuration = document(name, port, authority, namespaces)
     present = await client.get_or_none(_KIND, name)
     if present is None:
-        await client.create(wanted)
+        await client.create(configuration)
     else:
-        wanted["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
-        await client.replace(wanted)
+        configuration["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+        await client.replace(configuration)
     for namespace in namespaces:
         await _until(client, namespace, called=True)
 

@@ -25,7 +25,7 @@ async def clear(client: api.Api) -> None:
         document for path in BASE.glob("*.yaml") for document in yaml.safe_load_all(path.read_text()) if document
     ]
     left = [document for document in documents if document["kind"] not in ("Namespace", "Kustomization")]
-    places = [(f"{each['apiVersion']}/{each['kind']}", each["metadata"]) for each in left]
+    places = [(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]) for tree in left]
     await asyncio.gather(*(client.delete(kind, at["name"], at.get("namespace")) for kind, at in places))
     for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
         await client.delete_all(kind, NAMESPACE)
@@ -56,7 +56,7 @@ class Helm:
 
     async def __call__(self, *arguments: str) -> str:
         """What it wrote to standard output. Raises FailedError."""
-        places = {f"HELM_{each}_HOME": str(self._home / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
+        places = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         process = await asyncio.create_subprocess_exec(
             *(*self._command, *arguments, *self._common),
             env={"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places},

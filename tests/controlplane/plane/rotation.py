@@ -65,13 +65,13 @@ class Rotation:
 
     async def secret(self, name: str) -> dict[str, bytes]:
         """The contents of a Secret of the installation."""
-        found = await self.plane.api.get("Secret", name, site.NAMESPACE)
-        return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+        secret = await self.plane.api.get("Secret", name, site.NAMESPACE)
+        return {key: base64.b64decode(value) for key, value in secret.get("data", {}).items()}
 
     async def bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
         """The caBundles of a configuration."""
-        found = await self.plane.api.get(kind, NAME)
-        return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in found["webhooks"]}
+        configuration = await self.plane.api.get(kind, NAME)
+        return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in configuration["webhooks"]}
 
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
         """The contents of a Secret once it has been filled."""
@@ -147,8 +147,8 @@ class Rotation:
 def _validating(hooks: list[dict]) -> list[dict]:
     """The same entry as a validating one, of a kind that there is not."""
     rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
-    kept = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
+    keys = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
     return [
-        {**{key: hook[key] for key in kept}, "clientConfig": dict(hook["clientConfig"]), "rules": rules}
+        {**{key: hook[key] for key in keys}, "clientConfig": dict(hook["clientConfig"]), "rules": rules}
         for hook in hooks
     ]

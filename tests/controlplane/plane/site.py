@@ -97,7 +97,7 @@ async def metric(server: servers.Server, name: str, **labels: str) -> float:
     total = 0.0
     for line in (await server.metrics()).splitlines():
         given, _, value = line.rpartition(" ")
-        if given.split("{")[0] == name and all(f'{key}="{wanted}"' in given for key, wanted in labels.items()):
+        if given.split("{")[0] == name and all(f'{key}="{value}"' in given for key, value in labels.items()):
             total += float(value)
     return total
 

@@ -40,12 +40,12 @@ def conf(
 ) -> dict[str, Any]:
     """The chart's configuration with our extender behind `url`, these actions and further plugins, and without some."""
     made = volcano.conf()
-    kept = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
+    tiers = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
     ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
     cached = [{"name": name, "arguments": {"predicateErrorCacheEnable": False}} for name in ("preempt", "reclaim")]
     return {
         "actions": actions,
-        "tiers": [{"plugins": each} for each in (*kept, [*plugins, ours])],
+        "tiers": [{"plugins": plugins_of_tier} for plugins_of_tier in (*tiers, [*plugins, ours])],
         "configurations": [*made["configurations"], *cached],
     }
 
@@ -107,18 +107,18 @@ async def make_leaves(fleet: nodes.Nodes, *, first: int = 0, **sizes: int) -> li
 
 async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
     """The pods of a job, by rank: its master, then its workers by number."""
-    found = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
-    return sorted(found, key=_rank)
+    listed = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
+    return sorted(listed, key=_rank)
 
 
 async def running(client: api.Api, namespace: str, name: str, count: int, *, seconds: float = 90) -> api.Objects:
     """Wait until exactly so many pods of a job run; by rank."""
 
     async def all_running() -> api.Objects:
-        found = await pods(client, namespace, name)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in found}
+        listed = await pods(client, namespace, name)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
-        return found
+        return listed
 
     return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods of job {name}")
 
@@ -132,10 +132,10 @@ async def let_go(client: api.Api, leaving: api.Objects) -> None:
 
     async def ended() -> bool:
         names = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in leaving]
-        found = [await client.get_or_none("Pod", *name) for name in names]
+        present = [await client.get_or_none("Pod", *name) for name in names]
         return all(
             now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
-            for now, old in zip(found, leaving, strict=True)
+            for now, old in zip(present, leaving, strict=True)
         )
 
     await waiting.wait(ended, describe="the pods to be gone")
@@ -146,7 +146,7 @@ async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: 
 
     async def said() -> str:
         groups = await client.list(POD_GROUP, namespace)
-        mine = [each for each in groups if each["metadata"]["name"].startswith(f"{name}-")]
+        mine = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
         conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
         words = [condition.get("message", "") for condition in conditions if condition["type"] == "Unschedulable"]
         assert words, f"conditions {conditions}"
@@ -160,9 +160,9 @@ def leaf_of(pod: api.Object) -> str:
     return str(pod["spec"].get("nodeName", "")).rpartition("-")[0]
 
 
-def leaves_of(found: api.Objects) -> list[str]:
+def leaves_of(placed: api.Objects) -> list[str]:
     """The leaves that pods are in, each once for each stretch of ranks in it."""
-    leaves = [leaf_of(pod) for pod in found]
+    leaves = [leaf_of(pod) for pod in placed]
     return [leaf for number, leaf in enumerate(leaves) if number == 0 or leaf != leaves[number - 1]]
 
 

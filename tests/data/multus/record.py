@@ -37,18 +37,18 @@ def main(oracle: str, count: int = 20_000) -> int:
     for text, said in differing[:20]:
         print(f"{text!r}\n  Multus: {said}\n  ported: {ported(text)}")
     print(f"{len(answers)} asked, {sum(said is not None for _, said in answers)} accepted, {len(differing)} differ")
-    kept = []
+    sample = []
     for accepted in (True, False):
         some = [answer for answer in answers if (answer[1] is not None) is accepted and len(answer[0]) < 200]
-        kept += some[:: max(1, len(some) // (KEPT // 2))][: KEPT // 2]
-    rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in kept)
+        sample += some[:: max(1, len(some) // (KEPT // 2))][: KEPT // 2]
+    rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in sample)
     (HERE / "answers.json").write_text(f"[\n{rows}\n]\n")
     return bool(differing)
 
 
 def ported(text: str) -> list | None:
     try:
-        return [list(each) for each in multus.read(text, "team")]
+        return [list(network) for network in multus.read(text, "team")]
     except multus.RejectedError:
         return None
 

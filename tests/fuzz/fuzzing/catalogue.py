@@ -19,7 +19,7 @@ MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of
 
 def targets() -> dict[str, ModuleType]:
     """Every module of this package that has a `check`."""
-    names = [found.name for found in pkgutil.iter_modules(fuzzing.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(fuzzing.__path__)]
     modules = {name: importlib.import_module(f"fuzzing.{name}") for name in names if name != "catalogue"}
     return {name: module for name, module in modules.items() if hasattr(module, "check")}
 

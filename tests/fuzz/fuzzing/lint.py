@@ -71,16 +71,16 @@ def check(data: bytes) -> None:
 
 def _check_file(text: str) -> None:
     file = rank_contexts.read_file(text)
-    assert {each.name: each.value for each in reversed(file)} == dict(conf.parse(text))
+    assert {line.name: line.value for line in reversed(file)} == dict(conf.parse(text))
 
 
 def _check_words(words: list[str]) -> None:
     result = commands.read(words)
     short = commands.read(words, rank_contexts.MAX_COMMAND)
     assert short in (result, commands.Commands())
-    for each in result.exported + result.passed:
-        assert commands.is_relevant(each.name), each
-        assert each.value is None or not {"$", "`"} & set(each.value), each
+    for setting in result.exported + result.passed:
+        assert commands.is_relevant(setting.name), setting
+        assert setting.value is None or not {"$", "`"} & set(setting.value), setting
 
 
 def _check_findings(ranks: rule_types.RankContext) -> None:
@@ -92,4 +92,4 @@ def _check_findings(ranks: rule_types.RankContext) -> None:
         assert finding.message.isprintable(), finding
     limited = engine.limit_warnings(engine.list_warnings(findings))
     assert len(limited) <= engine.MOST_WARNINGS
-    assert all(len(each.line) <= engine.LONGEST_WARNING for each in limited)
+    assert all(len(finding.line) <= engine.LONGEST_WARNING for finding in limited)

@@ -70,5 +70,7 @@ def _check_words(text: str, merged: str, count: int) -> None:
     elif text:
         written = json.loads(merged)[:count]
         assert all(
-            "namespace" not in each for each, item in zip(written, text.split(","), strict=True) if "/" not in item
+            "namespace" not in network
+            for network, item in zip(written, text.split(","), strict=True)
+            if "/" not in item
         )
