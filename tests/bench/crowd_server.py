@@ -43,12 +43,12 @@ class CrowdServer:
         self._turns = itertools.count(0, _STRIDE)
         self._version = 1000
         self._watchers: list[asyncio.Queue[bytes]] = []
-        self._rate = self._told = self._opened = 0
+        self._rate = self._sent = self._opened = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The state, a page of a list, or a watch."""
         if request.path == "/bench/state":
-            return web.json_response({"watches": self._opened, "events": self._told})
+            return web.json_response({"watches": self._opened, "events": self._sent})
         if request.query.get("watch"):
             return await self._watch(request)
         objects = self._lists.get(request.path, [])
@@ -77,7 +77,7 @@ class CrowdServer:
             owed += self._rate * _TICK
             while owed >= 1:
                 owed -= 1
-                self._told += 1
+                self._sent += 1
                 self._tell(b'{"type":"MODIFIED","object":%b}\n' % self._changed())
 
     def _changed(self) -> bytes:

@@ -127,8 +127,8 @@ class Gang:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await self.plane.api.request("POST", f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding", body=body)
 
-    async def told(self, reason: str) -> dict:
-        """The extender's Event on the PodGroup."""
+    async def wait_for_event(self, reason: str) -> dict:
+        """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
 
         async def posted():
             every = await self.plane.api.list("Event", self.namespace)
@@ -182,7 +182,7 @@ async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, 
 
     explanation = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
     assert explanation["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
-    event = await gang.told("GangUnplaceable")
+    event = await gang.wait_for_event("GangUnplaceable")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]
     assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
@@ -213,7 +213,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
     await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)
     await gang.bind(0, "leaf-a-0")
     await gang.bind(1, "leaf-b-0")
-    event = await gang.told("GangSpread")
+    event = await gang.wait_for_event("GangSpread")
     assert event["involvedObject"]["uid"] == gang.uid
     assert "2 pods run on 2 leaves (leaf-a 1, leaf-b 1); 1 was the minimum" in event["message"]
     assert "carry 0.50" in event["message"]

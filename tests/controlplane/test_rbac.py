@@ -134,7 +134,7 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
     url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/large-0"
     async with plane.session.get(url, headers={"Authorization": bearer}) as answer:
         assert answer.status == 403
-    await gang.told("GangUnplaceable")
+    await gang.wait_for_event("GangUnplaceable")
 
 
 async def exercise_certs(plane, namespace: str, site) -> None:

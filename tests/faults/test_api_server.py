@@ -46,8 +46,8 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
             await plane.api.create(config_map(f"made-{number}"), namespace=namespace)
             number += 1
         expected = [f"+made-{index}" for index in range(number)]
-        await waiting.wait(lambda: expected[-1] in cache.told, describe="the last event")
-    additions = [change for change in cache.told if change.startswith("+made-")]
+        await waiting.wait(lambda: expected[-1] in cache.changes, describe="the last event")
+    additions = [change for change in cache.changes if change.startswith("+made-")]
     assert additions == expected, "each once, in order"
     assert restarts == []
     events = [event for event in audit_log.read(plane.parts.audit_log) if event["user"]["username"] == user]
@@ -239,7 +239,7 @@ async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions
             await waiting.wait(lambda: "came" in cache.objects, describe="the list anew")
             seconds = time.monotonic() - began
     assert "gone" in restarts, restarts
-    assert [change for change in cache.told if change.startswith("-")] == ["-goes"], "a deletion nobody was told of"
+    assert [change for change in cache.changes if change.startswith("-")] == ["-goes"], "a deletion nobody was told of"
     assert set(cache.objects) >= {"stays", "came"}
     fault.saw(f"the real etcd, compacted after a watch was lost: 410, one list, the deletion noticed, {seconds:.2f} s")
 

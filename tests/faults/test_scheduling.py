@@ -167,7 +167,7 @@ async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(faul
 async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender, tmp_path):
     async with api_stub.World() as world:
         for index in range(8):
-            world.put(NODES, node(index, each=2 if index == 5 else 1))
+            world.put(NODES, node(index, devices=2 if index == 5 else 1))
         world.held[PODS] = asyncio.Event()
         ask, process = await extender("--kubeconfig", api_stub.kubeconfig(tmp_path, world.port))
         # two nodes, because kube-scheduler places a pod that has one left without asking again, and so is counted there

@@ -175,7 +175,7 @@ async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
     stub.watches.extend([status(410), [None]])
     source, cache, _ = watch()
     await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
-    assert cache.told == ["+changed", "+new", "-anew", "+anew", "-gone"]
+    assert cache.changes == ["+changed", "+new", "-anew", "+anew", "-gone"]
     assert (cache.replaced, source.objects) == (1, 4)
 
 
@@ -213,16 +213,16 @@ async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes
     stub.watches.append([None])
     source, cache, restarts = watch(gradual=True)
     await asyncio.wait_for(source.synced.wait(), 10)
-    assert cache.told == ["+a", "+gone", "+b", "-gone"]
+    assert cache.changes == ["+a", "+gone", "+b", "-gone"]
     assert (cache.replaced, source.objects, restarts) == (0, 2, ["gone"])
 
 
 async def most_between_turns(cache, expected: int) -> int:
     """The most objects the cache was told between two turns of the loop, in which a request would be answered."""
     seen, most = 0, 0
-    while len(cache.told) < expected:
+    while len(cache.changes) < expected:
         await asyncio.sleep(0)
-        seen, most = len(cache.told), max(most, len(cache.told) - seen)
+        seen, most = len(cache.changes), max(most, len(cache.changes) - seen)
     return most
 
 

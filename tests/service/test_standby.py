@@ -122,7 +122,7 @@ class Installation:
         return time.monotonic() - self.list_renewals(*self.replicas)[-1]
 
     def list_published_addresses(self) -> list[str]:
-        return [endpoint["addresses"][0] for endpoint in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
+        return [endpoint["addresses"][0] for endpoint in self.objects.stored.get(SLICE, {}).get("endpoints", ())]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -175,7 +175,7 @@ async def test_who_has_not_read_the_cluster_yet_does_not_lead(installation):
     installation.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
     first = await installation.start()
     await asyncio.sleep(0.7)
-    assert LEASE not in installation.objects.kept
+    assert LEASE not in installation.objects.stored
     installation.objects.fault = lambda _: None
     await until(first.answers)
 
@@ -211,7 +211,7 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
         assert answer.status == 503
     assert (await leader.ready(), await standby.ready()) == (True, True)
     assert [await extender.metric("railwright_leader") for extender in (leader, standby)] == [1.0, 0.0]
-    written = installation.objects.kept[SLICE]
+    written = installation.objects.stored[SLICE]
     assert installation.list_published_addresses() == [leader.ip]
     assert written["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
     assert written["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
@@ -227,7 +227,7 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     assert body["NodeNames"] or body["FailedNodes"] or body["FailedAndUnresolvableNodes"]
 
     async def moved() -> bool:
-        addresses = installation.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
+        addresses = installation.objects.stored[ENDPOINTS]["subsets"][0]["addresses"]
         return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
     await until(moved)

@@ -86,30 +86,30 @@ class Stub:
 
 
 class Cache:
-    """A sink that remembers, and tells when something has happened."""
+    """Stores objects as a sink, and notifies those who wait for a change."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict] = {}
         self.replaced = 0
-        self.told: list[str] = []  # one by one: +name, -name
+        self.changes: list[str] = []  # one by one: +name, -name
         self.changed = asyncio.Condition()
 
     def replace(self, objects) -> None:
         self.replaced += 1
         self.objects = {item.metadata.name: item for item in objects}
-        self._tell()
+        self._notify()
 
     def upsert(self, obj) -> None:
         self.objects[obj.metadata.name] = obj
-        self.told.append(f"+{obj.metadata.name}")
-        self._tell()
+        self.changes.append(f"+{obj.metadata.name}")
+        self._notify()
 
     def remove(self, obj) -> None:
         self.objects.pop(obj.metadata.name, None)
-        self.told.append(f"-{obj.metadata.name}")
-        self._tell()
+        self.changes.append(f"-{obj.metadata.name}")
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         async def notify():
             async with self.changed:
                 self.changed.notify_all()

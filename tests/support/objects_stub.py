@@ -20,7 +20,7 @@ class Objects:
     """The objects there are, and what was asked."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, dict] = {}
+        self.stored: dict[str, dict] = {}
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
         self.writes: list[tuple[float, str, dict]] = []  # the time by time.monotonic(), the path, the object
@@ -32,14 +32,14 @@ class Objects:
 
     def holder(self, path: str) -> str:
         """Who holds the Lease of this path."""
-        return self.kept.get(path, {}).get("spec", {}).get("holderIdentity", "")
+        return self.stored.get(path, {}).get("spec", {}).get("holderIdentity", "")
 
     def keep(self, path: str, thing: dict) -> dict:
         """Put an object there, in a new version."""
         self._version += 1
-        self.kept[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
-        self.writes.append((time.monotonic(), path, self.kept[path]))
-        return self.kept[path]
+        self.stored[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
+        self.writes.append((time.monotonic(), path, self.stored[path]))
+        return self.stored[path]
 
     def release(self) -> None:
         """What hangs hangs no longer."""
@@ -73,13 +73,13 @@ class Objects:
         return stream
 
     async def _named(self, request: web.Request) -> web.Response:
-        present = self.kept.get(request.path)
+        present = self.stored.get(request.path)
         if request.method == "GET":
             return web.json_response(present) if present else _refused(404, "NotFound")
         thing = json.loads(await request.read())
         if request.method == "POST":
             path = f"{request.path}/{thing['metadata']['name']}"
-            if path in self.kept:
+            if path in self.stored:
                 return _refused(409, "AlreadyExists")
             return web.json_response(self.keep(path, thing), status=201)
         if present is None:  # as a Lease is created by PUT

@@ -17,8 +17,8 @@ FOLDER = COMPONENT / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 PANELS = {
     f"{name}: {panel['title']} ({panel['id']})": panel
-    for name, each in DASHBOARDS.items()
-    for panel in each["panels"]
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard["panels"]
     if panel["type"] != "row"
 }
 # The part of Grafana's dashboard kind (kinds/dashboard/dashboard_kind.cue) that these use.
@@ -129,8 +129,8 @@ def test_a_panel_asks_only_for_metrics_and_labels_that_exist(panel):
 def test_a_panels_legend_shows_only_labels_that_its_query_keeps(panel):
     for target in panel["targets"]:
         matches = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-        kept = queries.groupings(target["expr"]) or queries.SCRAPED
-        assert matches <= kept, target
+        labels = queries.groupings(target["expr"]) or queries.SCRAPED
+        assert matches <= labels, target
 
 
 @dashboards

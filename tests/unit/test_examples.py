@@ -100,7 +100,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
     labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
-    (label,) = [found for found in labels if found]
+    (label,) = [label_or_none for label_or_none in labels if label_or_none]
     assert list(label) == [names.FABRIC]
     assert label[names.FABRIC] in policy_of(site).document.fabrics
     for template in parts(twin):

@@ -34,9 +34,9 @@ def fleet_of(objects, labels=None) -> cluster_state.ClusterState:
 
 
 def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
-    found = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
-    assert all(len(place) == len(DOMAINS) for place in found.values())
-    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in found.items()}
+    places = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
+    assert all(len(place) == len(DOMAINS) for place in places.values())
+    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in places.items()}
 
 
 TREE = [
@@ -115,7 +115,7 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_report
     ]
     state = fleet_of(bad)
     assert places(state)["n0"] == ("a",)
-    told = "\n".join(state.find_hyper_node_problems())
+    problems = "\n".join(state.find_hyper_node_problems())
     for part in (
         "HyperNode a of tier 1 has the member b of tier 1, which is ignored",
         "HyperNode b of tier 1 has the member a of tier 1, which is ignored",
@@ -124,7 +124,7 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_report
         "HyperNode d has an invalid labelMatch, so it matches nothing",
         "HyperNode a has the member gone, but there is no such node",
     ):
-        assert part in told
+        assert part in problems
 
 
 def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
@@ -159,9 +159,9 @@ def trees(draw):
     names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
     known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
     selectors = st.one_of(
-        known.map(lambda each: {"exactMatch": {"name": each}}),
-        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda each: {"regexMatch": {"pattern": each}}),
-        st.sampled_from(["a", "b"]).map(lambda each: {"labelMatch": {"matchLabels": {"rack": each}}}),
+        known.map(lambda name: {"exactMatch": {"name": name}}),
+        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda pattern: {"regexMatch": {"pattern": pattern}}),
+        st.sampled_from(["a", "b"]).map(lambda label: {"labelMatch": {"matchLabels": {"rack": label}}}),
         st.just({}),
     )
     member = st.fixed_dictionaries({"type": st.sampled_from(["Node", "HyperNode", "?"]), "selector": selectors})
@@ -180,6 +180,6 @@ def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(o
     assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
     tier = {item.metadata.name: item.spec.tier for item in objects}
     for place in places(state).values():
-        filled = [each for each in place if each]
+        filled = [part for part in place if part]
         assert len(set(filled)) == len(filled)
         assert sorted(filled, key=tier.__getitem__) == filled

@@ -43,10 +43,10 @@ def test_the_memory_of_texts_does_not_grow_without_end():
 
 def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
     nodes = states.State().nodes
-    kept = [nodes.excerpt(decoded(node_views.Node, node(name))) for name in ("a", "b")]
-    assert kept[0] == decoded(node_views.Node, node("a"))
-    assert shared(*(each.metadata.labels for each in kept))
-    assert shared(*(each.status.allocatable for each in kept))
+    excerpts = [nodes.excerpt(decoded(node_views.Node, node(name))) for name in ("a", "b")]
+    assert excerpts[0] == decoded(node_views.Node, node("a"))
+    assert shared(*(excerpt.metadata.labels for excerpt in excerpts))
+    assert shared(*(excerpt.status.allocatable for excerpt in excerpts))
 
 
 def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
@@ -54,7 +54,7 @@ def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
     for name in ("a", "b"):
         known.upsert_node(decoded(node_views.Node, node(name)))
         known.upsert_pod(decoded(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
-    assert shared(*(each.labels for each in known.nodes.values()))
+    assert shared(*(node.labels for node in known.nodes.values()))
     one, other = known.pods.values()
     assert one.requests is other.requests
     assert one.node is other.node

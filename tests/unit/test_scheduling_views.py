@@ -31,7 +31,7 @@ def pods() -> list[bytes]:
         },
         "status": {"phase": "Running"},
     }
-    return [json.dumps(each).encode() for each in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
+    return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
 def test_placement_reads_the_same_of_it_as_of_the_whole_pod():

@@ -38,11 +38,11 @@ class Value:
 class World:
     """Objects with versions and a past, two clocks, and rotators that may stop between any two writes."""
 
-    def __init__(self, wanted=WANTED, schedule=SCHEDULE) -> None:
-        self.wanted, self.schedule = wanted, schedule
+    def __init__(self, specs=WANTED, schedule=SCHEDULE) -> None:
+        self.specs, self.schedule = specs, schedule
         self.time, self.ahead = 0.0, dt.timedelta()  # real seconds; how far the wall clock has been set
         empty = {"keyring": rotation.Keyring(), **dict.fromkeys(HOOKS, b"")}
-        leaves = {leaf.name: rotation.StoredCertificate() for leaf in wanted}
+        leaves = {leaf.name: rotation.StoredCertificate() for leaf in specs}
         self.past = {name: [Value(-1e9, content, ours=False)] for name, content in {**empty, **leaves}.items()}
         self.fingerprint, self.same = None, 0.0  # what the rotator saw, and since when
         self.done: list[rotation.Action] = []
@@ -59,7 +59,7 @@ class World:
         return self.current("keyring")
 
     def seen(self) -> rotation.Observed:
-        leaves = {leaf.name: self.current(leaf.name) for leaf in self.wanted}
+        leaves = {leaf.name: self.current(leaf.name) for leaf in self.specs}
         return rotation.Observed(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
 
     def versions(self):
@@ -67,7 +67,9 @@ class World:
 
     def put(self, name, content, *, ours=True):
         served = [
-            each.content for each in self.visible(name, self.schedule.propagation) if name not in ("keyring", *HOOKS)
+            version.content
+            for version in self.visible(name, self.schedule.propagation)
+            if name not in ("keyring", *HOOKS)
         ]
         first = not any(held.pair and trust.is_presentable(held.pair, self.now) for held in served)
         self.past[name].append(Value(self.time, content, ours, first))
@@ -92,11 +94,11 @@ class World:
             self.fingerprint, self.same = mark, self.time
         unchanged_for = (self.time - self.same) * SECOND
         outcome = rotation.plan(
-            seen, self.wanted, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
+            seen, self.specs, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
-            writes = steps.build_changes(outcome, seen, self.wanted, now=self.now, schedule=self.schedule)
+            writes = steps.build_changes(outcome, seen, self.specs, now=self.now, schedule=self.schedule)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
         return outcome
@@ -107,10 +109,10 @@ class World:
     def settled(self) -> rotation.Wait:
         """Look until there is nothing to do but to wait for the schedule."""
         for _ in range(200):
-            found = self.look()
-            if isinstance(found, rotation.Wait):
-                if not found.soon:
-                    return found
+            decision = self.look()
+            if isinstance(decision, rotation.Wait):
+                if not decision.soon:
+                    return decision
                 self.time += 1
         raise AssertionError(f"never settles: {self.done[-20:]}")
 
@@ -123,12 +125,12 @@ class World:
         """What somebody who hears of `name` up to `delay` late may hold."""
         values, border = self.past[name], self.time - delay.total_seconds()
         return [
-            each for each, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
+            value for value, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
         ]
 
     def check(self, written="") -> None:
         """Every leaf that may be presented verifies against every bundle that may be in force, one delay behind."""
-        for leaf in self.wanted:
+        for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
                 if not held.ours or pair is None or not trust.is_presentable(pair, self.now):
@@ -143,7 +145,7 @@ class World:
         """What is stored now is whole."""
         for name in HOOKS:
             assert self.current(name) == trust.join_bundle(self.keyring.trusted)
-        for leaf in self.wanted:
+        for leaf in self.specs:
             pair = self.current(leaf.name).pair
             assert pair is not None
             assert trust.is_presentable(pair, self.now)
@@ -202,7 +204,7 @@ class Rotating(RuleBasedStateMachine):
     def somebody_restores_the_backup(self):
         self.world.put("keyring", self.backup, ours=False)
 
-    @rule(name=st.sampled_from([each.name for each in WANTED]))
+    @rule(name=st.sampled_from([spec.name for spec in WANTED]))
     def somebody_deletes_a_leaf(self, name):
         self.world.put(name, rotation.StoredCertificate(), ours=False)
 
@@ -210,9 +212,9 @@ class Rotating(RuleBasedStateMachine):
     def another_writer_looks(self):
         world = self.world
         seen = world.seen()
-        outcome = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
+        outcome = rotation.plan(seen, world.specs, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
         if isinstance(outcome, rotation.Step):
-            writes = steps.build_changes(outcome, seen, world.wanted, now=world.now, schedule=world.schedule)
+            writes = steps.build_changes(outcome, seen, world.specs, now=world.now, schedule=world.schedule)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
@@ -262,7 +264,7 @@ def test_leaves_and_authority_follow_their_own_schedules():
     assert world.keyring.active_ca == first
     world.done.clear()
     world.days(65, step=1)
-    order = [each for each in world.done if each is not rotation.Action.RENEW]
+    order = [action for action in world.done if action is not rotation.Action.RENEW]
     prepare, publish, mark, move, retire = (
         rotation.Action.PREPARE,
         rotation.Action.PUBLISH,
@@ -303,8 +305,8 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
         world.look()
     world.ahead += 3600 * SECOND
     for _ in range(9):
-        found = world.look()
-        assert isinstance(found, rotation.Wait)
+        decision = world.look()
+        assert isinstance(decision, rotation.Wait)
         world.time += 1
     world.time += 2
     assert world.look().action is rotation.Action.ACTIVATE

@@ -49,7 +49,7 @@ def list_breaks():
     broken_installations.drop("deployments", broken_installations.EXTENDER)(trees)
     trees["version"][0] = {"gitVersion": "v1.31.4"}
     yield from broken_installations.judged(trees)
-    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
     for node in trees["nodes"]:
         node["status"] = {}
     may["create clusterroles.rbac.authorization.k8s.io"] = False

@@ -84,7 +84,7 @@ async def test_a_row_names_every_source_that_it_uses(name, method):
     assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
 
 
-@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES])
+@pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES])
 async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(source):
     trees = installations.healthy()
     dry_runs = installations.seen(trees).dry_runs
@@ -105,18 +105,18 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
         return whole
 
     results = [result async for result in check_rows.stream_checks(command.GROUPS, read)]
-    end = next(index for index, each in enumerate(results) if each.state is check_rows.State.FAIL)
+    end = next(index for index, result in enumerate(results) if result.state is check_rows.State.FAIL)
     assert results[end].check == anchor
-    assert {each.waits_for for each in results[end + 1 :]} == {anchor}
+    assert {result.waits_for for result in results[end + 1 :]} == {anchor}
     assert set(requested[end + 1 :]) == {()}
 
 
 def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
     trees = installations.healthy()
     trees["deployments"].clear()
-    [found] = [each for each in judged(trees) if each.state is check_rows.State.FAIL]
-    assert found.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
-    assert found.hint.startswith(
+    [failure] = [result for result in judged(trees) if result.state is check_rows.State.FAIL]
+    assert failure.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
+    assert failure.hint.startswith(
         "helm install railwright CHART -n railwright-system --create-namespace, or kubectl apply"
     )
 
@@ -131,7 +131,7 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
         (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
     ):
         change(trees)
-        hints = [each.hint for each in judged(trees) if each.hint]
+        hints = [result.hint for result in judged(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
 
@@ -152,7 +152,7 @@ def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks
     for deployment in trees["deployments"]:
         deployment["metadata"].setdefault(place, {}).update(marks)
     BREAKS["no budget"][0](trees)
-    [hint] = [each.hint for each in judged(trees) if each.hint]
+    [hint] = [result.hint for result in judged(trees) if result.hint]
     assert f"change it in the repository that {deployer} deploys" in hint
     assert "helm upgrade" not in hint
 
@@ -162,7 +162,7 @@ def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
     trees = installations.healthy()
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
-    [row] = [each for each in judged(trees) if each.check == "images"]
+    [row] = [result for result in judged(trees) if result.check == "images"]
     assert row.state is check_rows.State.SKIP
     assert "names no version" in row.detail
 
@@ -183,7 +183,7 @@ def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, wor
     if image:
         containers = [{"name": "volcano-scheduler", "image": image}]
         trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [each for each in judged(trees) if each.check == "versions"]
+    [row] = [result for result in judged(trees) if result.check == "versions"]
     assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
 
 
@@ -218,10 +218,10 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
     assert wrong(results) == {anchor}, [
         (result.check, result.detail) for result in results if result.check in wrong(results)
     ]
-    found = [result for result in results if result.check == anchor and result.state == state]
-    assert found, [(result.state, result.detail) for result in results if result.check == anchor]
-    assert words in " ".join(each.detail for each in found)
-    assert all(each.hint for each in found)
+    matches = [result for result in results if result.check == anchor and result.state == state]
+    assert matches, [(result.state, result.detail) for result in results if result.check == anchor]
+    assert words in " ".join(result.detail for result in matches)
+    assert all(result.hint for result in matches)
 
 
 def test_every_row_is_broken_above_or_below():
@@ -239,7 +239,7 @@ def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
 
-@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES if each.name != "version"])
+@pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES if source.name != "version"])
 def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fails(source):
     trees = installations.healthy()
     right = f"list {source}"
@@ -255,14 +255,14 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
         trees[source].clear()
-    told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["webhook-secret"].state is check_rows.State.SKIP
-    assert (told["ca-bundle"].state, told["ca-bundle"].unread) == (check_rows.State.SKIP, True)
-    assert told["ca-bundle"].detail == "you may not get secrets"
-    assert told["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
+    by_check = {result.check: result for result in judged(trees, unread=forbidden)}
+    assert by_check["webhook-secret"].state is check_rows.State.SKIP
+    assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (check_rows.State.SKIP, True)
+    assert by_check["ca-bundle"].detail == "you may not get secrets"
+    assert by_check["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
     hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
-    told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["ca-bundle"].state is check_rows.State.FAIL
+    by_check = {result.check: result for result in judged(trees, unread=forbidden)}
+    assert by_check["ca-bundle"].state is check_rows.State.FAIL
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
 )  # fmt: skip
 def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
     results = judged(installations.healthy(), dry_runs=(dry_run,))
-    (found,) = [result for result in results if result.check == check]
-    assert (found.state, found.subject) == (state, "roce")
-    assert words in found.detail
+    (match,) = [result for result in results if result.check == check]
+    assert (match.state, match.subject) == (state, "roce")
+    assert words in match.detail
     assert wrong(results) == ({check} if state == "fail" else set())
 
 
@@ -311,9 +311,9 @@ def test_an_extender_that_is_not_installed_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
-    told = {each.check: each for each in judged(trees)}
-    assert told["extender-deployment"].state is check_rows.State.SKIP
-    assert not wrong(told.values())
+    by_check = {result.check: result for result in judged(trees)}
+    assert by_check["extender-deployment"].state is check_rows.State.SKIP
+    assert not wrong(by_check.values())
 
 
 def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
@@ -376,8 +376,8 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
     trees = installations.healthy()
     assert wrong(judged(trees, namespaced_pods=pods(other))) == set()
     results = judged(trees, namespaced_pods=pods(trained, other))
-    (found,) = [result for result in results if result.state is check_rows.State.FAIL]
-    assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
+    (failure,) = [result for result in results if result.state is check_rows.State.FAIL]
+    assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
@@ -388,15 +388,17 @@ def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
     ]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
-    for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
-        [excluding] = [e for e in each["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")]
+    for webhook in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
+        [excluding] = [
+            e for e in webhook["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")
+        ]
         excluding["values"] += sorted(case.excluded)
     tree, unlabelled = missed_pods.pod(case), ()
     if names.FABRIC in tree["metadata"].get("labels", {}):
         trees["pods"].append(tree)
     elif case.namespace_labels:
         unlabelled = (msgspec.convert(tree, views.Pod),)
-    [row] = [each for each in judged(trees, namespaced_pods=unlabelled) if each.check == "uninjected"]
+    [row] = [result for result in judged(trees, namespaced_pods=unlabelled) if result.check == "uninjected"]
     if case.label is None:
         assert row.state is check_rows.State.OK, row.detail
     else:
@@ -408,7 +410,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     trees = installations.healthy()
     mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
     trees["pods"].append(mirror)
-    [row] = [each for each in judged(trees) if each.check == "uninjected"]
+    [row] = [result for result in judged(trees) if result.check == "uninjected"]
     assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
@@ -418,15 +420,15 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
     for deployment in trees["deployments"]:
         if deployment["metadata"]["name"] in (WEBHOOK, EXTENDER):
             deployment["status"] = {"replicas": 2}
-    rows = {each.check: each for each in judged(trees)}
+    rows = {result.check: result for result in judged(trees)}
     create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
-    for each in ("webhook-replicas", "extender-replicas"):
-        assert rows[each].state is check_rows.State.FAIL
+    for check in ("webhook-replicas", "extender-replicas"):
+        assert rows[check].state is check_rows.State.FAIL
         assert (
             "replicas need a policy to become ready, and ConfigMap railwright-policy does not exist"
-            in rows[each].detail
+            in rows[check].detail
         )
-        assert create in rows[each].hint
+        assert create in rows[check].hint
     assert create in rows["policy-exists"].hint
     certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
     verdict = installation.check_replicas(installations.seen(trees), certs)
@@ -436,7 +438,7 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
 def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
     trees = installations.healthy()
     one_replica(trees)
-    rows = {each.check: each for each in judged(trees)}
+    rows = {result.check: result for result in judged(trees)}
     assert rows["webhook-availability"].state is check_rows.State.WARN
     assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
         rows["webhook-availability"].detail
@@ -450,7 +452,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     budget = named(trees, "budgets", WEBHOOK)
     budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
     budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-    [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
+    [row] = [result for result in judged(trees) if result.check == "webhook-budget"]
     [(key, value)] = limit.items()
     assert row.state is check_rows.State.WARN
     assert f"({key} {value}) allows no eviction" in row.detail
@@ -467,9 +469,9 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
         if match_condition["name"] == "asks-for-an-accelerator"
     ]
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
-    [found] = [each for each in judged(trees) if each.check == "admission-policy"]
-    assert found.state is check_rows.State.WARN
-    assert "lists nvidia.com/gpu, which is not an accelerator" in found.detail
+    [policy_result] = [result for result in judged(trees) if result.check == "admission-policy"]
+    assert policy_result.state is check_rows.State.WARN
+    assert "lists nvidia.com/gpu, which is not an accelerator" in policy_result.detail
 
 
 def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
@@ -486,9 +488,9 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
-        ("create", each["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", each["kind"].lower() + "s"))
-        for each in made
-        if each["kind"] != "Kustomization"
+        ("create", tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
+        for tree in made
+        if tree["kind"] != "Kustomization"
     }
     assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
 
@@ -496,19 +498,19 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
     from railwright.cli.checking import kubernetes
 
-    empty = {each.name: [] for each in snapshots.SOURCES}
+    empty = {source.name: [] for source in snapshots.SOURCES}
     whole = installations.healthy()
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
-    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
     more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
     results = judged(empty, before=True, **more)
     assert {result.check for result in results} == {
         a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED
     }
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
-    told = {result.check: result for result in results}
-    assert told["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
-    assert told["volcano"].state is check_rows.State.SKIP
+    by_check = {result.check: result for result in results}
+    assert by_check["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
+    assert by_check["volcano"].state is check_rows.State.SKIP
     denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}
     assert "install-permissions" in wrong(judged(empty, before=True, **{**more, "may": denied}))
     for node in empty["nodes"]:
@@ -540,14 +542,14 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
     deployment = {"metadata": {"name": snapshots.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
     trees["deployments"].append(deployment)
-    told = {each.check: each for each in judged(trees)}
-    assert told["certs-rotation"].detail == "by pod-a"
+    by_check = {result.check: result for result in judged(trees)}
+    assert by_check["certs-rotation"].detail == "by pod-a"
     named(trees, "leases", snapshots.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
     assert wrong(judged(trees)) == {"certs-rotation"}
     deployment["status"]["readyReplicas"] = 1
-    told = {each.check: each for each in judged(trees)}
-    assert told["certs-rotation"].detail == "1 of 2 ready"
-    assert told["certs-rotation"].state is check_rows.State.FAIL
+    by_check = {result.check: result for result in judged(trees)}
+    assert by_check["certs-rotation"].detail == "1 of 2 ready"
+    assert by_check["certs-rotation"].state is check_rows.State.FAIL
 
 
 def test_a_healthy_cluster_with_claims_passes_every_row():
@@ -555,7 +557,7 @@ def test_a_healthy_cluster_with_claims_passes_every_row():
     installations.add_claims(trees)
     results = judged(trees)
     assert wrong(results) == set()
-    details = {(each.check, each.subject): (each.state, each.detail) for each in results}
+    details = {(result.check, result.subject): (result.state, result.detail) for result in results}
     assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
     assert details["claim-pairs", "claimed"] == (check_rows.State.OK, "3 nodes, by resource.kubernetes.io/pcieRoot")
 
@@ -568,10 +570,10 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
             amounts.pop("nvidia.com/gpu")
     results = judged(trees)
     assert wrong(results) == set()
-    (accelerators,) = [each for each in results if each.check == "accelerators"]
+    (accelerators,) = [result for result in results if result.check == "accelerators"]
     assert accelerators.detail == "3 of 3 nodes have nvidia.com/gpu"
     before = judged(trees, before=True)
-    (pools,) = [each for each in before if each.check == "device-pools"]
+    (pools,) = [result for result in before if result.check == "device-pools"]
     assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail
 
 

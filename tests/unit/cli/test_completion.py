@@ -26,7 +26,7 @@ def test_the_first_word_is_a_command():
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (("gangs", "--wai"), ["--waiting"]),
         (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
@@ -41,8 +41,8 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_then_what_that_command_takes(words, found):
-    assert offered(*words) == found
+def test_then_what_that_command_takes(words, expected):
+    assert offered(*words) == expected
 
 
 def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():

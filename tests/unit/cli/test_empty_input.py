@@ -55,7 +55,7 @@ def files(tmp_path):
 
 def written(command: tuple[str, ...], folder: pathlib.Path, path: str) -> list[str]:
     names = {"FILE": path, "POLICY": str(folder / "policy.yaml"), "POD": str(folder / "pod.yaml")}
-    return [names.get(each, each) for each in command]
+    return [names.get(word, word) for word in command]
 
 
 @pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
@@ -70,7 +70,7 @@ def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
 
 
 @pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each[0] != "dashboard"], ids=" ".join)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] != "dashboard"], ids=" ".join)
 def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, text):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(written(command, files, "-")) != 0, capsys.readouterr().out

@@ -145,9 +145,9 @@ class World:
             true, _, what, given_to = heapq.heappop(self.due)
             what(true, *given_to)
             leaders = [
-                each.identity
-                for number, each in enumerate(self.known)
-                if candidacy.is_leader(each, self.clock(number, true))
+                candidate.identity
+                for number, candidate in enumerate(self.known)
+                if candidacy.is_leader(candidate, self.clock(number, true))
             ]
             assert len(leaders) <= 1, f"at {true:.2f} s: {leaders}"
             if leaders and self.reigns[-1:] != leaders:
@@ -222,7 +222,7 @@ def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
     world.run(died)
     number = int(world.reigns[-1][1:])
     world.known[number] = candidacy.step_down(world.known[number])
-    world.due = [each for each in world.due if each[3][0] != number]
+    world.due = [entry for entry in world.due if entry[3][0] != number]
     heapq.heapify(world.due)
     world.run(died + 4.5)
     assert candidacy.is_leader(world.known[1 - number], world.clock(1 - number, died + 4.5))

@@ -101,28 +101,28 @@ async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
 
 async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
     store = policies.PolicyStore()
-    told: list[int] = []
-    store.subscribe(lambda changed: told.append(changed.generation))
+    generations: list[int] = []
+    store.subscribe(lambda changed: generations.append(changed.generation))
     source = policy_objects.PolicyObjects(store)
     for number in range(5):
         source.config_map.upsert(config_map(long(f"mlx5_{number}")))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_4", [1])
+    assert (device(store), generations) == ("mlx5_4", [1])
 
 
 async def test_what_came_after_a_long_policy_is_not_undone_by_it():
     store = policies.PolicyStore()
-    told: list[bool] = []
-    store.subscribe(lambda changed: told.append(changed.valid))
+    validities: list[bool] = []
+    store.subscribe(lambda changed: validities.append(changed.valid))
     source = policy_objects.PolicyObjects(store)
     source.config_map.upsert(config_map(long("mlx5_1")))
     source.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_2", [True])
+    assert (device(store), validities) == ("mlx5_2", [True])
     source.config_map.upsert(config_map(long("mlx5_3")))
     source.config_map.remove(config_map(""))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_2", [True, False])
+    assert (device(store), validities) == ("mlx5_2", [True, False])
 
 
 def resource(device: str, **metadata: str) -> policy_views.FabricPolicy:

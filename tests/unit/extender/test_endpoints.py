@@ -49,7 +49,7 @@ def test_a_named_port_is_the_one_this_process_listens_on():
 )
 def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
     made = msgspec.convert({"spec": {"ports": [port]}}, endpoints.Service)
-    assert [each["port"] for each in endpoints.build_ports(made, OURS)] == ([number] if number else [])
+    assert [port["port"] for port in endpoints.build_ports(made, OURS)] == ([number] if number else [])
 
 
 def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
@@ -131,8 +131,8 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
             await endpoints.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
         finally:
             await client.close()
-        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
-        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.kept
+        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [["10.0.0.2"]]
+        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.stored
 
 
 @pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
@@ -147,9 +147,9 @@ async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_
         try:
             publishing = endpoints.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
-            assert ours not in api.kept
+            assert ours not in api.stored
             api.fault = lambda _: None
             await publishing._try_write()
         finally:
             await client.close()
-        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [[AT.ip]]
+        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [[AT.ip]]

@@ -18,7 +18,7 @@ WHY = (reason.make(codes.Code.CAPACITY_INSUFFICIENT, pods=2, slots_needed=2, slo
 
 
 def messages(of):
-    return tuple(each.message for each in of)
+    return tuple(notice.message for notice in of)
 
 
 class Site:
@@ -31,8 +31,8 @@ class Site:
         self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
         group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
         self.state.cluster.upsert_pod_group(msgspec.convert(group, pod_group_views.PodGroup))
-        for each in self.pods:
-            self.state.cluster.upsert_pod(each)
+        for gang_pod in self.pods:
+            self.state.cluster.upsert_pod(gang_pod)
         fabric_policy = policy(domains=[LEAF, SPINE], **placement)
         self.verbs = schedulers.Schedulers(
             self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
@@ -118,7 +118,7 @@ def test_the_attained_share_is_relative_to_the_best_possible_placement():
     compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
     compact.place("a-00", "a-01", "a-02", "a-03")
     spread.place("a-00", "a-01", "a-02", "b-00")
-    assert [each.verbs.gangs.check(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
+    assert [installation.verbs.gangs.check(1.0)[0].attained for installation in (compact, spread)] == [1.0, 0.5]
 
 
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
@@ -169,8 +169,8 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
 
 def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
-    for each in site.pods:
-        site.state.cluster.remove_pod(each.metadata.uid)
+    for gang_pod in site.pods:
+        site.state.cluster.remove_pod(gang_pod.metadata.uid)
     site.ask(0, "filter")
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 

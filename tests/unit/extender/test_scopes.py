@@ -72,11 +72,11 @@ class Site:
 
     def offered(self, name: str, **taken: int) -> dict:
         """A node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
-        free = {each: amount * 1000 for each, amount in self.whole.items()}
+        free = {resource: amount * 1000 for resource, amount in self.whole.items()}
         for resource in RESOURCES:
             free[resource] -= 1000 * taken.get("rails", 0)
         amounts = {"MilliCPU": 128000, "Memory": 2 << 40, "ScalarResources": free}
-        all_of_it = {**amounts, "ScalarResources": {each: amount * 1000 for each, amount in self.whole.items()}}
+        all_of_it = {**amounts, "ScalarResources": {resource: amount * 1000 for resource, amount in self.whole.items()}}
         return {"Name": name, "Idle": amounts, "Allocatable": all_of_it}
 
 
@@ -234,6 +234,6 @@ def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(step
         elif what == "close":
             site.verbs.volcano_close(b"{}", scope)
             snapshot[scope] = len(bound)
-        for each in names:
-            total = sum(list(taken.values()).count(each) for taken in (*placed.values(), bound))
-            assert total <= devices, (each, placed, bound)
+        for node_name in names:
+            total = sum(list(taken.values()).count(node_name) for taken in (*placed.values(), bound))
+            assert total <= devices, (node_name, placed, bound)

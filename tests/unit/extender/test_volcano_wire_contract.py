@@ -17,7 +17,7 @@ WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
 PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
-NAMES = [each["Name"] for each in PRIORITIZE["nodes"]]
+NAMES = [node["Name"] for node in PRIORITIZE["nodes"]]
 Path_ = tuple[str | int, ...]
 NOTHING_IDLE = ("node", "Idle", "ScalarResources")  # Go's nil map: there is none of any
 BUSY = 2
@@ -63,7 +63,7 @@ def nulled(tree: dict, paths: set[Path_]) -> dict:
 def widened(tree: object, field: str, value: object) -> object:
     """The body with one field more in every object that is not a map."""
     if isinstance(tree, list):
-        return [widened(each, field, value) for each in tree]
+        return [widened(item, field, value) for item in tree]
     if not isinstance(tree, dict):
         return tree
     more = {key: child if key in MAPS else widened(child, field, value) for key, child in tree.items()}
@@ -75,8 +75,8 @@ class Handlers:
 
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)
-        for each in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.cluster.upsert_node(each)
+        for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
+            self.state.cluster.upsert_node(known_node)
         chosen = policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 

@@ -134,7 +134,9 @@ expressions = st.fixed_dictionaries(
     },
     optional={"values": st.lists(st.sampled_from(["a", "b"]), max_size=2)},
 )
-affinities = st.lists(st.builds(lambda each: {"matchExpressions": each}, st.lists(expressions, max_size=2)), max_size=2)
+affinities = st.lists(
+    st.builds(lambda terms: {"matchExpressions": terms}, st.lists(expressions, max_size=2)), max_size=2
+)
 OURS = {"name": "railwright-preflight", "command": ["railwright", "preflight", "--transport", "roce"]}
 specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
@@ -187,8 +189,10 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
     after = admitting.admitted(tree, by, at)["spec"]["containers"]
     for before, now in zip(tree["spec"]["containers"], after, strict=True):
         own = before.get("env") or []
-        kept = (now.get("env") or [])[: len(own)]
-        assert [each for each in kept if each["name"] not in forced] == [e for e in own if e["name"] not in forced]
+        env_after = (now.get("env") or [])[: len(own)]
+        assert [variable for variable in env_after if variable["name"] not in forced] == [
+            e for e in own if e["name"] not in forced
+        ]
         if before.get("envFrom"):
             assert {entry["name"] for entry in (now.get("env") or [])[len(own) :]} <= forced
 
@@ -229,7 +233,7 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
     outcomes = working.planned(row, stored, by, at)
     if any(isinstance(outcome, pod_changes.Refusal) for outcome in outcomes):
-        refused = next(each for each in outcomes if isinstance(each, pod_changes.Refusal))
+        refused = next(outcome for outcome in outcomes if isinstance(outcome, pod_changes.Refusal))
         fates = [
             plan.plan(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
         ]

@@ -24,7 +24,7 @@ def test_interface_names_of_the_policy_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("written", "top", "told"),
+    ("written", "top", "expected"),
     [
         ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
         ("a,,b", "", "entry 2: is empty"),
@@ -34,9 +34,9 @@ def test_interface_names_of_the_policy_are_asked_for():
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
     ],
 )
-def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, told):
+def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, expected):
     message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
-    assert told in message
+    assert expected in message
     assert NETWORKS in message
 
 

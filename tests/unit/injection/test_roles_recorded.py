@@ -276,11 +276,15 @@ def role(tree: dict) -> roles.Role:
 @pytest.mark.parametrize("case", CASES)
 def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
     tree, expected = CASES[case]
-    found, pod = role(tree), view(tree)
+    own_role, pod = role(tree), view(tree)
     rank = membership.find_rank(pod)
     assert (
         Expected(
-            found.name, found.rails, found.needs_launcher_settings, membership.find_gang(pod), (rank.role, rank.index)
+            own_role.name,
+            own_role.rails,
+            own_role.needs_launcher_settings,
+            membership.find_gang(pod),
+            (rank.role, rank.index),
         )
         == expected
     )

@@ -32,16 +32,16 @@ RESOURCE = ".".join(["d" * 62] * 4) + "/" + "r" * 63  # about the longest name o
 
 
 class Case:
-    """A pod that brings one sentence, by the name of its container; `told` are words that must be read."""
+    """A pod that brings one sentence, by the name of its container; `words` are parts of the sentence."""
 
     def __init__(
         self,
-        told: tuple[str, ...],
+        words: tuple[str, ...],
         make: Callable[[str], dict] = lambda name: pod(gpus(8, name)),
         by=None,
         **known,
     ) -> None:
-        self.told, self.make, self.by = told, make, by or fabric()
+        self.words, self.make, self.by = words, make, by or fabric()
         known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
         self.facts = facts.ClusterFacts(namespace=known.pop("namespace", "prod"), **known)
 
@@ -365,7 +365,7 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
     assert len(message) <= 4096
     if name != HOSTILE:
         assert message.startswith("Pod prod/p: ")
-        assert all(words in message for words in case.told), message
+        assert all(word in message for word in case.words), message
 
 
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
@@ -376,7 +376,7 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
     warnings = response["warnings"]
     assert all(warning.isprintable() and len(warning) <= wire.MAX_WARNING for warning in warnings)
     if name != HOSTILE:  # such a name never gets past the API server; the others do
-        assert any(all(words in warning for words in case.told) for warning in warnings), warnings
+        assert any(all(word in warning for word in case.words) for warning in warnings), warnings
 
 
 # --- nothing is forgotten ---------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
 
 def pieces(node: ast.AST) -> set[str]:
     """The fixed texts of an expression that read as part of a sentence."""
-    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    constants = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
     return {constant for constant in constants if isinstance(constant, str) and len(constant.split()) > 2}
 
 

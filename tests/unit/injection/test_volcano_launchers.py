@@ -112,7 +112,7 @@ def test_the_pods_author_makes_it_a_rank_by_naming_its_containers_and_the_operat
     never = fabric(top="roles: {launchers: never}")
     _, (master, _) = admitted_pods(job(("mpimaster", cpu("m")), ("worker", gpus(8))), never)
     assert not is_rank(master)
-    assert not any(is_rank(each) for each in admitted_pods(job(("master", cpu())), never)[1])
+    assert not any(is_rank(admitted) for admitted in admitted_pods(job(("master", cpu())), never)[1])
 
 
 def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task():
@@ -129,7 +129,7 @@ def test_the_scheduler_puts_first_what_admission_takes_for_a_launcher(name):
         return membership.find_rank(admitting.view(tree))
 
     assert rank(name) < rank("ranks")
-    assert all(rank(each).role == rank("ranks").role for each in OTHERS)
+    assert all(rank(other).role == rank("ranks").role for other in OTHERS)
 
 
 tasks = st.lists(
@@ -144,8 +144,8 @@ tasks = st.lists(
 
 
 @given(tasks)
-def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(found):
-    stored, pods = admitted_pods(job(*found))
+def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(case):
+    stored, pods = admitted_pods(job(*case))
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
         again = admitting.planned(pod, BY)
@@ -158,8 +158,8 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
     pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
-    told = previews.preview_admission(pods[0], BY, previews.load_caches(None))
-    assert bool(told.rails) == (role == "rank")
+    preview = previews.preview_admission(pods[0], BY, previews.load_caches(None))
+    assert bool(preview.rails) == (role == "rank")
 
 
 # --- the ray plugin ------------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def ray_job(head: dict, arguments: list[str] | None = None, name: str = "head") 
 
 def with_head_started(tree: dict, container: str) -> dict:
     """As Volcano's ray plugin writes it into the head's pod."""
-    for each in tree["spec"]["containers"]:
-        if each["name"] == container:
-            each["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]
+    for given_container in tree["spec"]["containers"]:
+        if given_container["name"] == container:
+            given_container["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]
     return tree
 
 

@@ -102,8 +102,8 @@ def test_a_value_from_elsewhere_is_not_guessed():
 def test_a_rule_that_breaks_rejects_no_pod():
     by = admitting.fabric()
     broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
-    (told,) = admission.lint_injected(broken, by)
-    assert told.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
+    (warning,) = admission.lint_injected(broken, by)
+    assert warning.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
 def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
@@ -140,12 +140,12 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
         around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
         findings = engine.check(rank_contexts.build(pod, 0, around))
-        told = [
+        reported = [
             finding
             for finding in findings
             if finding.severity is not lint.Severity.INFO and finding.name in {v.name for v in derived}
         ]
-        assert not told
+        assert not reported
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.

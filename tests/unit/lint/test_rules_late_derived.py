@@ -75,7 +75,7 @@ def admitted(draw):
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
     return rule_types.RankContext(
         "a rank",
-        tuple(rule_types.Setting(each.name, each.value, f"env[{at}]") for at, each in enumerate(derived)),
+        tuple(rule_types.Setting(variable.name, variable.value, f"env[{at}]") for at, variable in enumerate(derived)),
         site,
         count=4,
         job=32,
@@ -92,9 +92,9 @@ def admitted(draw):
 
 @hypothesis.given(admitted())
 def test_what_is_derived_is_never_a_warning_or_an_error_of_the_late_rules(ranks):
-    told = [
+    violations = [
         f"{finding.code} {finding.message}"
         for finding in engine.check(ranks)
         if finding.severity is not rule_types.Severity.INFO and int(finding.code[1:]) >= 23
     ]
-    assert told == []
+    assert violations == []

@@ -17,9 +17,9 @@ PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
 
 
 def read(kind, spec, **more):
-    (found,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
-    assert found.title == f"{kind} ns/n"
-    return [(template.part, template.count, template.container(0)) for template in found.templates]
+    (workload,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
+    assert workload.title == f"{kind} ns/n"
+    return [(template.part, template.count, template.container(0)) for template in workload.templates]
 
 
 def at(*path):
@@ -87,24 +87,24 @@ def test_the_templates_of_a_kind_are_found_with_their_place_and_number(kind, spe
 
 
 def test_a_pod_template_object_is_one():
-    (found,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
-    assert found.templates[0].path == ("template",)
+    (workload,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    assert workload.templates[0].path == ("template",)
 
 
 def test_a_list_is_read_item_by_item():
     items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
     result = list(workloads.read({"kind": "List", "items": items}))
-    assert [each.title for each in result] == ["Pod a", "Pod b"]
+    assert [workload.title for workload in result] == ["Pod a", "Pod b"]
     assert result[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
 
 
 def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
     labels = {"labels": {"railwright.io/fabric": "roce"}}
     own = {"metadata": {"labels": {"railwright.io/fabric": "none"}}, **POD}
-    (found,) = workloads.read(
+    (workload,) = workloads.read(
         {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
     )
-    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in found.templates] == ["roce", "none"]
+    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in workload.templates] == ["roce", "none"]
 
 
 def test_numbers_in_env_are_the_text_that_was_meant():
@@ -113,8 +113,8 @@ def test_numbers_in_env_are_the_text_that_was_meant():
         "env": [{"name": "NCCL_IB_TIMEOUT", "value": 22}, {"name": "X", "value": True}],
         "args": [1],
     }
-    (found,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
-    assert [entry.value for entry in found.templates[0].pod.spec.containers[0].env] == ["22", "true"]
+    (workload,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
+    assert [entry.value for entry in workload.templates[0].pod.spec.containers[0].env] == ["22", "true"]
 
 
 def test_what_makes_no_pods_is_nothing():

@@ -26,9 +26,9 @@ def best_leaves(request, state, assumed=None):
     return {explanation.node.split("-")[0] for explanation in explanations if explanation.score == top}
 
 
-def leaving(each: views.Pod) -> views.Pod:
-    metadata = msgspec.structs.replace(each.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    return msgspec.structs.replace(each, metadata=metadata)
+def leaving(member: views.Pod) -> views.Pod:
+    metadata = msgspec.structs.replace(member.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(member, metadata=metadata)
 
 
 def launcher() -> views.Pod:

@@ -144,7 +144,7 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
     """30 spines of 8 leaves of 4 nodes, 45 % taken by chance."""
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat
     nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
-    names = [each.metadata.name for each in nodes]
+    names = [node.metadata.name for node in nodes]
     loop = Loop(nodes, taken(*chance.sample(names, round(0.45 * len(names)))))
     pods = gang(size, pod)
     loop.submit(pods)
@@ -191,8 +191,8 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 1))])
     pods = gang(5, pod)
     loop.submit(pods)
-    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(each, name))
+    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.assumed.assume(build_assumed_pod(member, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -210,8 +210,8 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     loop.submit(pods)
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
-    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(each, name))
+    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.assumed.assume(build_assumed_pod(member, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
@@ -246,7 +246,7 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
 def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_share_a_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
-    half = [halved(each) for each in gang(2, pod)]
+    half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
     assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
 
@@ -254,7 +254,7 @@ def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_s
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
-    half = [halved(each) for each in gang(2, pod)]
+    half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
     messages = " ".join(texts(loop.asks(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages

@@ -44,9 +44,9 @@ def report(*gpus, written="", rails=(), name="n1"):
 
 
 def bound(name, gpus, at="", *, rails=0, on="n1"):
-    each = pod(name, gpus=gpus, rails=rails, on=on)
+    new_pod = pod(name, gpus=gpus, rails=rails, on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=at)] if at else []
-    return msgspec.structs.replace(each, status=views.PodStatus(phase="Running", conditions=conditions))
+    return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
 def list_free(cluster, shape=SHAPE, others=(), resource=GPU):

@@ -33,9 +33,9 @@ HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
 def with_requests(name, requests, on="", group=""):
-    each = pod(name, on=on, group=group)
+    new_pod = pod(name, on=on, group=group)
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(each, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
+    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
 
 
 def explain_both(numa, *, shape=SHAPE):
@@ -80,7 +80,7 @@ def report(*free: int, manager: str, scope: str = "container", written: str = ""
     attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
     tree = {
         "metadata": {"name": "n", "managedFields": managed},
-        "attributes": [{"name": each, "value": value} for each, value in attributes.items()],
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
         "zones": [
             {
                 "name": f"node-{number}",

@@ -33,10 +33,10 @@ WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "
 
 def build_pod(name, gpus, *rails, on=""):
     """A pod of so many GPUs and these rails, one device each."""
-    each = pod(name, on=on)
+    new_pod = pod(name, on=on)
     requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(each, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
+    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
 
 
 def given(where, numa="preferred"):
@@ -132,7 +132,7 @@ def test_the_node_to_complete_is_looked_for_among_those_that_are_offered():
     nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
     bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
     state = build_cluster(nodes, bound)
-    offered = [each.metadata.name for each in nodes[:120]]
+    offered = [node.metadata.name for node in nodes[:120]]
     decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
     assert decision.explainer.gang.target_leaf == ("leaf-5",)

@@ -74,7 +74,7 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
 
 
 @pytest.mark.parametrize(
-    ("of", "kind", "told", "expected"),
+    ("of", "kind", "declared", "expected"),
     [
         (pod({"batch.kubernetes.io/job-name": "j"}), JOBS, obj("j", {"parallelism": 8}), 8),
         (
@@ -181,8 +181,8 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
         ),
     ],
 )
-def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, told, expected):
-    assert size(of, (kind, told)) == expected
+def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, declared, expected):
+    assert size(of, (kind, declared)) == expected
 
 
 @pytest.mark.parametrize("name", ["mpi-operator-launcher", "mpi-operator-worker", "mpi-operator-launcher-as-worker"])
@@ -223,11 +223,11 @@ GROUPS = (
 def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart():
     of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
     state = cluster_state.ClusterState()
-    for kind, each in reversed(GROUPS):
-        state.upsert_size(kind, each)
-    for (kind, each), expected in zip(GROUPS, (2, 3, 4), strict=True):
+    for kind, group_object in reversed(GROUPS):
+        state.upsert_size(kind, group_object)
+    for (kind, group_object), expected in zip(GROUPS, (2, 3, 4), strict=True):
         assert state.get_gang_size(membership.find_gang(of), observed=1) == expected
-        state.remove_size(kind, each)
+        state.remove_size(kind, group_object)
     assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
 
 
@@ -293,12 +293,14 @@ def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_be
                 table.set_report(kind, f"ns/{what}", {})
                 mine.pop(what, None)
             else:
-                table.replace(kind, [group(each, name) for name, each in what.items()])
+                table.replace(kind, [group(size_given, name) for name, size_given in what.items()])
                 mine.clear()
                 mine.update(what)
     for name in "abc":
-        told = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
-        assert table.get_declared(membership.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
+        sizes = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
+        assert table.get_declared(membership.GangKey(f"ns/{name}")) == next(
+            (declared for declared in sizes if declared), 0
+        )
 
 
 def test_a_pod_takes_the_overhead_of_its_runtime_class():

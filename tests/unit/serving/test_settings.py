@@ -185,7 +185,7 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
 
 
 @pytest.mark.parametrize(
-    ("server", "options", "told"),
+    ("server", "options", "expected"),
     [
         ("webhook", (), "--dashboard-listen is for the extender only"),
         ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 use the same port"),
@@ -193,14 +193,14 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
         ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorise viewers"),
     ],
 )
-def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
-    assert told in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
+def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, expected):
+    assert expected in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
 
 
 def test_there_is_no_dashboard_unless_it_is_asked_for():
     assert command_line.parse("extender", PLAIN, {}).dashboard_listen is None
-    found = command_line.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
-    assert found.dashboard_listen == addresses.Address("127.0.0.1", 0)
+    settings = command_line.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert settings.dashboard_listen == addresses.Address("127.0.0.1", 0)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_rails_that_only_some_members_have_do_not_count():
     demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
     left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
     right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [kubelet.list_grants(each, each.empty, demand)[0] for each in (left, right)]
+    grants = [kubelet.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
     assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
 

@@ -81,7 +81,7 @@ def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if any(ast.unparse(each).endswith(("property", ".setter")) for each in node.decorator_list):
+        if any(ast.unparse(decorator).endswith(("property", ".setter")) for decorator in node.decorator_list):
             continue
         first_word = node.name.strip("_").partition("_")[0]
         is_whole = first_word == node.name.strip("_")
@@ -124,8 +124,31 @@ def sources() -> list[pathlib.PurePath]:
 
 
 def test_no_retired_word_is_used():
-    findings = [str(found) for path in sources() for found in check((ROOT / path).read_text(), str(path))]
+    findings = [str(finding) for path in sources() for finding in check((ROOT / path).read_text(), str(path))]
     assert not findings, "\n" + "\n".join(findings)
+
+
+def find_empty_names(source: str, path: str) -> Iterator[Finding]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and token.string.strip("_") in WORDS["empty_names"]:
+            yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", "a noun that says what it holds")
+
+
+def test_no_name_is_empty_of_meaning_in_tests_either():
+    listing = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    findings = [
+        str(finding)
+        for path in listing.splitlines()
+        if (ROOT / path).exists()
+        for finding in find_empty_names((ROOT / path).read_text(), path)
+    ]
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def test_an_empty_name_is_found_as_variable_parameter_and_attribute():
+    source = "kept = [each.name for each in pods]\nself.told = wanted\n_found_node = 1\n"
+    problems = [finding.problem for finding in find_empty_names(source, "file.py")]
+    assert problems == [f"name {name!r}" for name in ("kept", "each", "each", "told", "wanted")]
 
 
 def test_every_pending_folder_exists_and_has_something_to_rewrite():

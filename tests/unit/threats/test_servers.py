@@ -60,11 +60,11 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
     assert b"s3cr3t" not in answer, "nothing of the request comes back"
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda each: each.name)
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_you_trust(lock):
     text = lock.read_text()
     pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
-    assert all("==" in each.split("\n")[0] and "--hash=sha256:" in each for each in pinned)
+    assert all("==" in requirement.split("\n")[0] and "--hash=sha256:" in requirement for requirement in pinned)
     assert "://" not in text
     assert "--index-url" not in text
 

@@ -24,29 +24,29 @@ def judged(*logs, **expected) -> log_types.Report:
     return report.assess_logs(named, log_types.Expected(**expected))
 
 
-def by_name(found: log_types.Report) -> dict[str, log_types.Pod]:
-    return {pod.name: pod for pod in found.pods}
+def by_name(report: log_types.Report) -> dict[str, log_types.Pod]:
+    return {pod.name: pod for pod in report.pods}
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
     """A process of one rank, in the form of NCCL 2.26."""
     head = f"{pod}:{pid}:{pid + 1} [0] NCCL INFO"
-    told = [
+    lines = [
         f"{head} NET/IB : Using {using} [RO]; OOB eth0:10.0.0.{number}<0>"
         if using
         else f"{head} NET/IB : No device found.",
         f"{head} Using network {network}",
         f"{head} ncclCommInitRank comm 0x1 rank {number} nranks {of} cudaDev 0 busId 1000 commId 0x9 - Init START",
         *(
-            f"{head} Channel 0{at}/0 : {number}[0] -> {1 - number}[0] [send] via NET/{network}/{each}"
-            for at, each in enumerate(channels)
+            f"{head} Channel 0{at}/0 : {number}[0] -> {1 - number}[0] [send] via NET/{network}/{channel}"
+            for at, channel in enumerate(channels)
         ),
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def hcas(*numbers: int, link: str = "RoCE", prefix: str = "mlx5_") -> str:
-    return " ".join(f"[{at}]{prefix}{each}:1/{link}" for at, each in enumerate(numbers))
+    return " ".join(f"[{at}]{prefix}{number}:1/{link}" for at, number in enumerate(numbers))
 
 
 GOOD = rank("w-0", 0, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
@@ -58,25 +58,25 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 @pytest.mark.parametrize("name", INDEX)
 def test_a_published_form_is_read_as_what_it_was(name):
-    told, found = INDEX[name], judged(lines(name))
-    assert found.state == told["state"], found.line
-    for pod in found.pods:
-        assert pod.transport == told.get("transport", pod.transport)
-        assert pod.rails == told.get("rails", pod.rails)
-        if "gdr" in told:
-            assert bool(pod.channels_direct) is told["gdr"]
-    if "pods_tcp" in told:
-        assert [each.name for each in found.pods if each.state == log_types.TCP] == told["pods_tcp"]
-        assert all(each in found.line for each in told["pods_tcp"])
-    if "missing" in told:
-        assert [each for pod in found.pods for each in pod.missing] == told["missing"]
-    assert found.busbw_average == told.get("busbw")
-    assert "\n" not in found.line
+    expected, report = INDEX[name], judged(lines(name))
+    assert report.state == expected["state"], report.line
+    for pod in report.pods:
+        assert pod.transport == expected.get("transport", pod.transport)
+        assert pod.rails == expected.get("rails", pod.rails)
+        if "gdr" in expected:
+            assert bool(pod.channels_direct) is expected["gdr"]
+    if "pods_tcp" in expected:
+        assert [pod.name for pod in report.pods if pod.state == log_types.TCP] == expected["pods_tcp"]
+        assert all(name in report.line for name in expected["pods_tcp"])
+    if "missing" in expected:
+        assert [interface for pod in report.pods for interface in pod.missing] == expected["missing"]
+    assert report.busbw_average == expected.get("busbw")
+    assert "\n" not in report.line
 
 
 def test_every_log_is_in_the_index_with_where_its_form_is_from():
     assert {path.stem for path in FOLDER.glob("*.log")} == set(INDEX)
-    assert all(each["source"] and each["kind"] for each in INDEX.values())
+    assert all(entry["source"] and entry["kind"] for entry in INDEX.values())
 
 
 # --- prefixes ---------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason(
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
     said = ("Bootstrap : Using eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>")
-    noise = "".join(f"w-0:7:7 [0] NCCL INFO {each}\n" for each in said)
+    noise = "".join(f"w-0:7:7 [0] NCCL INFO {message}\n" for message in said)
     assert judged(noise + GOOD, ALSO).state == log_types.RDMA
 
 

@@ -67,7 +67,7 @@ def test_a_namespace_alone_and_what_waits_alone(view):
 
 def test_json_and_yaml_are_the_same_and_have_every_rank(view):
     document = json.loads(view("gangs", "-o", "json")[1])
-    assert [(each["key"], len(each["ranks"])) for each in document] == [
+    assert [(gang["key"], len(gang["ranks"])) for gang in document] == [
         ("prod/llama", 8),
         ("research/a-gang-whose-name-is-long-enough-to-hurt", 12),
     ]

@@ -169,17 +169,19 @@ def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
 def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
     touched = {change.resource for change in changes if isinstance(change, pod_changes.AddResource)}
     keys = {change.key for change in changes if isinstance(change, pod_changes.SetAnnotation)}
-    assert kept(tree, applied(tree, changes), touched | keys)
+    assert is_kept(tree, applied(tree, changes), touched | keys)
 
 
-def kept(before: object, after: object, touched: set[str]) -> bool:
+def is_kept(before: object, after: object, touched: set[str]) -> bool:
     """True where all of `before` is still in `after`: members in place, list entries first and in order."""
     if before is None:
         return True
     if isinstance(before, dict):
-        return all(key in touched or kept(value, after[key], touched) for key, value in before.items() if value != {})
+        return all(
+            key in touched or is_kept(value, after[key], touched) for key, value in before.items() if value != {}
+        )
     if isinstance(before, list):
-        return all(kept(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
+        return all(is_kept(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
     return before == after
 
 
@@ -250,7 +252,7 @@ def test_annotate_makes_the_map_only_where_there_is_none():
 def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
     grouped = patch.group_by_change(view(tree), changes)
     assert [change for change, _ in grouped] == list(changes)
-    assert [each for _, made in grouped for each in made] == patch.build_operations(view(tree), changes)
+    assert [operation for _, made in grouped for operation in made] == patch.build_operations(view(tree), changes)
 
 
 def test_claims_and_resources_are_removed_wherever_they_are():

@@ -158,7 +158,7 @@ def test_audit_annotations_travel_with_either_verdict():
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
     limited = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
     assert len(limited) <= 10
-    assert all(len(each) <= 256 for each in limited)
+    assert all(len(warning) <= 256 for warning in limited)
     assert sum(map(len, limited)) <= 4096
     assert len(warnings) > wire.MAX_WARNINGS or len(limited) == len(warnings)
 

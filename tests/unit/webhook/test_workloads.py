@@ -406,7 +406,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b"", "not JSON"),
         (b"[" * 100_000, "does not decode"),
@@ -434,10 +434,10 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
         (working.review(VOLCANO, TREE, operation="UPDATE", oldObject=7), "does not decode"),
     ],
 )
-def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, told):
+def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError) as error:
         workloads.handle(body, BY, admitting.known)
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 odd = st.recursive(
@@ -479,18 +479,18 @@ def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_
 
 def test_the_manifests_rules_are_the_table():
     hooks = next(yaml.safe_load_all(ADMISSION.read_text()))["webhooks"]
-    wanted = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
+    expected = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
     ours = [hook for hook in hooks if hook["clientConfig"]["service"]["path"] == "/mutate/workloads"]
     assert len(ours) == 3
     for hook in ours:
-        found = {
+        requested = {
             (group, version, resource)
             for rule in hook["rules"]
             for group in rule["apiGroups"]
             for version in rule["apiVersions"]
             for resource in rule["resources"]
         }
-        assert found == wanted, hook["name"]
+        assert requested == expected, hook["name"]
         assert {tuple(rule["operations"]) for rule in hook["rules"]} == {
             ("CREATE",) if hook["failurePolicy"] == "Fail" else ("CREATE", "UPDATE")
         }
