@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing by atheris (libFuzzer): `make fuzz FUZZ_ARGS="--seconds 60 networks policy"`.
 
 Each target runs in a process of its own for its share of the time. What breaks one is kept below build/fuzz and makes
-the exit code 1; `--minimise` writes what is new and worth keeping into the corpus instead.
+the exit code 1; `--minimize` writes what is new and worth keeping into the corpus instead.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def main() -> int:
         print(f"--- {name}", flush=True)
         if _apart(name, arguments.seconds / len(chosen), arguments.seed):
             broken.append(name)
-        elif arguments.minimise:
-            _minimise(name)
+        elif arguments.minimize:
+            _minimize(name)
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
         print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.FOUND}", file=sys.stderr)
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=600, help="for all targets together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minimise", action="store_true", help="add to the corpus what covers more")
+    parser.add_argument("--minimize", action="store_true", help="add to the corpus what covers more")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # the name of the target this process runs
     return parser
 
@@ -98,7 +98,7 @@ def _inside(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _minimise(name: str) -> None:
+def _minimize(name: str) -> None:
     """What takes a way through our code that no input before it took, the smallest first, goes into the corpus."""
     target = TARGETS[name]
     taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))

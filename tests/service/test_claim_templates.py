@@ -95,17 +95,15 @@ class Replica:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server():
-    stored, app = Server(), web.Application()
+    stored = Server()
     path = "/apis/resource.k8s.io/v1/namespaces/prod/resourceclaimtemplates"
-    app.router.add_post(path, stored.create)
-    app.router.add_get(f"{path}/{{name}}", stored.read)
-    app.router.add_delete(f"{path}/{{name}}", stored.remove)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    stored.port = runner.addresses[0][1]
-    yield stored
-    await runner.cleanup()
+    routes = (
+        web.post(path, stored.create),
+        web.get(f"{path}/{{name}}", stored.read),
+        web.delete(f"{path}/{{name}}", stored.remove),
+    )
+    async with api_stub.serve_routes(*routes) as stored.port:
+        yield stored
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -37,17 +37,12 @@ async def serving(tmp_path, answer):
         queries.append(request.query_string)
         return answer(json.loads(await request.read()))
 
-    application = web.Application()
-    application.router.add_post("/api/v1/namespaces/prod/pods", create)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = await clients.connect(str(api_stub.kubeconfig(tmp_path, runner.addresses[0][1])))
-    try:
-        yield client, queries
-    finally:
-        await client.close()
-        await runner.cleanup()
+    async with api_stub.serve_routes(web.post("/api/v1/namespaces/prod/pods", create)) as port:
+        client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
+        try:
+            yield client, queries
+        finally:
+            await client.close()
 
 
 def complete(pod: dict, *, injects: bool = True) -> dict:

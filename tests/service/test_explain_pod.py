@@ -216,13 +216,9 @@ async def api_server(running, tmp_path, seen):
         async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
             return web.Response(status=answer.status, body=await answer.read())
 
-    application = web.Application()
-    application.router.add_get("/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}", proxied)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
-    await runner.cleanup()
+    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
+    async with api_stub.serve_routes(web.get(path, proxied)) as port:
+        yield api_stub.kubeconfig(tmp_path, port)
 
 
 async def test_without_an_address_the_api_server_passes_the_call_on_and_the_token_beside_it(running, tmp_path):

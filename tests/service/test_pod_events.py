@@ -49,15 +49,9 @@ class Api:
 @pytest_asyncio.fixture(loop_scope="session")
 async def api():
     made = Api()
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    yield made
-    made.open.set()
-    await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        yield made
+        made.open.set()
 
 
 @contextlib.asynccontextmanager

@@ -45,13 +45,8 @@ async def server(tmp_path):
         more = {"continue": str(begin + 2)} if begin + 2 < len(every) else {}
         return web.json_response({"metadata": more, "items": every[begin : begin + 2]})  # two an answer
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), special
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        yield api_stub.kubeconfig(tmp_path, port), special
 
 
 async def run(capsys, kubeconfig, *arguments):

@@ -121,11 +121,16 @@ class Cache:
             await self.changed.wait_for(condition)
 
 
-@contextlib.asynccontextmanager
-async def serve(answer):
+def serve(answer):
     """Answer every request by this function. Yields the port on 127.0.0.1."""
+    return serve_routes(web.route("*", "/{path:.*}", answer))
+
+
+@contextlib.asynccontextmanager
+async def serve_routes(*routes: web.RouteDef):
+    """Serve these routes. Yields the port on 127.0.0.1."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
+    app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -184,17 +189,13 @@ class World:
         self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.port = self._runner.addresses[0][1]
+        self._server = serve(self._answer)
+        self.port = await self._server.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.end_watches()
-        await self._runner.cleanup()
+        await self._server.__aexit__(None, None, None)
 
     def put(self, path: str, obj: dict) -> None:
         """An object appears, or changes."""

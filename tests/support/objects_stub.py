@@ -1,4 +1,4 @@
-"""An API server of the test's own that keeps objects by path and version; what goes wrong is the test's choice.
+"""Serves an API server that stores objects by path and version, with the faults that a test chooses.
 
 A path with a namespace names an object, or what objects are posted to; any other is a list, watched without end.
 """
@@ -9,15 +9,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import api_stub
 from aiohttp import web
 
-Fault = Callable[[web.Request], int | None]  # a status to answer with, a word from below, or None: nothing is wrong
+Fault = Callable[[web.Request], int | None]  # returns a status, one of the three faults below, or None for no fault
 HANG, LOSE, GARBAGE = -1, -2, -3  # no answer; the write is made and its answer is lost; a proxy's page instead
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
 
 class Objects:
-    """The objects there are, and what was asked."""
+    """The stored objects, and the requests."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict] = {}
@@ -31,18 +32,18 @@ class Objects:
         self._done = asyncio.Event()
 
     def holder(self, path: str) -> str:
-        """Who holds the Lease of this path."""
+        """Return the holder of the Lease at this path; "" if there is none."""
         return self.stored.get(path, {}).get("spec", {}).get("holderIdentity", "")
 
     def keep(self, path: str, thing: dict) -> dict:
-        """Put an object there, in a new version."""
+        """Store an object in a new version."""
         self._version += 1
         self.stored[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
         self.writes.append((time.monotonic(), path, self.stored[path]))
         return self.stored[path]
 
     def release(self) -> None:
-        """What hangs hangs no longer."""
+        """Release the requests that hang."""
         self._done.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -97,17 +98,10 @@ def _refused(status: int, reason: str) -> web.Response:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Objects]:
-    """A running one, on a port of its own."""
+    """Serve on a free port."""
     made = Objects()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    try:
-        yield made
-    finally:
-        made.release()
-        await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        try:
+            yield made
+        finally:
+            made.release()

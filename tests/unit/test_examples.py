@@ -197,7 +197,7 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
 
 
-def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_fabric():
+def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimized_fabric():
     pod = pods_of(load("sriov-8-rail", "job"))["worker"]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
     pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"

@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
 NAMES = ("no extender", "binpack", "greedy near peers", "railwright", "exact optimum")
 HEADS = (
     "policy", "modelled busbw of optimum", "per gang", "worst", "leaves x fewest", "avoidable crossings",
-    "by rank order", "avoidable NUMA splits", "mean wait", "utilisation",
+    "by rank order", "avoidable NUMA splits", "mean wait", "utilization",
 )  # fmt: skip
 
 

@@ -358,7 +358,7 @@ def test_the_member_that_lacks_a_rail_is_named():
     assert sum("missing on another pod's node" in reason.message for reason in assessed.why) == 1
 
 
-# --- ages, notes, utilisation -------------------------------------------------------------------------------------
+# --- ages, notes, utilization -------------------------------------------------------------------------------------
 
 
 def bound_pod(name, on, created, bound=""):

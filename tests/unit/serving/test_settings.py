@@ -190,7 +190,7 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
         ("webhook", (), "--dashboard-listen is for the extender only"),
         ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 use the same port"),
         ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
-        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorise viewers"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorize viewers"),
     ],
 )
 def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, expected):
