@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Configures every test."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""What schedulers send, made of captured bodies: the same fields in the same order, with the padding of real clusters.
+"""Builds request bodies of schedulers from captured ones: the same fields and order, with the padding of real clusters.
 
 Every function gives one body as bytes; nothing here measures.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import clusters
 
 EVENT_BYTES = 7900  # of the captured event
-NODE_INFO_BYTES = 150_000  # a node with its images and 20 pods (volcano.md 1.3)
+NODE_INFO_BYTES = 150_000  # a node with its images and 20 pods
 TASKS_A_NODE = 20
 _ROOM = dict.fromkeys(clusters.RAILS, 1000) | {clusters.GPU: 8000}
 

@@ -59,7 +59,7 @@ class CrowdServer:
         return web.Response(body=body, content_type="application/json")
 
     async def post(self, request: web.Request) -> web.Response:
-        """What the bench tells; any other object is taken and forgotten, as Events are."""
+        """Answer requests of the bench. Accept any other object without storing it, such as Events."""
         await request.read()
         if request.path == "/bench/expire":
             for _ in range(int(request.query["changed"])):

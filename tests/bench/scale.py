@@ -2,7 +2,7 @@
 
 Each row starts a server on the first core this process may use, over a made cluster (`crowds`) whose API server runs
 niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of
-200 changes of pods a second and of a list from anew; time to ready; and what callers at a steady pace wait before,
+200 changes of pods a second and of a relist; time to ready; and how long callers at a steady pace wait before,
 during and after that list. The longest turns of the event loop come from a run of their own (`turns`), in CPU time.
 Writes build/bench/scale.json.
 """
@@ -81,7 +81,7 @@ class Running:
         urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/{what}", data=b"", timeout=60).close()
 
     def relist(self, changed: int) -> tuple[float, float]:
-        """A list from anew; from when to when it took, by time.perf_counter."""
+        """Make the server relist. Return the start and the end by time.perf_counter."""
         before = self.read_counts()["watches"]
         self.tell(f"expire?changed={changed}")
         began = time.perf_counter()
@@ -145,7 +145,7 @@ def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: p
 
 
 def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
-    """What callers wait before, during and after a list from anew."""
+    """Measure how long callers wait before, during and after a relist."""
     ended = threading.Event()
     spans: list[tuple[float, float, float, float]] = []
 
@@ -176,7 +176,7 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
 
 
 def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
-    """The longest turns of the loop, CPU milliseconds, of a start, at rest and of a list from anew."""
+    """Measure the longest turns of the loop, in CPU milliseconds, at the start, at rest and during a relist."""
     out = folder / "turns.json"
 
     def read_longest_turns(running: Running) -> list[tuple[float, str]]:

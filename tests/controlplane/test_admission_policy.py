@@ -139,7 +139,7 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
 
 
 async def _answer(plane, pod: api.Object, namespace: str) -> str:
-    """What the API server says against a pod, or warns of; nothing where it takes the pod in silence."""
+    """Return the error or warnings of the API server for a pod; "" if it accepts the pod silently."""
     try:
         await plane.api.create(pod, namespace=namespace, dry_run=True)
     except api.ApiError as error:

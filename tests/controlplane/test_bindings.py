@@ -1,4 +1,4 @@
-"""What is on a pod the moment it has a node: its place on the fabric and the devices of that very node, by both
+"""Annotations of a pod when it gets a node: its position in the fabric and the devices of that node, by both
 schedulers, whatever else happened to the pod meanwhile.
 """
 

@@ -338,7 +338,7 @@ async def test_helm_finds_nothing_to_say_about_the_chart(helm):
 
 
 class Cluster:
-    """What is in the API server, and Helm's hands on it."""
+    """The objects in the API server, and Helm to change them."""
 
     def __init__(self, plane, folder):
         self.plane, self.api = plane, plane.api
@@ -424,7 +424,7 @@ async def cluster(plane, tmp_path_factory):
 
 @dataclasses.dataclass
 class Installed:
-    """What Helm said after the installation, and what runs."""
+    """Helm's notes after the installation, and the running servers."""
 
     notes: str
     servers: list
@@ -507,7 +507,7 @@ async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, 
 
 
 async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
-    """What `helm test` would run, by hand: the check, with the token of the test's account."""
+    """Run the check with the token of the test's account, as `helm test` would."""
     text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
     [pod] = [document for document in documents if document["kind"] == "Pod"]
@@ -544,12 +544,12 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
 
 
 async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
-    """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
+    """`--force` replaces whole objects, so certificates are issued again. The page warns against it."""
     held = await cluster.secrets()
     with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed
         await cluster.helm.upgrade("--force")
     await cluster.certified()
-    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, mend the page"
+    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, correct the page"
 
 
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
@@ -689,7 +689,7 @@ async def test_a_policy_in_the_values_follows_each_rendering_and_stays_when_it_i
 
 
 async def _versions(plane, manifests):
-    """What tells whether an object was written: its generation, which its status does not change, else its version.
+    """Return a value that changes with each write: the generation, which a status does not change, else the version.
 
     Without Leases, which their holders renew meanwhile.
     """

@@ -46,7 +46,7 @@ fabrics:
 
 
 class Installed:
-    """The installation, and the ways a test breaks and mends it."""
+    """The installation, and the ways in which a test breaks and repairs it."""
 
     def __init__(self, plane):
         self.plane, self.api = plane, plane.api
@@ -207,7 +207,7 @@ async def test_a_healthy_installation_passes_and_says_what_it_looked_at(installe
 
 
 def change(kind, name, patch, namespace=None, *, subresource=""):
-    """A break by a patch; the mending writes the object back as it was."""
+    """Break an object by a patch; the repair writes the previous object."""
 
     @contextlib.asynccontextmanager
     async def broken(it):

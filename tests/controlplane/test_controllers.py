@@ -1,6 +1,6 @@
 """The pods that the real controllers of jobs make: what `tests/data/pods` holds is what they make today.
 
-RAILWRIGHT_RECORD=1 writes the files anew; the unit tests of roles and gangs read them.
+RAILWRIGHT_RECORD=1 writes the files again; the unit tests of roles and gangs read them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What people see where they look: Events on the owners of pods, and the API server's audit log."""
+"""Events on the owners of pods, and entries of the API server's audit log."""
 
 import pytest
 from plane import api, audit_log, waiting

@@ -1,4 +1,4 @@
-"""Who may read why a pod was placed, and what is told unasked: Events of the extender's own account on the PodGroup."""
+"""Access to explanations of placements, and Events of the extender's account on the PodGroup."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What becomes of pods of kube-scheduler while the extender is away."""
+"""Pods of kube-scheduler while no extender answers."""
 
 import pytest
 import pytest_asyncio

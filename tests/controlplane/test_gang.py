@@ -17,7 +17,7 @@ from railwright.fabric.multus import annotation
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 PLACEMENT, INJECTION, NETWORKS = (f"railwright.io/{key}" for key in ("placement", "injection", "networks"))
-# Names of their own: Volcano's controller may lose a job that is created anew under a name it is still cleaning up.
+# Names of their own: Volcano's controller may lose a job that is created again under a name it is still cleaning up.
 BY_HAND, ALONE, OURS = "seed-by-hand", "seed-alone", "seed-ours"
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 # leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
@@ -113,7 +113,7 @@ def leaves_of(pods: list[dict]) -> set[str]:
 
 
 def meaning(pod: dict) -> dict:
-    """What a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
+    """Return what a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
     containers = []
     for container in pod["spec"]["containers"]:
         env = {

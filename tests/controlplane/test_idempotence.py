@@ -82,7 +82,7 @@ def generated(seed: int) -> list[dict]:
                     "containers": containers,
                     "volumes": [{"name": "own", "emptyDir": {}}],
                     "schedulerName": "nobody",
-                    "automountServiceAccountToken": False,  # its volume has a name made anew each time
+                    "automountServiceAccountToken": False,  # its volume has a new name each time
                 },
             }
         )
@@ -125,7 +125,7 @@ def acted(tree: dict, when: str) -> dict:
 
 
 def essence(tree: dict) -> dict:
-    """What decides how a pod runs, without what the API server fills in."""
+    """Return the fields that decide how a pod runs, without the API server's defaults."""
     containers = []
     for container in tree["spec"]["containers"]:
         stable = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}

@@ -69,7 +69,7 @@ async def unplaced(plane, namespace: str, name: str) -> None:
 
 
 async def refused(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
-    """What the extender says of nodes to a pod that takes a whole one, required rails given."""
+    """Return the reason of each filtered node for a pod that uses a whole node and requires its rails."""
     container = {"name": "c", "resources": {"requests": training.WHOLE}}
     metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
     body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
@@ -142,7 +142,7 @@ async def nominated(plane, namespace: str, name: str) -> list[str]:
 async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(
     plane, nodes, namespace, site, schedulers, extender_proxy, queues
 ):
-    """Whose pods go, and which rank takes their place, is Volcano's alone: its reclaim scores nothing."""
+    """Volcano alone decides which pods are evicted and which rank replaces them: its reclaim requests no scores."""
     research, product = queues
     await training.make_leaves(nodes, a=4, b=4)
     conf = training.conf(extender_proxy.url, **RECLAIM)

@@ -29,7 +29,7 @@ fabrics:
 """
 # (account, verb, group, resource) -> why a run may be without it
 RARE = {
-    (EXTENDER, "patch", "", "events"): "a gang is told of again, ten seconds or more after the first time",
+    (EXTENDER, "patch", "", "events"): "an Event of a gang is repeated, ten seconds or more after the first one",
     (WEBHOOK, "patch", "railwright.io", "fabricpolicies/status"): "the policy is a FabricPolicy",
     **{
         (WEBHOOK, verb, "resource.k8s.io", "resourceclaimtemplates"): "a pod names a template of railwright"
@@ -96,7 +96,7 @@ def right_of(call: dict) -> Right:
 
 
 def calls(plane, account: str) -> list[dict]:
-    """What the account asked of the API server so far, by the audit log."""
+    """Return the account's requests so far, from the API server's audit log."""
     return [
         line
         for line in audit_log.read(plane.parts.audit_log)
@@ -126,7 +126,7 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
 
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
-    """A gang that nothing holds, whose PodGroup is told; and a caller who asks why."""
+    """Place a gang that does not fit, which writes an Event on its PodGroup, and request an explanation."""
     await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1}, labels={"fabric.topograph.run/tier-0": "leaf"})
     gang = await Gang(plane, namespace, extender, "large", 2).make()
     await gang.ask(0, ["gpu-0"])

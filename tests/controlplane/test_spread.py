@@ -1,4 +1,4 @@
-"""Where the real kube-scheduler puts the replicas of our Deployments: never two on one node while there are two nodes,
+"""The real kube-scheduler spreads the replicas of our Deployments: never two on one node while there are two nodes,
 and all of them where there is one, also while they are replaced.
 """
 

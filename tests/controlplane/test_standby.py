@@ -47,7 +47,7 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     await sites.wait_metric(second, "railwright_assumed_pods", 0)
     assert await sites.metric(second, "railwright_leader") == 1
 
-    # the Deployment brings another one; then the leader is told to stop, and then there is none
+    # the Deployment brings another one; then the leader is stopped, and no extender runs
     third = await replicas.start()
     assert await sites.metric(third, "railwright_leader") == 0
     began = time.monotonic()

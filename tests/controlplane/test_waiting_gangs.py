@@ -23,7 +23,7 @@ async def release(plane, namespace: str, names: list[str]) -> None:
 
 
 async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
-    """What Volcano says on each waiting pod of why it has no node."""
+    """Return Volcano's reason for each waiting pod; {} until `count` pods have one."""
     messages = {}
     for pod in await training.pods(plane.api, namespace, "waits"):
         assert "nodeName" not in pod["spec"]

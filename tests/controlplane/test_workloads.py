@@ -316,7 +316,7 @@ async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and
 
 
 async def kubectl_stderr(plane, *arguments: str, stdin: str) -> str:
-    """What a failing kubectl says."""
+    """Return the message of a kubectl command that fails."""
     with pytest.raises(AssertionError) as failed:
         await plane.kubectl(*arguments, stdin=stdin)
     return str(failed.value)

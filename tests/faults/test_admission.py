@@ -110,7 +110,7 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
 
 
 def twice(tree: dict) -> list[str]:
-    """What is there more than once."""
+    """Return the entries that are there more than once."""
     duplicates = []
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):

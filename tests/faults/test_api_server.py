@@ -236,10 +236,12 @@ async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions
             await own.compact()
             between.target = port
             began = time.monotonic()
-            await waiting.wait(lambda: "came" in cache.objects, describe="the list anew")
+            await waiting.wait(lambda: "came" in cache.objects, describe="the new list")
             seconds = time.monotonic() - began
     assert "gone" in restarts, restarts
-    assert [change for change in cache.changes if change.startswith("-")] == ["-goes"], "a deletion nobody was told of"
+    assert [change for change in cache.changes if change.startswith("-")] == ["-goes"], (
+        "a deletion of which no watch event came"
+    )
     assert set(cache.objects) >= {"stays", "came"}
     fault.saw(f"the real etcd, compacted after a watch was lost: 410, one list, the deletion noticed, {seconds:.2f} s")
 

@@ -132,7 +132,7 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, store,
 
 
 async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, store, tmp_path):
-    """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
+    """Replace the bundle while servers present the old serving certificate, as Spiderpool's chart did."""
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))

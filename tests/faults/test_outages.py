@@ -74,7 +74,7 @@ async def shipped(plane):
 
 
 async def refusal(plane, namespace: str, tree: dict) -> str:
-    """What a create is refused with; "" where it is not."""
+    """Return the message with which a create request is rejected; "" if it is accepted."""
     try:
         await plane.api.create(tree, namespace=namespace, dry_run=True)
     except api.ApiError as error:
@@ -268,7 +268,7 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
         await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: value}}})
 
     async def settled(*, opted_in: bool) -> None:
-        """What a controller makes from now on is the one or the other."""
+        """Wait until the namespace's label decides about new pods."""
 
         async def so() -> bool:
             if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:

@@ -26,7 +26,7 @@ async def make(plane, namespace: str, name: str, **kinds) -> dict:
 
 
 async def refused(plane, kube, names: list[str]) -> dict[str, str]:
-    """What the extender says of nodes to a pod that wants each rail.
+    """Return the reason of each filtered node for a pod that requires each rail.
 
     A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
     kube-scheduler in that second (docs/schedulers.md).
@@ -134,14 +134,14 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
 async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still_hold_their_devices(
     fault, plane, kube, nodes, namespace
 ):
-    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
-    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "anew"
-    await nodes.remove("anew")
-    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
+    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
+    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "again"
+    await nodes.remove("again")
+    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
     await make(plane, namespace, "next", gpus=0)
     await kubes.event(plane.api, namespace, "next", kubes.BUSY)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "next") == "anew"
+    assert await kubes.where(plane.api, namespace, "next") == "again"
     await kubes.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "wide", kubes.SPINE: "s0"})
@@ -223,14 +223,14 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
 async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
     fault, plane, kube, nodes, namespace
 ):
-    await kubes.make_leaves(nodes, mates=6)
-    mates = [f"mates-{index:02}" for index in range(6)]
+    await kubes.make_leaves(nodes, peers=6)
+    peers = [f"peers-{index:02}" for index in range(6)]
     before = kube.proxy.counts["/volcano/allocate"]
     lost: list[str] = []
 
     async def lose(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await refused(plane, kube, mates)))
+            lost.append(min(await refused(plane, kube, peers)))
             await nodes.remove(lost[0])
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
@@ -252,13 +252,13 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
     gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
-    assert set(kubes.leaves_of(gang)) == {"mates"}, kubes.leaves_of(gang)
+    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
     await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
 
     await kube.site.extender.kill()
     await kube.restart_extender()
     taken = {kubes.node_of(pod) for pod in gang}
-    assert set(await refused(plane, kube, [name for name in mates if name not in lost])) == taken
+    assert set(await refused(plane, kube, [name for name in peers if name not in lost])) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
@@ -268,7 +268,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
         return members
 
     gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
-    assert set(kubes.leaves_of(gang)) == {"mates"}, kubes.leaves_of(gang)
+    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
         "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"

@@ -76,7 +76,7 @@ async def ready(plane, server) -> bool:
 
 
 async def read_events(plane) -> str:
-    """What the Events on the ConfigMap say."""
+    """Return the messages of the Events on the ConfigMap."""
     events = await plane.api.list("Event", sites.NAMESPACE)
     return "\n".join(event["message"] for event in events if event["involvedObject"]["name"] == sites.CONFIGMAP)
 
@@ -101,7 +101,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, 
     )
 
 
-GARBAGE = {  # what is told of each
+GARBAGE = {  # text of the policy -> message
     "broken YAML": ("fabrics: {ib: [", "line 1"),
     "a list for a map": ("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: [ib]\n", "fabrics"),
     "an unknown key": (policy("3", more=", colour: red"), "fabrics.ib.rails[0].colour"),
@@ -239,4 +239,6 @@ def parts(created: dict) -> tuple[dict, dict]:
 
 
 def without_token(container: dict) -> dict:
-    return {key: value for key, value in container.items() if key != "volumeMounts"}  # the token's, made anew
+    return {
+        key: value for key, value in container.items() if key != "volumeMounts"
+    }  # the token's mount has a new name each time

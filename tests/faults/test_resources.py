@@ -235,7 +235,7 @@ def shown(seconds: list[float]) -> str:
 
 
 class Counting(api_stub.Cache):
-    """A sink that knows how much it was told between two turns of the loop."""
+    """A sink that counts the objects it gets between two turns of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Counting(api_stub.Cache):
 
 
 async def most_at_once(watch_by) -> int:
-    """Objects told between two turns of the loop while 2,000 changed ones are listed anew."""
+    """Return the largest number of objects between two turns of the loop while 2,000 changed ones are relisted."""
     sink = Counting()
     async with api_stub.World() as there:
         for index in range(2000):

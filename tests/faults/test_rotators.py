@@ -164,7 +164,7 @@ async def same(rotating, pem) -> bool:
 
 
 async def begin(plane, rotating) -> None:
-    """What `certs rotate --renew-ca` does first; the replicas do the rest."""
+    """Start a renewal of the CA as `certs rotate --renew-ca` does; the replicas continue it."""
     client = await clients.connect(str(plane.kubeconfig))
     turning = rotator.Rotator(
         client,

@@ -55,7 +55,7 @@ class Release:
         return arguments
 
     async def handshake(self) -> None:
-        """What every API server does with caBundle as it is at this moment. Raises where the leaf does not match."""
+        """Connect with the current caBundle, as an API server does. Raises if the certificate does not match."""
         bundles = {hook["clientConfig"].get("caBundle", "") for hook in await self.hooks()}
         [bundle] = bundles
         context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())

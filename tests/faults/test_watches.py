@@ -1,4 +1,4 @@
-"""Faults between us and the API server: streams that end, lie, fall silent or cannot be had; over real sockets."""
+"""Faults between us and the API server: streams that end, are wrong, fall silent or do not open; over real sockets."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ async def relisted(stub, watch, gone) -> float:
     began = time.monotonic()
     await cache.until(lambda: set(cache.objects) == {"b", "c"})
     assert "gone" in restarts
-    assert cache.changes == ["+c", "-a"], "only the difference is told"
+    assert cache.changes == ["+c", "-a"], "only the difference is passed on"
     await shell.until(lambda: stub.watched_from() == ["5", "20"])
     return time.monotonic() - began
 

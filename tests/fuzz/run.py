@@ -99,7 +99,7 @@ def _inside(arguments: argparse.Namespace) -> int:
 
 
 def _minimize(name: str) -> None:
-    """What takes a way through our code that no input before it took, the smallest first, goes into the corpus."""
+    """Add the inputs that cover more code than those before them to the corpus, the smallest first."""
     target = TARGETS[name]
     taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
     grown = (path.read_bytes() for path in (catalogue.FOUND / name / "corpus").iterdir())

@@ -1,4 +1,4 @@
-"""What happens between railwright and others on real nodes: IPAM, Multus, lost networks, pods that go early."""
+"""Interplay of railwright with other programs on real nodes: IPAM, Multus, lost networks, pods that go early."""
 
 import asyncio
 import json

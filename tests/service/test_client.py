@@ -82,7 +82,7 @@ async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_h
 
 
 async def ask(folder, authority, served):
-    """What an API server with these certificates answers to a client that knows this authority."""
+    """Return the answer of an API server with these certificates to a client that trusts this CA."""
     (folder / "ca.crt").write_bytes(pem(authority[0]))
     async with serving_pem(folder, served) as port:
         (folder / "kubeconfig").write_text(TEXT.format(port=port, ca=folder / "ca.crt"))

@@ -403,7 +403,7 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
 
 
 @pytest.mark.skipif(
-    "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png anew"
+    "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png again"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
     vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)

@@ -1,4 +1,4 @@
-"""What an operator does with the dashboard's page, in a real headless Chromium over the real commands."""
+"""An operator's use of the dashboard's page, in a real headless Chromium and with the real commands."""
 
 import contextlib
 import json

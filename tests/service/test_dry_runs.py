@@ -1,4 +1,4 @@
-"""What an API server's answer to a dry run means; tests/controlplane/test_tenant.py has the real one's answers."""
+"""Meaning of an API server's answers to a dry run; tests/controlplane/test_tenant.py has the real one's answers."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a pod's owner is told: reviews over real sockets, Events at a stub API server, neither in the other's way."""
+"""Events on a pod's owner: reviews over real sockets, Events at a stub API server; neither delays the other."""
 
 import asyncio
 import contextlib

@@ -168,14 +168,14 @@ async def test_what_was_known_of_an_object_that_can_no_longer_be_read_stays_unti
 async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
     stub.lists.extend(
         [
-            listing(node("same", 1), node("changed", 2), node("gone", 3), node("anew", 4), version=5),
-            listing(node("same", 1), node("changed", 7), node("new", 8), node("anew", 9, uid="other"), version=9),
+            listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
+            listing(node("same", 1), node("changed", 7), node("new", 8), node("again", 9, uid="other"), version=9),
         ]
     )
     stub.watches.extend([status(410), [None]])
     source, cache, _ = watch()
     await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
-    assert cache.changes == ["+changed", "+new", "-anew", "+anew", "-gone"]
+    assert cache.changes == ["+changed", "+new", "-again", "+again", "-gone"]
     assert (cache.replaced, source.objects) == (1, 4)
 
 
@@ -218,7 +218,7 @@ async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes
 
 
 async def most_between_turns(cache, expected: int) -> int:
-    """The most objects the cache was told between two turns of the loop, in which a request would be answered."""
+    """Return the largest number of objects that the cache gets between two turns of the loop."""
     seen, most = 0, 0
     while len(cache.changes) < expected:
         await asyncio.sleep(0)

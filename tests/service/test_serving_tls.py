@@ -137,7 +137,7 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
 
 
 async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):
-    """That of the API server's own certificate on some clusters; Python's defaults refuse it from 3.13 on."""
+    """The CA of the API server's own certificate on some clusters; Python's defaults reject it from 3.13 on."""
     ours, authority = shell.Authority(tmp_path), bare_certificates.make("kubernetes", authority=True)
     certificate, key = bare_certificates.make("kube-apiserver", authority, usage=x509.OID_CLIENT_AUTH)
     clients, caller = tmp_path / "clients.crt", tmp_path / "caller.pem"

@@ -38,7 +38,7 @@ POD = {"POD_NAME": "it-0", "POD_NAMESPACE": "railwright-system", "POD_IP": "10.0
 
 @functools.cache
 def namespaces() -> tuple[str, ...]:
-    """What makes a command PID 1; nothing where this machine has no namespaces for us."""
+    """Return the prefix that makes a command PID 1; () if this machine does not allow us namespaces."""
     wrapper = ("unshare", "--pid", "--fork", "--kill-child", "--")
     possible = shutil.which("unshare") and subprocess.run([*wrapper, "true"], check=False).returncode == 0
     return wrapper if possible else ()

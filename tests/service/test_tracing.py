@@ -113,7 +113,7 @@ async def test_a_refusal_is_reported_by_its_reason_word(stage, collector):
 
 
 async def test_a_peer_of_a_remembered_pod_is_not_planned_again(stage, collector):
-    trees = [pod(label="default", annotations={"mates": "here"}) for _ in range(2)]
+    trees = [pod(label="default", annotations={"peers": "here"}) for _ in range(2)]
     (first, _, one), (second, _, other) = caller(), caller()
     await ask(stage, "/mutate/pods", review(trees[0], namespace="prod"), one)
     await ask(stage, "/mutate/pods", review(trees[1], namespace="prod"), other)

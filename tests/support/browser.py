@@ -117,7 +117,7 @@ class Tab:
         return data
 
     async def names(self) -> list[tuple[str, str]]:
-        """(role, name) of everything that a screen reader is told of."""
+        """Return (role, name) of everything that a screen reader can announce."""
         tree = await self.send("Accessibility.getFullAXTree")
         return [
             (node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""))

@@ -30,7 +30,7 @@ class Span:
 
 
 class Collector:
-    """What has come so far. `gate` shut: requests are taken and not answered."""
+    """The spans received so far. While `gate` is closed, requests are read and not answered."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []

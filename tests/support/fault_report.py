@@ -64,7 +64,7 @@ def pytest_pyfunc_call(pyfuncitem):
     result = yield
     fault = pyfuncitem.funcargs.get("fault")
     if isinstance(fault, Fault):
-        assert fault.sentences, "the test says nothing of what it has seen: fault.saw(...)"
+        assert fault.sentences, "the test does not state its result: fault.saw(...)"
         pyfuncitem.user_properties.append(("seen", "; ".join(fault.sentences)))
     return result
 

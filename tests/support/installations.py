@@ -1,4 +1,4 @@
-"""What `railwright check` sees of a healthy cluster: the manifests as it would hold them, nodes and certificates.
+"""Builds a healthy cluster for `railwright check`: the objects of the manifests, nodes and certificates.
 
 Plain JSON trees by source, for a test to break in one way; `seen` makes of them what the rows are asked.
 """
@@ -117,7 +117,7 @@ def manifests() -> list[Tree]:
 def seen(
     trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
 ) -> snapshots.ClusterSnapshot:
-    """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
+    """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
     objects = {name: tuple(msgspec.convert(item, typed[name]) for item in items) for name, items in trees.items()}
     whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)

@@ -1,4 +1,4 @@
-"""What a pod means to Kubernetes, Multus and NCCL: how an admitted pod and a hand-written one are compared."""
+"""Compares an admitted pod and a hand-written one by what they mean to Kubernetes, Multus and NCCL."""
 
 import json
 
@@ -23,7 +23,7 @@ def better(name: str, value: str | dict | None) -> tuple[str, str | dict | None]
 
 
 def meaning(pod: dict) -> dict:
-    """What a pod means to Kubernetes, Multus and NCCL: order of variables and spelling of amounts do not matter."""
+    """Return what a pod means to Kubernetes, Multus and NCCL, without order of variables and spelling of amounts."""
     kinds = {
         volume["name"]: {kind: source for kind, source in volume.items() if kind != "name"}
         for volume in pod["spec"].get("volumes", [])

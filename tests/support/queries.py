@@ -1,4 +1,4 @@
-"""What a PromQL expression asks for: the metrics it reads and the labels it names, by a real parser of PromQL."""
+"""Parses PromQL expressions: the metrics they read and the labels they name."""
 
 import dataclasses
 import re
@@ -65,7 +65,7 @@ def groupings(text: str) -> set[str]:
 
 
 def problems(text: str) -> list[str]:
-    """What an expression asks for that nobody shows."""
+    """Return what is wrong with an expression: metrics and labels that no server exposes."""
     known = {**FOREIGN, **ours()}
     selectors = asked(text)
     missing = [f"{selector.metric} does not exist" for selector in selectors if selector.metric not in known]

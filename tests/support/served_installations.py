@@ -19,7 +19,7 @@ _EMPTY = {kind.path for kind in resources.GANG_SIZES.values() if not kind.option
 
 
 class Installation:
-    """What is served. A test changes `trees`; `held` keeps the answer for a source back until its event is set."""
+    """The served objects. A test changes `trees`; `held` delays the answer for a source until its event is set."""
 
     def __init__(self) -> None:
         self.trees = installations.healthy()

@@ -142,7 +142,7 @@ class Authority:
         )
 
     def context(self, client: tuple[pathlib.Path, pathlib.Path] | None = None) -> ssl.SSLContext:
-        """What a caller who trusts this authority connects with."""
+        """Return the TLS context of a caller that trusts this CA."""
         context = ssl.create_default_context(cafile=str(self.path))
         if client:
             context.load_cert_chain(*client)

@@ -1,9 +1,9 @@
-"""Small clusters and what gangs on them are worth, written apart from the project: nothing of `fabric` is used here.
+"""Models small clusters and the bandwidth of gangs on them, independently of the code under `railwright/fabric`.
 
-The model: a gang has the rails that all its members' nodes have. A NIC between k pods, mates or not, gives each 1/k. Of
-a domain that ring edges leave, each edge has nodes x links / (ratio x edges) of what a member gives at best, at most
-all; links is 1 where each rail has uplinks of its own, else the fabric's rails over the gang's. The slowest member or
-edge is the gang's bandwidth, as a share of what its rails give on an empty node.
+A gang has the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
+edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, at most all of it; links
+is 1 if each rail has its own uplinks, else the fabric's rails over the gang's. The bandwidth of a gang is that of its
+slowest pod or edge, relative to its rails on an empty node.
 """
 
 import itertools
@@ -62,7 +62,7 @@ def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
 
 
 def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
-    """What a gang is worth whose pod of rank i is on `hosts[i]`; `cluster` is how it was before."""
+    """Return the bandwidth of a gang with the pod of rank i on `hosts[i]`; `cluster` is the state before."""
     together = Counter(hosts)
     common = set(range(job.rails)).intersection(*(cluster.hosts[host].rails for host in hosts))
     return min(
@@ -71,13 +71,13 @@ def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
 
 
 def member(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
-    """What each of so many pods on a host has over some rails."""
+    """Return the bandwidth of each of so many pods on a host over some rails."""
     others = cluster.taken[host][1]
     return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
 
 
 def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
-    """What the slowest ring edge between domains has."""
+    """Return the bandwidth of the slowest ring edge between domains."""
     worst = 1.0
     for level, ratio in enumerate(cluster.ratios):
         for domain, edges in leaving(cluster, hosts, level).items():
@@ -86,7 +86,7 @@ def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
 
 
 def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
-    """Ring edges that leave each domain of a level."""
+    """Count the ring edges that leave each domain of a level."""
     domains = [cluster.hosts[host].chain[level] for host in hosts]
     edges: Counter[str] = Counter()
     for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
@@ -95,7 +95,7 @@ def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
 
 
 def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
-    """What each of so many ring edges out of a domain has."""
+    """Return the bandwidth of each of so many ring edges out of a domain."""
     if not edges:
         return 1.0
     nodes = sum(host.chain[level] == domain for host in cluster.hosts)
@@ -160,7 +160,7 @@ def _fits(
 
 
 def greedy(cluster: Cluster, job: Job) -> list[int]:
-    """Hosts by rank: each pod as close as may be to the mates placed so far, then on the fullest host."""
+    """Hosts by rank: each pod as close as possible to the peers placed so far, then on the fullest host."""
     hosts: list[int] = []
     now = cluster
     for _ in range(job.pods):

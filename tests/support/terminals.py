@@ -50,5 +50,5 @@ def capture(arguments: Sequence[str], columns: int, **environment: str) -> tuple
 
 
 def settle(shown: str) -> str:
-    """What stays on the screen: without lines that were erased again."""
+    """Return what remains on the screen, without erased lines."""
     return re.sub(r"\r\x1b\[K(?:[^\r\n]*(?=\r\x1b\[K))?", "", shown)

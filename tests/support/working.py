@@ -105,7 +105,7 @@ def made(template: templates.Template, tree: dict) -> dict:
 
 
 def at(tree: Any, pointer: str) -> Any:
-    """What a JSON pointer without escapes points to."""
+    """Return the target of a JSON pointer without escapes."""
     for step in pointer.split("/")[1:]:
         tree = tree[int(step)] if isinstance(tree, list) else tree[step]
     return tree

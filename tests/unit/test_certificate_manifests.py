@@ -1,4 +1,4 @@
-"""What the manifests say of certificates is what the code does."""
+"""The manifests and the code agree about certificates."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What thousands of objects say is held once, and nothing that is said for ever new is held for ever."""
+"""Values that thousands of objects share are stored once, and values that are always new are not stored forever."""
 
 import msgspec
 

@@ -21,7 +21,7 @@ OURS = st.lists(
     ),
     max_size=4,
 )
-# What Multus's parser lets through and the pod fails on later: refused at admission (ruling 9, and the kernel's names).
+# Accepted by Multus's parser, but the pod would fail later: rejected at admission (interface.md 3.1; names of Linux).
 LATER = ("is empty", 'has no "name"', "is longer than 15", "contains a space, '/', ':' or '%'")
 
 

@@ -1,4 +1,4 @@
-"""Multus's annotation: read, checked and added to by Multus's own rules (rulings 9 and 10)."""
+"""Multus's annotation: read, checked and added to by Multus's own rules (interface.md 3.1)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a stranger gets: the licence, the package's metadata, and an image built from locked packages."""
+"""Packaging: the licence, the package's metadata, and an image built from locked packages."""
 
 import email
 import hashlib

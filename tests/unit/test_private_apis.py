@@ -1,4 +1,4 @@
-"""What we use of libraries beyond their documentation: held to the releases in which somebody has read it.
+"""Undocumented parts of libraries are limited to the releases in which somebody has read them.
 
 A test that fails here names the code to read beside the new release. Then raise the ceiling in pyproject.toml and the
 number in this file together.

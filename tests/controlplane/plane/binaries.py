@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from: Go modules pinned by go.sum, built once into a cache.
+"""Builds the control plane's programs once into a cache, from Go modules pinned by go.sum.
 
 Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
 RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. Standard

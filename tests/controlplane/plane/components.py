@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclasses.dataclass(frozen=True)
 class Health:
-    """Where a program is asked for its health, and the answer of a healthy one."""
+    """Health check of a program, and the answer of a healthy one."""
 
     url: str
     port: str = ""  # the port's name where it is not the program's
@@ -57,7 +57,7 @@ class Components:
         return [self.ready[name], *getattr(self, "_" + name.replace("-", "_"))()]
 
     def health(self, name: str) -> Health:
-        """Where to ask whether a program does its work."""
+        """Return the health check of a program."""
         health = _HEALTH[name]
         return dataclasses.replace(health, url=health.url.format(LOOPBACK, self.port[health.port or name]))
 

@@ -28,7 +28,7 @@ _BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a tes
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where one controller runs: its files, and its ports on loopback."""
+    """Files of one controller, and its ports on loopback."""
 
     folder: pathlib.Path  # its TMPDIR
     health: int

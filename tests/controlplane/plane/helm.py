@@ -1,4 +1,4 @@
-"""Where Helm's program comes from.
+"""Builds Helm once into a cache.
 
 A Go module of its own with Kubernetes' libraries at the versions of its neighbours, built once into a cache folder that
 its own sums name. Standard library only, as `binaries`.

@@ -38,7 +38,7 @@ POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:" + ""
 
 @dataclasses.dataclass
 class Kube:
-    """What runs: the installation and the proxy by which kube-scheduler reaches its extender."""
+    """A running installation and the proxy by which kube-scheduler reaches its extender."""
 
     plane: plane.Plane
     site: site.Site
@@ -231,7 +231,7 @@ def rank_of(pod: api.Object) -> int:
 
 
 def node_of(pod: api.Object) -> str:
-    """Where a pod is bound; "" where it is not."""
+    """Return the node of a pod; "" if the pod is not bound."""
     node: str = pod["spec"].get("nodeName", "")
     return node
 

@@ -159,7 +159,7 @@ class Plane:
     async def remove_pods(self, name: str) -> None:
         """Delete the workloads and pods of a namespace; returns when the pods are gone.
 
-        Workloads are deleted again in each turn, because a controller whose cache is late may make one anew.
+        Workloads are deleted again in each turn, because a controller with an old cache may create one again.
         """
 
         async def emptied() -> bool:

@@ -61,7 +61,7 @@ class Process:
         return self
 
     def output(self, *, after: int | None = None) -> str:
-        """What it has written since it was started, or since the log position `after`."""
+        """Return its output since its start, or since the log position `after`."""
         with self.log.open("rb") as log:
             log.seek(self._from if after is None else after)
             return log.read().decode(errors="replace")

@@ -55,7 +55,7 @@ class Helm:
         self.options: tuple[str, ...] = ()  # of every installation and upgrade
 
     async def __call__(self, *arguments: str) -> str:
-        """What it wrote to standard output. Raises FailedError."""
+        """Run Helm and return its standard output. Raises FailedError."""
         places = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         process = await asyncio.create_subprocess_exec(
             *(*self._command, *arguments, *self._common),

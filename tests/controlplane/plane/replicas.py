@@ -101,7 +101,7 @@ def _service() -> dict[str, Any]:
 
 
 async def _follow(on: plane.Plane, opened: reverse_proxy.ReverseProxy) -> None:
-    """What kube-proxy does: connections go where the Service's EndpointSlices say."""
+    """Forward connections as kube-proxy does: to the endpoints of the Service's EndpointSlices."""
     labels = f"kubernetes.io/service-name={SERVICE}"
     async for kind, endpoint_slice in on.api.watch("EndpointSlice", site.NAMESPACE, labels=labels):
         opened.backend = None if kind == "DELETED" else _port(endpoint_slice)

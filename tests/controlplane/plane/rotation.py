@@ -58,7 +58,7 @@ class Rotation:
         return replica
 
     async def ops(self, replica: processes.Process, path: str) -> tuple[int, str]:
-        """What a replica's port for probes and metrics answers."""
+        """Return the answer of a replica's port for probes and metrics."""
         port = (await replica.line(r"ops listening on (\S+):(\d+)\n")).group(2)
         async with self.plane.session.get(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, await answer.text()

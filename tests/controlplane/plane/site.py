@@ -34,7 +34,7 @@ class Site:
                     await self.plane.api.create(document)
 
     async def policy(self, text: str) -> None:
-        """Create or replace the policy ConfigMap; says nothing of when it is in force."""
+        """Create or replace the policy ConfigMap. Does not wait until it is in force."""
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",

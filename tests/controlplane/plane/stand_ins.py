@@ -1,4 +1,4 @@
-"""What the pods of an installation would do, on a plane where no container runs.
+"""Does the work of an installation's pods on a control plane without containers.
 
 The servers run as processes under the accounts, names and namespace of the installation. The API server calls the
 webhook by URL, because it has no route to a Service.

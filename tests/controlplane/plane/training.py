@@ -124,7 +124,7 @@ async def running(client: api.Api, namespace: str, name: str, count: int, *, sec
 
 
 async def let_go(client: api.Api, leaving: api.Objects) -> None:
-    """What kubelet does at last: terminating pods that linger end."""
+    """Let terminating pods end, as kubelet does at last, and wait until they are gone."""
     change = {"metadata": {"annotations": {LINGERS: None}}}
     for pod in leaving:
         metadata = pod["metadata"]

@@ -1,4 +1,4 @@
-"""What lint reads of strangers: command lines, environment and nccl.conf of a container, and any manifest around them.
+"""Fuzzes lint: command lines, environment and nccl.conf of a container, and the manifest around them.
 
 Advice never raises, is the same each time, and has a bound; what it shows of a text is fit for a terminal.
 """

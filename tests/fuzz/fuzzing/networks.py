@@ -62,7 +62,7 @@ def check(data: bytes) -> None:
 
 
 def _check_words(text: str, merged: str, count: int) -> None:
-    """What they wrote stands in the result as they wrote it."""
+    """Assert that the result contains the user's entries unchanged."""
     if text and annotation.is_json(text):
         assert json.loads(merged)[:count] == json.loads(text)
     elif text and not annotation.is_json(merged):

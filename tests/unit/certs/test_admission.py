@@ -30,6 +30,6 @@ def test_the_user_is_named_as_the_api_server_looks_it_up_and_nobody_else_is_show
     ]
     for cluster_user in document["users"]:
         assert cluster_user["user"] == {
-            "client-certificate": f"{PLACE}/apiserver.crt",  # by path: the API server reads it anew
+            "client-certificate": f"{PLACE}/apiserver.crt",  # by path: the API server reads it again
             "client-key": f"{PLACE}/apiserver.key",
         }

@@ -1,4 +1,4 @@
-"""Which certificates stay and which are made anew."""
+"""Which certificates stay and which are issued again."""
 
 import datetime as dt
 import itertools

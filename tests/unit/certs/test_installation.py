@@ -1,4 +1,4 @@
-"""What a look at the cluster makes of the objects as they stand there."""
+"""Reading the objects of the cluster."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""What stands in a certificate, and that a strict TLS peer takes it."""
+"""Fields of a certificate, and that a strict TLS peer accepts it."""
 
 import datetime as dt
 import ipaddress

@@ -27,7 +27,7 @@ JUNK = issue.issue_ca("junk", now=START, lifetime=4000 * DAY)
 
 @dataclasses.dataclass
 class Value:
-    """What an object has held since `since`; `ours` unless somebody else wrote it."""
+    """Content of an object since `since`; `ours` unless somebody else wrote it."""
 
     since: float
     content: object
@@ -122,7 +122,7 @@ class World:
             self.settled()
 
     def visible(self, name, delay: dt.timedelta) -> list[Value]:
-        """What somebody who hears of `name` up to `delay` late may hold."""
+        """Return the versions of `name` that a reader with up to `delay` may have."""
         values, border = self.past[name], self.time - delay.total_seconds()
         return [
             value for value, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
@@ -142,7 +142,7 @@ class World:
                             assert anchor, f"{leaf.name} against {place}, writing {written} after {self.done[-12:]}"
 
     def healthy(self) -> None:
-        """What is stored now is whole."""
+        """Assert that the stored objects are complete."""
         for name in HOOKS:
             assert self.current(name) == trust.join_bundle(self.keyring.trusted)
         for leaf in self.specs:

@@ -58,7 +58,7 @@ def list_breaks():
 
 @pytest.fixture(scope="module")
 def printed():
-    """What each row prints where it does not pass."""
+    """Texts that rows print if they do not pass."""
     texts = {}
     for result in list_breaks():
         lines = ["".join(text for text, _ in line) for line in printing.format_row(result)]

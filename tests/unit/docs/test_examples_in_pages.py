@@ -91,7 +91,7 @@ def written(text: str) -> list[str]:
 
 
 def complaint(text: str) -> str:
-    """What the real parsers have against a command line; "" where they take it."""
+    """Return the error of the real parsers for a command line; "" if they accept it."""
     words = shlex.split(text, comments=True)[1:]
     if "..." in words:
         return ""

@@ -1,4 +1,4 @@
-"""What is generated is up to date, says all there is, and comes out the same every time."""
+"""Generated pages are up to date, complete, and the same every time."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""Who may read an explanation, by the words of an API server that we play."""
+"""Access to explanations, by the answers of a stub API server."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the leader writes behind the Service, and that manifests, roles and code mean the same objects."""
+"""The endpoints that the leader writes for the Service. Manifests, roles and code name the same objects."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""What became of the gangs schedulers asked about, by the cluster's own state and a clock the test owns."""
+"""Outcomes of gangs, from the state of the cluster and a clock of the test."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Where kube-scheduler has put pods whose bindings nobody has seen: inferred only where nothing else explains it."""
+"""Nodes of pods with unseen bindings by kube-scheduler: inferred only if nothing else explains the requests."""
 
 import json
 

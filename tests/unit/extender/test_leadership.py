@@ -1,4 +1,4 @@
-"""What a leader and a standby say, and what a leader forgets when another has led meanwhile."""
+"""Answers of a leader and a standby, and what a leader forgets after another one has led."""
 
 import pytest
 from placing import LEAF, node, pod, policy
@@ -94,7 +94,7 @@ def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
     part.announce()
     part.leading.election._step_down()  # the API server did not answer in time
     part.hold(4)
-    assert len(part.state.assumed) == 1, "nobody else was told anything"
+    assert len(part.state.assumed) == 1, "no other request arrived"
     gangs, explanations = part.verbs.gangs, part.verbs.explanations
     part.hold(5, "extender-2_0a1b2c3d")
     part.hold(6)

@@ -1,4 +1,4 @@
-"""What one scheduler has announced and the cluster does not show yet is busy for all others, whoever asks how."""
+"""Devices that one scheduler has announced and the cluster does not show yet are busy for all others."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What nodes of a Volcano request offer: read once where they write the same, refused where they write nonsense."""
+"""Offers of the nodes of a Volcano request: equal ones are read once, malformed ones are rejected."""
 
 import json
 

@@ -39,7 +39,7 @@ def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
 
 
 def nullable(tree: object) -> list[Path_]:
-    """Where Go's nil may come as null: maps, slices and pointers."""
+    """Return the fields in which Go's nil may come as null: maps, slices and pointers."""
     paths = []
     for path, _ in places(tree):
         named = tuple(key for key in path if isinstance(key, str))
@@ -105,7 +105,7 @@ unknown = st.tuples(
 
 
 def assert_scored(answer: dict) -> None:
-    """What Volcano reads, of exactly the nodes it asked of."""
+    """Assert that the answer has what Volcano reads, for exactly the requested nodes."""
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert answer["errorMessage"] == ""
     assert list(answer["nodeScore"]) == NAMES

@@ -176,7 +176,7 @@ def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
 
 
 def _lasting(outcome: pod_changes.Injection) -> set[str]:
-    """What is said of the pod as it stays, not of what a change replaced."""
+    """Return the warnings about the final pod, without those about a value that a change replaced."""
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 

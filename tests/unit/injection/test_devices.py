@@ -225,7 +225,7 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))
 
 
-# --- what the author of a pod is told of devices ------------------------------------------------------------
+# --- warnings to the author of a pod about devices ------------------------------------------------------------
 
 MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))
 

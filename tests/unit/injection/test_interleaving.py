@@ -121,7 +121,7 @@ def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there
 
 
 def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
-    """What the pod's author wrote is there as it was, less what other webhooks took away."""
+    """Assert that the author's own values are unchanged, except those that other webhooks removed."""
     now = {container["name"]: container for container in after["spec"]["containers"]}
     forced = by.document.fabrics["f"].force_env
     for before in tree["spec"]["containers"]:

@@ -219,7 +219,7 @@ def test_no_variable_of_the_pod_changes_what_the_policy_says():
 
 
 def violations(container: dict) -> set[str]:
-    """What the Pod Security Standard `restricted` has against a container."""
+    """Return the violations of the Pod Security Standard `restricted` by a container."""
     context = container["securityContext"]
     capabilities = context.get("capabilities", {})
     wrong = {
@@ -263,8 +263,9 @@ def qos(spec: dict) -> str:
 
 
 def charged(spec: dict) -> dict:
-    """What quotas and schedulers count: the larger of app containers together and each init container, side containers
-    running from where they stand.
+    """Return what quotas and schedulers count: the sum of app containers, or an init container if that is larger.
+
+    A sidecar counts from its position on.
     """
     total: dict = {}
     aside: dict = {}

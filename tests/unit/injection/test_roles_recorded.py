@@ -110,7 +110,7 @@ CASES = {
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
     ),
     # --- as their code makes them -------------------------------------------------------------------------
-    "mpi-operator later: runLauncherAsWorker without GPUs is told by its index": (
+    "mpi-operator later: runLauncherAsWorker without GPUs, recognized by its index": (
         made(
             "j-launcher-ab1cd",
             {
@@ -364,7 +364,7 @@ def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
 
 @pytest.mark.parametrize("label", FORGED)
 def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
-    """What a pod of nobody's gets by the opt-in label is the most there is: all rails of one fabric."""
+    """A pod without an owner gets by the opt-in label at most all rails of one fabric."""
     most = planned(labelled(made("p", {})), fabric(), known())
     forged = planned(labelled(made("p", {label: FORGED[label]})), fabric(), known())
     assert set(forged.rails) <= set(most.rails)

@@ -217,9 +217,9 @@ def test_the_second_pod_of_a_gang_is_remembered():
     by = admitting.fabric()
     first = admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
     warned(first, by)
-    mate = copy.deepcopy(first)
-    mate["spec"]["containers"][0]["env"][1]["value"] = "1"
-    warned(mate, by)
+    peer = copy.deepcopy(first)
+    peer["spec"]["containers"][0]["env"][1]["value"] = "1"
+    warned(peer, by)
     assert len(by.compile_once(lint_admission.Linter)._results) == 1
 
 

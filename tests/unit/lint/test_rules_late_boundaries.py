@@ -1,4 +1,4 @@
-"""Where rules N23 to N60 begin to speak, and what keeps them silent."""
+"""Values from which rules N23 to N60 report, and values that they accept."""
 
 import ipaddress
 

@@ -1,4 +1,4 @@
-"""What railwright derives, over all transports and facts, is never an error or a warning of any rule."""
+"""No rule reports an error or a warning about derived settings, for all transports and facts."""
 
 import hypothesis
 from hypothesis import strategies as st

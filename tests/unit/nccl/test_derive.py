@@ -1,4 +1,4 @@
-"""What each transport's ranks get from the facts of the policy, and what nobody ever gets (ruling 15)."""
+"""Variables of each transport's ranks by the facts of the policy, and those that are never set (interface.md 3.3)."""
 
 import re
 

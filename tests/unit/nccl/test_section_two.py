@@ -1,4 +1,4 @@
-"""The rows of nccl.md section 2, one fact at a time: what each fact of the policy becomes on each transport, written
+"""Each fact of the policy as a variable of each transport, one fact at a time, written from NCCL's documentation
 from those tables and not from the code. `-` is a fact the transport's table says to leave alone.
 """
 

@@ -1,4 +1,4 @@
-"""What admission did lately, from the records on pods."""
+"""Recent admissions, from the records on pods."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a person sees of a fabric: nodes, rails, gangs and their scores, from the state that placement decides on."""
+"""The overview of a fabric: nodes, rails, gangs and their scores, from the state that placement uses."""
 
 import devices
 import msgspec

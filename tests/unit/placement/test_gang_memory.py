@@ -1,4 +1,4 @@
-"""What a decision remembers of a gang is a value: it goes in, it comes out, and the engine keeps none of it."""
+"""The memory of a gang is a value: a decision gets it and returns it, and the engine stores nothing."""
 
 from placing import build_assumed_pod, build_cluster, build_request, create_assumed_pods, leaves, node, pod, policy
 

@@ -33,7 +33,7 @@ def mixed(*leaves):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
 
 
-# --- domains that mates are in -----------------------------------------------------------------------------
+# --- domains that peers are in -----------------------------------------------------------------------------
 
 
 def test_the_rest_of_a_gang_stays_below_a_spine_with_weak_uplinks():
@@ -215,7 +215,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
-# --- NICs that mates share, and uplinks --------------------------------------------------------------------
+# --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
 def shared(*leaves):

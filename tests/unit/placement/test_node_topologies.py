@@ -1,4 +1,4 @@
-"""Free devices by NUMA node (ruling 22): kubelet's report if it knows of the last binding, else what is bound."""
+"""Free devices by NUMA node (interface.md 7.4): kubelet's report if it includes the last binding, else bound pods."""
 
 import msgspec
 import pytest

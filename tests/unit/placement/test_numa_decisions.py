@@ -1,4 +1,4 @@
-"""What NUMA nodes mean to a decision: `required` filters, `preferred` scores, `ignore` does neither."""
+"""Effect of NUMA nodes on a decision: `required` filters, `preferred` scores, `ignore` does neither."""
 
 import msgspec
 import pytest

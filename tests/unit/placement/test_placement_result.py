@@ -1,4 +1,4 @@
-"""Where a gang is once it is whole: leaves and modelled bandwidth against what had been possible."""
+"""The result of a complete gang: leaves and modelled bandwidth compared with the best possible ones."""
 
 import msgspec
 import pytest

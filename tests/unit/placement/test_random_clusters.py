@@ -68,7 +68,7 @@ def let_wait(loop: Loop, job: small.Job, group: str) -> None:
 
 
 def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
-    """What is wrong with a gang's place; `cluster` is how it was before."""
+    """Return what is wrong with a gang's placement; `cluster` is the state before."""
     value, bound = small.bandwidth(cluster, job, hosts), small.best(cluster, job) or 0.0
     greedy = small.bandwidth(cluster, job, small.greedy(cluster, job))
     problems = []

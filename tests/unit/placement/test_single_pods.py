@@ -1,4 +1,4 @@
-"""A job of one pod completes nodes first; among nodes equally full the alignment of its rails decides, and is told."""
+"""A job of one pod fills partly used nodes first; among equally full ones the alignment of its rails decides."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""How many pods a gang has: who is asked, in which order (contract, ruling 19), and for the pods' very gang."""
+"""The number of pods of a gang: its sources in their order (interface.md 7.1), for the pods of this gang only."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""CONTRACT section 6: the options of both servers."""
+"""The options of both servers (interface.md 6)."""
 
 import pytest
 from hypothesis import given

@@ -151,6 +151,25 @@ def test_an_empty_name_is_found_as_variable_parameter_and_attribute():
     assert problems == [f"name {name!r}" for name in ("kept", "each", "each", "told", "wanted")]
 
 
+def check_test(source: str, path: str) -> list[Finding]:
+    """Check the text of a test: its names may be English sentences with any verb."""
+    tokens, tree = list(tokenize.generate_tokens(io.StringIO(source).readline)), ast.parse(source)
+    return [
+        *find_text(tokens, path, TEXT),
+        *find_text(tokens, path, CITATIONS),
+        *find_missing_pages(tokens, tree, path),
+        *find_docstrings(tree, path),
+    ]
+
+
+def test_no_retired_phrase_citation_or_noun_clause_is_in_the_text_of_tests():
+    listing = subprocess.run(["git", "ls-files", "tests/*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+    own = pathlib.Path(__file__).relative_to(ROOT)  # quotes what it looks for
+    paths = [path for path in map(pathlib.Path, listing.stdout.splitlines()) if path != own and (ROOT / path).exists()]
+    findings = [str(finding) for path in paths for finding in check_test((ROOT / path).read_text(), str(path))]
+    assert not findings, "\n" + "\n".join(findings)
+
+
 def test_every_pending_folder_exists_and_has_something_to_rewrite():
     for folder in WORDS["pending"]:
         paths = [*ROOT.glob(folder if folder.endswith(".py") else f"{folder}/**/*.py")]

@@ -1,4 +1,4 @@
-"""What the manifests promise about our own pods, roles and networks, for every Deployment and account there is (threats
+"""Promises of the manifests about our pods, roles and networks, for every Deployment and account (threats
 T5, T8, T9, T14, T18).
 """
 
@@ -160,7 +160,7 @@ def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_ro
 
 @every_deployment
 def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_them_all(name):
-    """What kube-scheduler makes of it: tests/controlplane/test_spread.py."""
+    """kube-scheduler's result is in tests/controlplane/test_spread.py."""
     (hosts,) = [
         constraint
         for constraint in pod_of(name)["topologySpreadConstraints"]
@@ -315,7 +315,7 @@ def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a
 
 
 def entering(name: str) -> dict[str, list]:
-    """Who may come in: port by name -> sources, [] for any."""
+    """Return the allowed sources by the name of the port; [] for any."""
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     mine = [policy for policy in POLICIES.values() if chosen_by(policy["podSelector"], labels)]
     return {

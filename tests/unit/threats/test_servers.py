@@ -1,4 +1,4 @@
-"""What others can make of our servers, and of what we are built from (threats T9, T10, T15, T16, T19)."""
+"""Attacks on our servers and on our dependencies (threats T9, T10, T15, T16, T19)."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What is written when a pod is bound."""
+"""Annotations that are written when a pod is bound."""
 
 import json
 

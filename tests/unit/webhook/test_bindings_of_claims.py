@@ -1,4 +1,4 @@
-"""What is written to a pod whose rails come as claims when it is bound: the devices that these hold."""
+"""Annotations of a pod with rails of claims when it is bound: the devices of its claims."""
 
 import asyncio
 import json

@@ -26,9 +26,9 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 OWNER = {"kind": "Job", "name": "j", "uid": "u", "controller": True}
-# Each takes a pod a step away from itself: what mates differ in, and what makes them no mates at all.
+# Each changes a pod: in a field in which pods of a gang differ, or in one in which they do not.
 STEPS = {
-    "name": lambda p: p["metadata"].update(name="mate"),
+    "name": lambda p: p["metadata"].update(name="peer"),
     "index": lambda p: p["metadata"]["labels"].update({"volcano.sh/task-index": "7"}),
     "role": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/job-role": "launcher"}),
     "replica": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/replica-index": "3"}),
@@ -108,7 +108,7 @@ def test_peers_of_a_gang_are_planned_once():
     known = versioned(KNOWN, 1)
     for rank in range(8):
         tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
-        tree["metadata"]["name"] = f"mate-{rank}"
+        tree["metadata"]["name"] = f"peer-{rank}"
         tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
         env(tree).append({"name": "VC_TASK_INDEX", "value": str(rank)})
         token(tree, f"kube-api-access-{rank:05}", TOKEN)

@@ -1,4 +1,4 @@
-"""What is kept of the cluster, and what it means for a decision."""
+"""The stored state of the cluster, and its effect on a decision."""
 
 import msgspec
 
