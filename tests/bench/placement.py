@@ -1,7 +1,7 @@
-"""The modelled quality of placements on every shape, beside the targets: `make bench-placement`.
+"""Compares the modelled quality of placements on every shape with targets: `make bench-placement`.
 
-Owns the targets and the verdict. All bandwidths are modelled; equal seeds give equal figures on any machine. With
-`--week` also a week of Acme-Seren-like jobs on 847 hosts, for its time (CPU seconds of one core).
+All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
+those of Acme Seren on 847 hosts and measures its CPU seconds on one core.
 """
 
 import argparse

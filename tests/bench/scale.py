@@ -151,10 +151,10 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
 
     def relisted() -> None:
         time.sleep(QUIET_SECONDS)
-        cpu, kept_off = running.cpu(), machine.read_waited_seconds(running.pid)
+        cpu, waited_seconds = running.cpu(), machine.read_waited_seconds(running.pid)
         began, over = running.relist(changed)
-        kept_off = machine.read_waited_seconds(running.pid) - kept_off
-        spans.append((began, over, running.cpu() - cpu, kept_off))
+        waited_seconds = machine.read_waited_seconds(running.pid) - waited_seconds
+        spans.append((began, over, running.cpu() - cpu, waited_seconds))
         time.sleep(QUIET_SECONDS)
         ended.set()
 
@@ -164,8 +164,8 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
         running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set
     )
     thread.join()
-    began, over, cpu, kept_off = spans[0]
-    measures: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
+    began, over, cpu, waited_seconds = spans[0]
+    measures: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": waited_seconds}
     for name, delays in (
         ("before", [sample.waited for sample in samples if sample.due < began]),
         ("during", [sample.waited for sample in samples if began <= sample.due < over]),

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-_KEPT = 12
+_NUMBER_OF_TURNS = 12
 _longest: list[tuple[float, str]] = []
 _run = asyncio.Handle._run
 
@@ -30,9 +30,9 @@ def _timed(handle: Any) -> None:
     began = time.thread_time()
     _run(handle)
     spent = (time.thread_time() - began) * 1e3
-    if len(_longest) < _KEPT or spent > _longest[0][0]:
+    if len(_longest) < _NUMBER_OF_TURNS or spent > _longest[0][0]:
         what = _chain(coroutine) or getattr(callback, "__qualname__", repr(type(callback)))
-        keep = heapq.heappush if len(_longest) < _KEPT else heapq.heappushpop
+        keep = heapq.heappush if len(_longest) < _NUMBER_OF_TURNS else heapq.heappushpop
         keep(_longest, (spent, what))
 
 

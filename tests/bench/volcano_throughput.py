@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(
 
 import clusters  # noqa: E402 - the path is set above: this file is run by itself
 import machine  # noqa: E402
-from plane import nodes as fleet  # noqa: E402
+from plane import nodes as plane_nodes  # noqa: E402
 from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import volcano, waiting  # noqa: E402
@@ -62,7 +62,7 @@ async def main() -> int:
 
 
 async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
-    made = fleet.Nodes(plane.api)
+    made = plane_nodes.Nodes(plane.api)
     for first in range(0, NODES, _AT_ONCE):
         await asyncio.gather(*(_node(made, number) for number in range(first, first + _AT_ONCE)))
     site = sites.Site(plane)
@@ -83,7 +83,7 @@ async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str
     return rounds
 
 
-async def _node(made: fleet.Nodes, number: int) -> None:
+async def _node(made: plane_nodes.Nodes, number: int) -> None:
     leaf = number // clusters.LEAF_NODES
     labels = {clusters.LEAF: f"leaf-{leaf:03}", clusters.SPINE: f"spine-{leaf // clusters.SPINE_LEAVES}"}
     rails = dict.fromkeys(clusters.RAILS, RAIL_DEVICES)

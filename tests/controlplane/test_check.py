@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from plane import binaries, ports, site, waiting
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 
 from certs import issue
 from railwright.cli.__main__ import main
@@ -50,7 +50,7 @@ class Installed:
 
     def __init__(self, plane):
         self.plane, self.api = plane, plane.api
-        self.nodes = fleet.Nodes(plane.api)
+        self.nodes = plane_nodes.Nodes(plane.api)
 
     async def install(self, folder):
         await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
@@ -437,7 +437,7 @@ async def rail_by_slices(it, resource):
     finally:
         await asyncio.gather(
             *(it.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"]) for tree in trees),
-            *(it.nodes.resize(name, {resource: fleet.RAILS[resource]}) for name in it.nodes.names),
+            *(it.nodes.resize(name, {resource: plane_nodes.RAILS[resource]}) for name in it.nodes.names),
         )
 
 

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest_asyncio
 from plane import comparable_pods, jobs
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
@@ -18,7 +18,7 @@ NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def recorded(plane):
     """`await recorded(controller, job, selector, count)`: the pods a controller makes of a job, by name."""
-    nodes = fleet.Nodes(plane.api)
+    nodes = plane_nodes.Nodes(plane.api)
     for index in range(2):
         await nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)

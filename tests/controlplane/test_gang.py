@@ -272,9 +272,9 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
         data=msgspec.json.encode(body),
         headers={"Content-Type": "application/json"},
     ) as answer:
-        verdict = await answer.json()
-    assert verdict["NodeNames"] == []
-    assert set(verdict["FailedNodes"]) == set(used)
+        filter_answer = await answer.json()
+    assert filter_answer["NodeNames"] == []
+    assert set(filter_answer["FailedNodes"]) == set(used)
 
 
 async def test_volcano_takes_the_example_configuration_and_asks_us_by_every_verb_of_it(

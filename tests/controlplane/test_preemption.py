@@ -132,10 +132,10 @@ async def nominated(plane, namespace: str, name: str) -> list[str]:
         listed = await training.pods(plane.api, namespace, name)
         return [pod["status"]["nominatedNodeName"] for pod in listed if "nominatedNodeName" in pod["status"]]
 
-    async def all_told():
+    async def are_all_nominated():
         return len(await list_nominated()) == len(await training.pods(plane.api, namespace, name))
 
-    await waiting.wait(all_told, describe=f"all pods of {name} to have a nominated node")
+    await waiting.wait(are_all_nominated, describe=f"all pods of {name} to have a nominated node")
     return await list_nominated()
 
 

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 CODE = tuple(
     f"{ROOT}/{package}/" for package in ("railwright/fabric", "webhook", "railwright/cluster", "railwright/preflight")
 )
-MAX_KEPT = 4096  # bytes of an input worth committing
+MAX_BYTES = 4096  # bytes of an input worth committing
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
             _minimize(name)
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
-        print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.FOUND}", file=sys.stderr)
+        print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.OUTPUT}", file=sys.stderr)
     return 1 if broken else 0
 
 
@@ -68,7 +68,7 @@ def _apart(name: str, seconds: float, seed: int) -> int:
 def _inside(arguments: argparse.Namespace) -> int:
     """libFuzzer in this process; it ends the process itself."""
     target = TARGETS[arguments.inside]
-    folder = catalogue.FOUND / arguments.inside
+    folder = catalogue.OUTPUT / arguments.inside
     grown = folder / "corpus"
     grown.mkdir(parents=True, exist_ok=True)
     seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
@@ -102,9 +102,9 @@ def _minimize(name: str) -> None:
     """Add the inputs that cover more code than those before them to the corpus, the smallest first."""
     target = TARGETS[name]
     taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
-    grown = (path.read_bytes() for path in (catalogue.FOUND / name / "corpus").iterdir())
+    grown = (path.read_bytes() for path in (catalogue.OUTPUT / name / "corpus").iterdir())
     for data in sorted(grown, key=lambda content: (len(content), content)):
-        new = _ways(target, data) - taken if len(data) <= MAX_KEPT else set()
+        new = _ways(target, data) - taken if len(data) <= MAX_BYTES else set()
         if new:
             taken |= new
             (catalogue.CORPUS / name).mkdir(parents=True, exist_ok=True)

@@ -152,10 +152,10 @@ def check(verb: str, tree: object, status: int, body: bytes) -> None:
     assert set(names) == asked(tree)
     assert len(names) == len(set(names))
     assert document["Error"] == ""
-    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(document, group))
+    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in list_reasons(document, group))
 
 
-def told_reasons(answer: dict, names: list[str]) -> list[str]:
+def list_reasons(answer: dict, names: list[str]) -> list[str]:
     return [{**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}[name] for name in names]
 
 

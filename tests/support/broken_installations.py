@@ -15,7 +15,7 @@ from railwright.fabric import names
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
-def judged(trees, *, before=False, **more):
+def assess_trees(trees, *, before=False, **more):
     return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
 
 

@@ -81,9 +81,9 @@ async def schedulers(plane):
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(plane):
     """Makes nodes; all are taken away after the test, after its namespace."""
-    from plane import nodes as fleet
+    from plane import nodes as plane_nodes
 
-    made = fleet.Nodes(plane.api)
+    made = plane_nodes.Nodes(plane.api)
     yield made
     await made.remove()
 

@@ -50,19 +50,19 @@ class Loop:
             self.state.upsert_pod(pod)
 
     def feasible(self, pod: views.Pod) -> list[str]:
-        """The nodes that have room for the pod."""
+        """Return the nodes with room for the pod."""
         requests = resources.compute_requests(pod.spec)
         return [name for name in self.state.nodes if resources.count_fits(self._free(name), requests)]
 
-    def asks(self, pod: views.Pod) -> engine.Decision:
-        """One prioritize, after which the pod may wait."""
+    def decide(self, pod: views.Pod) -> engine.Decision:
+        """Return the scores for a pod without placing it."""
         return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
 
     def place(self, pods: Pods) -> list[str]:
-        """The node of each pod, in the order given."""
+        """Place the pods in order. Return the node of each."""
         nodes = []
         for pod in pods:
-            scores = self.asks(pod).scores
+            scores = self.decide(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
             if self.announces:
                 self.assumed.assume(build_assumed_pod(pod, best))

@@ -30,7 +30,7 @@ class Job(NamedTuple):
     pods: int
     gpus: int = GPUS
     rails: int = RAILS  # the first so many
-    asks: bool = True  # False: its pods use their rails without asking for devices of them
+    requests_devices: bool = True  # False: its pods use their rails without asking for devices of them
 
 
 class Cluster(NamedTuple):
@@ -47,7 +47,7 @@ def room(cluster: Cluster, host: int, job: Job) -> int:
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
     by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
-    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.asks else ())]))
+    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.requests_devices else ())]))
 
 
 def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
@@ -55,7 +55,7 @@ def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
     taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
     for host in hosts:
         gpus, pods = taken[host]
-        for rail in range(job.rails) if job.asks else ():
+        for rail in range(job.rails) if job.requests_devices else ():
             pods[rail] = pods.get(rail, 0) + 1
         taken[host] = gpus + job.gpus, pods
     return cluster._replace(taken=tuple(taken))

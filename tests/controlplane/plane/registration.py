@@ -114,7 +114,7 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         "spec": {"containers": [{"name": "probe", "image": "probe", "securityContext": STRICT}]},
     }
 
-    async def as_wanted() -> bool:
+    async def is_registered() -> bool:
         try:
             await client.create(pod, namespace=namespace, dry_run=True)
         except api.ApiError:
@@ -122,4 +122,4 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         return not called
 
     words = "in force" if called else "out of force"
-    await waiting.wait(as_wanted, describe=f"our webhook to be {words} in namespace {namespace}")
+    await waiting.wait(is_registered, describe=f"our webhook to be {words} in namespace {namespace}")

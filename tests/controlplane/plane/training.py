@@ -92,17 +92,19 @@ def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def make_leaf(fleet: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0) -> list[str]:
+async def make_leaf(
+    plane_nodes: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0
+) -> list[str]:
     """Nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
     names = [f"{leaf}-{number:02}" for number in range(first, first + size)]
     labels = {LEAF: leaf, SPINE: spine}
-    await asyncio.gather(*(fleet.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
+    await asyncio.gather(*(plane_nodes.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
     return names
 
 
-async def make_leaves(fleet: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
+async def make_leaves(plane_nodes: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
     """Leaves by name, below one spine; the names of each one's nodes."""
-    return await asyncio.gather(*(make_leaf(fleet, leaf, size, first=first) for leaf, size in sizes.items()))
+    return await asyncio.gather(*(make_leaf(plane_nodes, leaf, size, first=first) for leaf, size in sizes.items()))
 
 
 async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:

@@ -10,7 +10,7 @@ import selections
 from hypothesis import HealthCheck, Phase, given, settings
 
 HERE = pathlib.Path(__file__).parent
-KEPT = 400  # answers in the table, half of them rejections
+ROWS = 400  # answers in the table, half of them rejections
 
 
 def main(oracle: str, count: int = 20_000) -> int:
@@ -40,7 +40,7 @@ def main(oracle: str, count: int = 20_000) -> int:
     sample = []
     for accepted in (True, False):
         some = [answer for answer in answers if (answer[1] is not None) is accepted and len(answer[0]) < 200]
-        sample += some[:: max(1, len(some) // (KEPT // 2))][: KEPT // 2]
+        sample += some[:: max(1, len(some) // (ROWS // 2))][: ROWS // 2]
     rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in sample)
     (HERE / "answers.json").write_text(f"[\n{rows}\n]\n")
     return bool(differing)

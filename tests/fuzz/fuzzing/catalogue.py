@@ -13,7 +13,7 @@ from typing import Any
 import fuzzing
 
 CORPUS = pathlib.Path(__file__).parents[1] / "corpus"
-FOUND = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
+OUTPUT = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
 MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
 
 
@@ -40,7 +40,7 @@ def run(target: ModuleType, data: bytes) -> None:
 
 def keep(name: str, data: bytes) -> pathlib.Path:
     """The file that now holds an input that broke something."""
-    path = FOUND / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
+    path = OUTPUT / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path

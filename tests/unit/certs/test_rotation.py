@@ -16,7 +16,7 @@ from certs import bundle, issue, rotation, schedules, steps, trust
 START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 SCHEDULE = schedules.Schedule()
-WANTED = (
+SPECS = (
     bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
     bundle.CertificateSpec("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
 )
@@ -38,7 +38,7 @@ class Value:
 class World:
     """Objects with versions and a past, two clocks, and rotators that may stop between any two writes."""
 
-    def __init__(self, specs=WANTED, schedule=SCHEDULE) -> None:
+    def __init__(self, specs=SPECS, schedule=SCHEDULE) -> None:
         self.specs, self.schedule = specs, schedule
         self.time, self.ahead = 0.0, dt.timedelta()  # real seconds; how far the wall clock has been set
         empty = {"keyring": rotation.Keyring(), **dict.fromkeys(HOOKS, b"")}
@@ -204,7 +204,7 @@ class Rotating(RuleBasedStateMachine):
     def somebody_restores_the_backup(self):
         self.world.put("keyring", self.backup, ours=False)
 
-    @rule(name=st.sampled_from([spec.name for spec in WANTED]))
+    @rule(name=st.sampled_from([spec.name for spec in SPECS]))
     def somebody_deletes_a_leaf(self, name):
         self.world.put(name, rotation.StoredCertificate(), ours=False)
 
@@ -290,10 +290,10 @@ def test_nothing_of_the_next_authority_is_presented_before_the_overlap_is_over()
     world = rotating()
     old = world.keyring.active_ca
     world.days(29)
-    for leaf in WANTED:
+    for leaf in SPECS:
         assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
     world.days(2)
-    for leaf in WANTED:
+    for leaf in SPECS:
         assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
     assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
 
@@ -359,7 +359,7 @@ def test_an_authority_restored_from_a_backup_breaks_nothing():
 
 def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
     """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
-    world = World((*WANTED, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world = World((*SPECS, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
     world.look(renew=True)
     began = world.time
@@ -405,7 +405,7 @@ def test_certificates_of_somebody_else_are_taken_over_without_a_window():
     """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
     world = World()
     theirs = issue.issue_ca("theirs", now=START, lifetime=90 * DAY)
-    for leaf in WANTED:
+    for leaf in SPECS:
         pair = issue.issue_certificate(
             theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )
@@ -445,7 +445,7 @@ def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_w
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = authority(root_key)
     between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
-    for leaf in WANTED:
+    for leaf in SPECS:
         pair = issue.issue_certificate(
             between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )

@@ -15,10 +15,10 @@ from broken_installations import (
     EXTENDER,
     WEBHOOK,
     as_resource,
+    assess_trees,
     clear,
     drop,
     hook,
-    judged,
     named,
     one_replica,
     other_webhook,
@@ -39,7 +39,7 @@ def wrong(results):
 
 
 def test_a_healthy_cluster_passes_every_row():
-    results = judged(installations.healthy())
+    results = assess_trees(installations.healthy())
     assert wrong(results) == set()
     assert {result.check for result in results} == {
         a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE
@@ -114,7 +114,7 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
 def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
     trees = installations.healthy()
     trees["deployments"].clear()
-    [failure] = [result for result in judged(trees) if result.state is check_rows.State.FAIL]
+    [failure] = [result for result in assess_trees(trees) if result.state is check_rows.State.FAIL]
     assert failure.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
     assert failure.hint.startswith(
         "helm install railwright CHART -n railwright-system --create-namespace, or kubectl apply"
@@ -131,7 +131,7 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
         (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
     ):
         change(trees)
-        hints = [result.hint for result in judged(trees) if result.hint]
+        hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
 
@@ -152,7 +152,7 @@ def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks
     for deployment in trees["deployments"]:
         deployment["metadata"].setdefault(place, {}).update(marks)
     BREAKS["no budget"][0](trees)
-    [hint] = [result.hint for result in judged(trees) if result.hint]
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
     assert f"change it in the repository that {deployer} deploys" in hint
     assert "helm upgrade" not in hint
 
@@ -162,7 +162,7 @@ def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
     trees = installations.healthy()
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
-    [row] = [result for result in judged(trees) if result.check == "images"]
+    [row] = [result for result in assess_trees(trees) if result.check == "images"]
     assert row.state is check_rows.State.SKIP
     assert "names no version" in row.detail
 
@@ -183,7 +183,7 @@ def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, wor
     if image:
         containers = [{"name": "volcano-scheduler", "image": image}]
         trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [result for result in judged(trees) if result.check == "versions"]
+    [row] = [result for result in assess_trees(trees) if result.check == "versions"]
     assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
 
 
@@ -199,13 +199,15 @@ def test_volcano_allocates_claims_from_1_15_on_and_before_with_an_argument(image
     volcano["data"][key] = text.replace("predicate.DynamicResourceAllocationEnable", "unknown")
     containers = [{"name": "volcano-scheduler", "image": image}]
     trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [result for result in judged(trees) if result.check == "claim-schedulers"]
+    [row] = [result for result in assess_trees(trees) if result.check == "claim-schedulers"]
     assert row.state == state, row.detail
 
 
 def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
-    [row] = [e for e in judged(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"]
+    [row] = [
+        e for e in assess_trees(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"
+    ]
     assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
 
 
@@ -214,7 +216,7 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == {anchor}, [
         (result.check, result.detail) for result in results if result.check in wrong(results)
     ]
@@ -246,7 +248,7 @@ def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fai
     trees[source].clear()
     dry_runs = installations.seen(installations.healthy()).dry_runs
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": (right,)}
-    results = judged(trees, dry_runs=dry_runs, **more)
+    results = assess_trees(trees, dry_runs=dry_runs, **more)
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
@@ -255,13 +257,13 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
         trees[source].clear()
-    by_check = {result.check: result for result in judged(trees, unread=forbidden)}
+    by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
     assert by_check["webhook-secret"].state is check_rows.State.SKIP
     assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (check_rows.State.SKIP, True)
     assert by_check["ca-bundle"].detail == "you may not get secrets"
     assert by_check["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
     hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
-    by_check = {result.check: result for result in judged(trees, unread=forbidden)}
+    by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
     assert by_check["ca-bundle"].state is check_rows.State.FAIL
 
 
@@ -281,7 +283,7 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
     ],
 )  # fmt: skip
 def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
-    results = judged(installations.healthy(), dry_runs=(dry_run,))
+    results = assess_trees(installations.healthy(), dry_runs=(dry_run,))
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
     assert words in match.detail
@@ -291,27 +293,27 @@ def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
 def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
-    results = judged(trees, unknown=frozenset({"networks"}))
+    results = assess_trees(trees, unknown=frozenset({"networks"}))
     assert wrong(results) == {"multus"}
     repolicy("network: prod/rail0, ", "")(trees)
     repolicy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
-    assert wrong(judged(trees, unknown=frozenset({"networks"}))) == set()
+    assert wrong(assess_trees(trees, unknown=frozenset({"networks"}))) == set()
 
 
 def test_required_numa_wants_reports_or_shapes():
     trees = installations.healthy()
     trees["topologies"].clear()
-    assert wrong(judged(trees)) == set(), "the shapes tell"
+    assert wrong(assess_trees(trees)) == set(), "the shapes tell"
     text = trees["policy"][0]["data"][names.POLICY_KEY]
     trees["policy"][0]["data"][names.POLICY_KEY] = text[: text.index("  numa:\n  -")]
-    assert wrong(judged(trees)) == {"numa-topologies"}
+    assert wrong(assess_trees(trees)) == {"numa-topologies"}
 
 
 def test_an_extender_that_is_not_installed_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
-    by_check = {result.check: result for result in judged(trees)}
+    by_check = {result.check: result for result in assess_trees(trees)}
     assert by_check["extender-deployment"].state is check_rows.State.SKIP
     assert not wrong(by_check.values())
 
@@ -322,11 +324,11 @@ def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
         for webhook in trees[source][0]["webhooks"]:
             service = webhook["clientConfig"].pop("service")
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:9443{service['path']}"
-    assert wrong(judged(trees)) == {"webhook-names"}
+    assert wrong(assess_trees(trees)) == {"webhook-names"}
     leaf, authority = installations.pair("127.0.0.1")
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
     installations.trust(trees, authority)
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root():
@@ -358,12 +360,12 @@ def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root(
     for source in ("mutating", "validating"):
         for webhook in trees[source][0]["webhooks"]:
             webhook["clientConfig"]["caBundle"] = base64.b64encode(root[0].public_bytes(pem)).decode()
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
     data["tls.crt"] = base64.b64encode(leaf[0].public_bytes(pem)).decode()
-    assert wrong(judged(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
+    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
     chain = leaf[0].public_bytes(pem) + root[0].public_bytes(pem)
     data["tls.crt"] = base64.b64encode(chain).decode()
-    assert wrong(judged(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
+    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
@@ -374,8 +376,8 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
 
     trained, other = installations.pod("trained", {}, {}, gpus=1), installations.pod("other", {}, {})
     trees = installations.healthy()
-    assert wrong(judged(trees, namespaced_pods=pods(other))) == set()
-    results = judged(trees, namespaced_pods=pods(trained, other))
+    assert wrong(assess_trees(trees, namespaced_pods=pods(other))) == set()
+    results = assess_trees(trees, namespaced_pods=pods(trained, other))
     (failure,) = [result for result in results if result.state is check_rows.State.FAIL]
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
 
@@ -398,7 +400,7 @@ def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
         trees["pods"].append(tree)
     elif case.namespace_labels:
         unlabelled = (msgspec.convert(tree, views.Pod),)
-    [row] = [result for result in judged(trees, namespaced_pods=unlabelled) if result.check == "uninjected"]
+    [row] = [result for result in assess_trees(trees, namespaced_pods=unlabelled) if result.check == "uninjected"]
     if case.label is None:
         assert row.state is check_rows.State.OK, row.detail
     else:
@@ -410,7 +412,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     trees = installations.healthy()
     mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
     trees["pods"].append(mirror)
-    [row] = [result for result in judged(trees) if result.check == "uninjected"]
+    [row] = [result for result in assess_trees(trees) if result.check == "uninjected"]
     assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
@@ -420,7 +422,7 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
     for deployment in trees["deployments"]:
         if deployment["metadata"]["name"] in (WEBHOOK, EXTENDER):
             deployment["status"] = {"replicas": 2}
-    rows = {result.check: result for result in judged(trees)}
+    rows = {result.check: result for result in assess_trees(trees)}
     create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
     for check in ("webhook-replicas", "extender-replicas"):
         assert rows[check].state is check_rows.State.FAIL
@@ -431,14 +433,14 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
         assert create in rows[check].hint
     assert create in rows["policy-exists"].hint
     certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
-    verdict = installation.check_replicas(installations.seen(trees), certs)
-    assert "policy" not in verdict.detail, "the rotator needs none"
+    assessment = installation.check_replicas(installations.seen(trees), certs)
+    assert "policy" not in assessment.detail, "the rotator needs none"
 
 
 def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
     trees = installations.healthy()
     one_replica(trees)
-    rows = {result.check: result for result in judged(trees)}
+    rows = {result.check: result for result in assess_trees(trees)}
     assert rows["webhook-availability"].state is check_rows.State.WARN
     assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
         rows["webhook-availability"].detail
@@ -452,7 +454,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     budget = named(trees, "budgets", WEBHOOK)
     budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
     budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-    [row] = [result for result in judged(trees) if result.check == "webhook-budget"]
+    [row] = [result for result in assess_trees(trees) if result.check == "webhook-budget"]
     [(key, value)] = limit.items()
     assert row.state is check_rows.State.WARN
     assert f"({key} {value}) allows no eviction" in row.detail
@@ -469,7 +471,7 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
         if match_condition["name"] == "asks-for-an-accelerator"
     ]
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
-    [policy_result] = [result for result in judged(trees) if result.check == "admission-policy"]
+    [policy_result] = [result for result in assess_trees(trees) if result.check == "admission-policy"]
     assert policy_result.state is check_rows.State.WARN
     assert "lists nvidia.com/gpu, which is not an accelerator" in policy_result.detail
 
@@ -477,7 +479,7 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
 def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]")(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == {"admission-policy"}
     assert "amd.com/gpu" in next(result.detail for result in results if result.check == "admission-policy")
 
@@ -503,7 +505,7 @@ def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
     may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
     more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
-    results = judged(empty, before=True, **more)
+    results = assess_trees(empty, before=True, **more)
     assert {result.check for result in results} == {
         a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED
     }
@@ -512,10 +514,10 @@ def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_
     assert by_check["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
     assert by_check["volcano"].state is check_rows.State.SKIP
     denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}
-    assert "install-permissions" in wrong(judged(empty, before=True, **{**more, "may": denied}))
+    assert "install-permissions" in wrong(assess_trees(empty, before=True, **{**more, "may": denied}))
     for node in empty["nodes"]:
         node["status"] = {}
-    assert "device-pools" in wrong(judged(empty, before=True, **more))
+    assert "device-pools" in wrong(assess_trees(empty, before=True, **more))
 
 
 def test_hostile_objects_raise_nothing():
@@ -526,14 +528,18 @@ def test_hostile_objects_raise_nothing():
     trees["leases"][0]["spec"]["renewTime"] = "soon"
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
-    assert wrong(judged(trees)) >= {"rail-configurations", "volcano-configuration", "kube-scheduler-configuration"}
+    assert wrong(assess_trees(trees)) >= {
+        "rail-configurations",
+        "volcano-configuration",
+        "kube-scheduler-configuration",
+    }
 
 
 def test_a_second_scheduler_that_does_not_ask_us_is_no_finding():
     trees = installations.healthy()
     other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
     trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():
@@ -542,12 +548,12 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
     deployment = {"metadata": {"name": snapshots.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
     trees["deployments"].append(deployment)
-    by_check = {result.check: result for result in judged(trees)}
+    by_check = {result.check: result for result in assess_trees(trees)}
     assert by_check["certs-rotation"].detail == "by pod-a"
     named(trees, "leases", snapshots.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
-    assert wrong(judged(trees)) == {"certs-rotation"}
+    assert wrong(assess_trees(trees)) == {"certs-rotation"}
     deployment["status"]["readyReplicas"] = 1
-    by_check = {result.check: result for result in judged(trees)}
+    by_check = {result.check: result for result in assess_trees(trees)}
     assert by_check["certs-rotation"].detail == "1 of 2 ready"
     assert by_check["certs-rotation"].state is check_rows.State.FAIL
 
@@ -555,7 +561,7 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
 def test_a_healthy_cluster_with_claims_passes_every_row():
     trees = installations.healthy()
     installations.add_claims(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
     details = {(result.check, result.subject): (result.state, result.detail) for result in results}
     assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
@@ -568,11 +574,11 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
     for node in trees["nodes"]:
         for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
             amounts.pop("nvidia.com/gpu")
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
     (accelerators,) = [result for result in results if result.check == "accelerators"]
     assert accelerators.detail == "3 of 3 nodes have nvidia.com/gpu"
-    before = judged(trees, before=True)
+    before = assess_trees(trees, before=True)
     (pools,) = [result for result in before if result.check == "device-pools"]
     assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail
 
@@ -580,7 +586,7 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
 def test_a_healthy_cluster_with_the_policy_in_a_resource_passes_every_row():
     trees = installations.healthy()
     as_resource()(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
     details = {result.check: result.detail for result in results}
     assert details["policy-exists"] == "FabricPolicy railwright-policy"
@@ -592,7 +598,7 @@ def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
     repolicy("defaultFabric: roce\n", "")(trees)
     drop("namespaces", "train")(trees)
     hold(trees)
-    (result,) = [result for result in judged(trees) if result.check == "default-fabric"]
+    (result,) = [result for result in assess_trees(trees) if result.check == "default-fabric"]
     assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
 
 

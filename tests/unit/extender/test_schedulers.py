@@ -113,8 +113,8 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
     before = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
     assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_mate = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
-    assert with_mate["gpu-6"] > with_mate["gpu-0"]
+    with_peer = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    assert with_peer["gpu-6"] > with_peer["gpu-0"]
     handlers.verbs.volcano_deallocate(raw(event), "")
     handlers.verbs.volcano_deallocate(raw(event), "")
     assert json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before

@@ -1,4 +1,4 @@
-"""The fleet: whatever order events come in, a node's use is the sum of its pods."""
+"""The cluster state: in any order of events, a node's use is the sum of its pods."""
 
 import msgspec
 from hypothesis import given

@@ -52,7 +52,7 @@ def test_the_plan_counts_weak_uplinks_that_placed_peers_cross_already():
     loop.submit(pods)
     for rank, name in enumerate(["leaf-0-00", "leaf-2-00"]):
         loop.state.upsert_pod(pod(f"g-{rank}", group="g", on=name))
-    assert loop.asks(pods[2]).plan.bandwidth == 0.5
+    assert loop.decide(pods[2]).plan.bandwidth == 0.5
 
 
 # --- leaves that others wait for ---------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_a_waiting_gang_pushes_no_pod_out_of_the_leaf_of_its_peers():
     waiting, pods = gang(3, pod, group="waiting"), gang(5, pod)
     loop.submit(waiting, group="waiting")
     loop.submit(pods)
-    assert set(loop.asks(waiting[0]).plan.leaves) == {("leaf-0", "s0")}
+    assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-0", "s0")}
     assert loop.leaves(pods) == ["leaf-0"] * 3 + ["leaf-1"] * 2
 
 
@@ -73,7 +73,7 @@ def test_a_soft_reservation_costs_other_gangs_no_spine():
     loop.submit(waiting, group="waiting")
     loop.submit(pods)
     loop.state.upsert_pod(pod("x", on="leaf-2-01"))
-    assert set(loop.asks(waiting[0]).plan.leaves) == {("leaf-1", "s0")}
+    assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-1", "s0")}
     assert loop.leaves(pods[:4]) == ["leaf-0"] * 3 + ["leaf-1"]
 
 
@@ -113,7 +113,7 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
     loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    messages = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
+    messages = text(loop.decide(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
 
@@ -129,7 +129,7 @@ def test_the_tightest_spine_is_taken_so_that_the_larger_one_stays_whole(leaf):
     loop.submit(small, group="small")
     assert {loop.state.nodes[name].labels[SPINE] for name in loop.place(small)} == {"b"}
     loop.submit(large, group="large")
-    assert loop.asks(large[0]).plan.bandwidth == 1.0
+    assert loop.decide(large[0]).plan.bandwidth == 1.0
 
 
 def test_a_single_leaf_is_chosen_below_the_spine_with_the_fewest_slots():
@@ -148,7 +148,7 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
     loop = Loop(nodes, taken(*chance.sample(names, round(0.45 * len(names)))))
     pods = gang(size, pod)
     loop.submit(pods)
-    plan = loop.asks(pods[0]).plan
+    plan = loop.decide(pods[0]).plan
     rooms = Counter((loop.leaf_of(name), loop.state.nodes[name].labels[SPINE]) for name in loop.feasible(pods[0]))
     order = sorted(rooms.values(), reverse=True)
     count = next(count for count in range(1, len(order)) if sum(order[:count]) >= size)
@@ -180,7 +180,7 @@ def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
     launcher = pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
     workers = gang(4, pod)
     loop.submit([launcher, *workers])
-    assert loop.asks(workers[0]).plan.bandwidth == 1.0
+    assert loop.decide(workers[0]).plan.bandwidth == 1.0
     assert loop.leaves(workers) == ["leaf-1"] * 4
 
 
@@ -231,7 +231,7 @@ def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, va
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert loop.asks(pods[0]).plan.bandwidth == pytest.approx(value)
+    assert loop.decide(pods[0]).plan.bandwidth == pytest.approx(value)
     assert set(loop.place(pods)) == {"leaf-0-00", "leaf-1-00"}
 
 
@@ -248,7 +248,7 @@ def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_s
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
     half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
-    assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
+    assert loop.decide(half[0]).plan.bandwidth == pytest.approx(value)
 
 
 def test_reasons_name_the_uplinks_and_their_bandwidth():
@@ -256,7 +256,7 @@ def test_reasons_name_the_uplinks_and_their_bandwidth():
     loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
     half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
-    messages = " ".join(texts(loop.asks(half[0]).diagnose().why))
+    messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
@@ -264,7 +264,7 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     loop = Loop([*shared(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.asks(pods[0]).diagnose().why))
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))
 
 
 def halved(whole):
@@ -329,7 +329,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
     pods = of_sizes(8, 8, 4, 2, 1)
     loop.submit(pods)
-    first = loop.asks(pods[0])
+    first = loop.decide(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
     assert "all 5 pods" in text(first.explanations["leaf-1-00"].terms["locality"].reason)

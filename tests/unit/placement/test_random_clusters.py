@@ -41,7 +41,7 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
 
 def build_pod(job: small.Job, name: str, **options):
     """A pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
-    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.asks else 0, **options)
+    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.requests_devices else 0, **options)
     container = whole.spec.containers[0]
     dropped = placing.RESOURCES[job.rails :]
     requests = {key: value for key, value in container.resources.requests.items() if key not in dropped}
@@ -64,7 +64,7 @@ def let_wait(loop: Loop, job: small.Job, group: str) -> None:
     """A gang is asked about, and waits."""
     pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
     loop.submit(pods, group=group)
-    loop.asks(pods[0])
+    loop.decide(pods[0])
 
 
 def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:

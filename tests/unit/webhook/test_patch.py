@@ -169,19 +169,19 @@ def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
 def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
     touched = {change.resource for change in changes if isinstance(change, pod_changes.AddResource)}
     keys = {change.key for change in changes if isinstance(change, pod_changes.SetAnnotation)}
-    assert is_kept(tree, applied(tree, changes), touched | keys)
+    assert is_unchanged(tree, applied(tree, changes), touched | keys)
 
 
-def is_kept(before: object, after: object, touched: set[str]) -> bool:
+def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
     """True where all of `before` is still in `after`: members in place, list entries first and in order."""
     if before is None:
         return True
     if isinstance(before, dict):
         return all(
-            key in touched or is_kept(value, after[key], touched) for key, value in before.items() if value != {}
+            key in touched or is_unchanged(value, after[key], touched) for key, value in before.items() if value != {}
         )
     if isinstance(before, list):
-        return all(is_kept(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
+        return all(is_unchanged(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
     return before == after
 
 

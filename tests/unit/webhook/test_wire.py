@@ -33,8 +33,8 @@ def raw(tree: object) -> bytes:
     return json.dumps(tree).encode()
 
 
-def sent(verdict: wire.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(wire.write(uid, verdict))
+def sent(response_sent: wire.Response, uid: str = "u-1") -> dict:
+    answer = json.loads(wire.write(uid, response_sent))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 
@@ -145,8 +145,10 @@ def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
 
 
 def test_a_refusal_carries_code_and_message_and_never_a_patch():
-    verdict = wire.Response(allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}])
-    assert sent(verdict) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
+    response_sent = wire.Response(
+        allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
+    )
+    assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
 def test_audit_annotations_travel_with_either_verdict():
