@@ -86,7 +86,7 @@ class Extender:
         )
 
     def is_synced(self) -> bool:
-        """True if the watches have delivered all there is."""
+        """Return whether the watches have delivered all there is."""
         return self.origin is not None and not self.origin.cache_problem() and self.state.cluster.has_slices
 
     async def filter(self, request: web.Request) -> web.Response:

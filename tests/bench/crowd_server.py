@@ -46,7 +46,7 @@ class CrowdServer:
         self._rate = self._sent = self._opened = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """The state, a page of a list, or a watch."""
+        """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
             return web.json_response({"watches": self._opened, "events": self._sent})
         if request.query.get("watch"):

@@ -46,7 +46,7 @@ class Row(msgspec.Struct, frozen=True):
         return [name for name, there in faults.items() if there]
 
     def line(self) -> str:
-        """The run as text."""
+        """Return the run as text."""
         it, result = self.result.summary, self.result
         milliseconds = 1000 * result.decision_seconds / max(1, result.decisions)
         return _ROW.format(

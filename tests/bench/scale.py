@@ -71,7 +71,7 @@ class Running:
         return machine.read_clocks(self.pid)[0]
 
     def read_counts(self) -> Mapping[str, int]:
-        """The API server's state."""
+        """Return the API server's state."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
             document: Mapping[str, int] = json.load(answer)
         return document
@@ -278,7 +278,7 @@ DOORS: Mapping[str, ReverseProxy] = {
 
 
 def show(results: Mapping[str, Any]) -> None:
-    """The tables."""
+    """Print the tables."""
     shown = table.Table(title=f"{results['machine']['cpu']}, one core for the server, one for load and API server")
     figures: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "server": lambda row: str(row["server"]),

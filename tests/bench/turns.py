@@ -37,7 +37,7 @@ def _timed(handle: Any) -> None:
 
 
 def _chain(coroutine: Any) -> str:
-    """The coroutines that wait for each other, outermost first."""
+    """Return the coroutines that wait for each other, outermost first."""
     names = []
     while coroutine is not None and hasattr(coroutine, "__qualname__"):
         names.append(coroutine.__qualname__)
@@ -46,7 +46,7 @@ def _chain(coroutine: Any) -> str:
 
 
 def main() -> int:
-    """The server's exit code."""
+    """Return the server's exit code."""
     out = pathlib.Path(sys.argv[1])
 
     def tell(*_: object) -> None:

@@ -240,7 +240,7 @@ async def _devices_stay(tenant: api.Api, namespace: str) -> None:
 
 
 def _editor(namespace: str) -> str:
-    """A tenant with every right over pods that any subresource could need."""
+    """Return a tenant with every right over pods that any subresource could need."""
     kinds = ["pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"]
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "editor", "namespace": namespace}}
     role = {**rbac, "kind": "Role", "rules": [{"apiGroups": [""], "resources": kinds, "verbs": ["get", "patch"]}]}

@@ -53,7 +53,7 @@ async def classes(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def offered(plane, nodes):
-    """Two nodes of slices."""
+    """Yield two nodes of slices."""
     made = []
     for name in ("dra-0", "dra-1"):
         await nodes.make(name, gpus=0, rails={})
@@ -80,7 +80,7 @@ async def installed(plane, namespace, site, schedulers, extender_proxy, classes,
 
 
 def request(name: str, *rdma_devices: str) -> dict:
-    """A request of one NIC, of those with one of these names."""
+    """Return a request of one NIC, of those with one of these names."""
     selector = {
         "cel": {"expression": f'device.attributes["dra.net"].rdmaDevice in {list(rdma_devices)}'.replace("'", '"')}
     }
@@ -113,7 +113,7 @@ async def bind(plane, namespace: str, name: str = "p") -> dict:
 
 
 async def list_held(plane, namespace: str, node: str) -> set[str]:
-    """The RDMA devices that the claims of a namespace hold, by the slices."""
+    """Return the RDMA devices that the claims of a namespace hold, by the slices."""
     (tree,) = [slice_ for slice_ in devices.build_slices(node) if slice_["spec"]["driver"] == "dra.net"]
     names = {
         device["name"]: device["attributes"]["dra.net/rdmaDevice"]["string"]
@@ -222,7 +222,7 @@ async def test_without_the_webhook_at_binding_the_file_names_no_device_that_exis
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def opted_in(plane, installed):
-    """A namespace with the label, and the entry of the manifests for its pods."""
+    """Yield a namespace with the label, and the entry of the manifests for its pods."""
     name = f"claims-{uuid.uuid4().hex[:6]}"
     tree = registration.shipped(installed.webhook.port, plane.certificates.authority.certificate_pem)
     hooks = [hook for hook in tree["webhooks"] if hook["name"] == "namespaced-pods.railwright.io"]

@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
 
 
 def template(annotations: dict | None = None) -> dict:
-    """A pod that takes a whole node's GPUs."""
+    """Return a pod that takes a whole node's GPUs."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     metadata = {"labels": {"railwright.io/fabric": "rails"}, "annotations": annotations or {}}
     return {"metadata": metadata, "spec": {"containers": [container]}}

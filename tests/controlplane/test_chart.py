@@ -68,7 +68,7 @@ async def rendered(helm, *options):
 
 @pytest.fixture
 def placed(tmp_path):
-    """The folder to render for one of manifests/: a component comes on top of the base."""
+    """Return the folder to render for one of manifests/: a component comes on top of the base."""
 
     def place(folder):
         if not folder.startswith("components/"):
@@ -347,7 +347,7 @@ class Cluster:
         self.before = set()
 
     async def listed(self):
-        """Every object there is but for those that come and go, as kind, namespace and name."""
+        """Return every object there is but for those that come and go, as kind, namespace and name."""
         if not self.kinds:
             listed = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
             self.kinds = ",".join(kind for kind in listed if kind.split(".")[0] not in PASSING)
@@ -387,7 +387,7 @@ class Cluster:
         return (await self.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["data"][names.POLICY_KEY]
 
     async def published(self):
-        """The addresses behind the extender's Service."""
+        """Return the addresses behind the extender's Service."""
         labels = "kubernetes.io/service-name=railwright-extender"
         endpoint_slices = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
         return [
@@ -397,7 +397,7 @@ class Cluster:
         ]
 
     async def state(self):
-        """All that is written by others than Helm."""
+        """Return all that is written by others than Helm."""
         return await self.bundles(), await self.secrets(), await self.policy(), await self.published()
 
     async def certified(self):
@@ -451,7 +451,7 @@ async def installed(cluster, plane):
 
 
 def with_token(kubeconfig, token):
-    """The same cluster, as whose token it is."""
+    """Return the same cluster, as whose token it is."""
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
     path = kubeconfig.with_name("with-token.yaml")

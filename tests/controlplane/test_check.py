@@ -146,7 +146,7 @@ class Installed:
         return code, json.loads(out)
 
     async def until(self, expected):
-        """The results once exactly the wanted rows do not hold: the API server takes a moment to see a change."""
+        """Wait until exactly the expected rows report problems, because the API server sees a change with a delay."""
 
         async def compare_rows():
             code, answer = await self.check()
@@ -228,7 +228,7 @@ def change(kind, name, patch, namespace=None, *, subresource=""):
 
 
 def gone(kind, name, namespace=None):
-    """A break by deletion."""
+    """Return a break by deletion."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -245,7 +245,7 @@ def gone(kind, name, namespace=None):
 
 
 def entry(name, path, value, kind=MUTATING):
-    """A break of one field of a webhook entry."""
+    """Return a break of one field of a webhook entry."""
 
     def patch(configuration):
         index = next(n for n, hook in enumerate(configuration["webhooks"]) if hook["name"] == name)
@@ -257,7 +257,7 @@ def entry(name, path, value, kind=MUTATING):
 
 
 def reissued(secret, days, ago, *hosts):
-    """A break by another certificate of the same authority."""
+    """Return a break by another certificate of the same authority."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -348,7 +348,7 @@ def volcano(old, new):
 
 @contextlib.asynccontextmanager
 async def both_bindings(it):
-    """The bindings of one admission policy."""
+    """Yield the bindings of one admission policy."""
     bindings = [
         binding["metadata"]["name"]
         for binding in await it.api.list(BINDING)

@@ -30,7 +30,7 @@ UNUSED_SECONDS = 2
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, site):
-    """The policy and the webhook, called for the namespace of the test, and the device classes."""
+    """Yield the policy and the webhook, called for the namespace of the test, and the device classes."""
     for tree in CLASSES:
         await plane.api.create(tree)
     await site.policy(POLICY)

@@ -151,7 +151,7 @@ class Gang:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(plane, namespace):
-    """A token of whom may get pods in the test's namespace."""
+    """Return a token of whom may get pods in the test's namespace."""
     account = f"--serviceaccount={namespace}:default"
     await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
     return await token(plane, namespace)

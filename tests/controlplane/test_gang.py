@@ -63,7 +63,7 @@ def filler(name: str, node: str, resources: dict) -> dict:
 
 
 async def arrange(plane, nodes, namespace: str) -> None:
-    """The fabric: everything but leaf-right is emptier by CPU, so that Volcano's own plugins prefer it."""
+    """Create the fabric. All leaves but leaf-right have more free CPU, so that Volcano's own plugins prefer them."""
     taken, full = {}, {"nvidia.com/gpu": "8", **dict.fromkeys(RAILS, "1")}
     jobs = []
     for leaf, (size, busy) in LEAVES.items():
@@ -85,7 +85,7 @@ async def arrange(plane, nodes, namespace: str) -> None:
 
 
 def job(name: str, replicas: int, source: str = "job.yaml", *, fabric: str = "roce") -> dict:
-    """The seed's job as its users write it with railwright, at this size."""
+    """Return the seed's job as its users write it with railwright, at this size."""
     manifest = yaml.safe_load((EXAMPLES / "360-roce" / source).read_text())
     manifest["metadata"] = {"name": name, "namespace": "prod"}
     (task,) = manifest["spec"]["tasks"]

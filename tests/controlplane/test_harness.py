@@ -147,7 +147,7 @@ async def test_kube_scheduler_asks_an_extender_once_it_is_configured(
 
 @contextlib.contextmanager
 def scripted_extender():
-    """A kube-scheduler extender that lets every node pass; yields its port and the bodies it got."""
+    """Yield a kube-scheduler extender that lets every node pass; yields its port and the bodies it got."""
     bodies = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

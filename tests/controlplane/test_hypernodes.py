@@ -34,7 +34,7 @@ class HyperNodes:
         await self._api.create(manifest)
 
     async def tree(self, **spines: list[str]) -> None:
-        """A HyperNode of tier 1 for the nodes of each leaf, of tier 2 for the leaves of each spine."""
+        """Create a HyperNode of tier 1 for the nodes of each leaf, and of tier 2 for the leaves of each spine."""
         for spine, leaves in spines.items():
             for leaf in leaves:
                 labels = {"labelMatch": {"matchLabels": {training.LEAF: leaf}}}
@@ -54,7 +54,7 @@ async def hyper_nodes(plane):
 
 
 def named(hyper: str, nodes: list[str]) -> dict:
-    """A HyperNode of tier 1 that lists its nodes."""
+    """Return a HyperNode of tier 1 that lists its nodes."""
     members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in nodes]
     manifest = hyper_node(hyper, 1, "Node", {})
     manifest["spec"]["members"] = members

@@ -54,7 +54,7 @@ SELECTIONS = (None, "vf", "mine@x", "vf,vf@y", '[{"name":"vf","x-unknown":1}]', 
 
 
 def generated(seed: int) -> list[dict]:
-    """Pods with and without accelerators, and what other webhooks are to do to each."""
+    """Return pods with and without accelerators, and what other webhooks are to do to each."""
     chance = random.Random(seed)  # noqa: S311 - the same pods in each run
     made = []
     for number in range(PODS):
@@ -105,7 +105,7 @@ def _container(chance: random.Random, name: str) -> dict:
 
 
 def predicted(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
-    """The pod after the other before us, us, the other after us, and us again if it changed something; or a refusal."""
+    """Return the pod after the webhook before us, us, the one after us, and us again if it changed; or a rejection."""
     tree = acted(tree, peer.BEFORE)
     for last in (False, True):
         outcome = admitting.planned(tree, by, at)

@@ -42,7 +42,7 @@ def record(pod: dict) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def injected(namespace, site):  # in this order: the product is taken away before its namespace
-    """The product at work on the test's namespace."""
+    """Return the product at work on the test's namespace."""
     await site.policy(POLICY)
     await site.start_webhook()
     await site.register(namespace)
@@ -91,12 +91,12 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
 
 
 def on_the_object(manifest: dict) -> dict:
-    """The one label a user writes: on the workload."""
+    """Return the one label a user writes: on the workload."""
     return manifest | {"metadata": manifest["metadata"] | {"labels": LABELS}}
 
 
 def templates(value: object) -> list[dict]:
-    """Every pod template in a workload's spec, wherever it is."""
+    """Return every pod template in a workload's spec, wherever it is."""
     if isinstance(value, list):
         return [template for child in value for template in templates(child)]
     if not isinstance(value, dict):

@@ -30,7 +30,7 @@ async def railwright(*arguments: str) -> tuple[int, str]:
 
 
 async def generations(plane) -> dict[str, int]:
-    """How often each object of the base has changed in its spec; objects without a generation by their version."""
+    """Return the generation of each object of the base, or its version if it has no generation."""
     kinds = "deployment,service,poddisruptionbudget,configmap,secret,role,rolebinding,serviceaccount"
     items = json.loads(await plane.kubectl("get", kinds, "-n", NAMESPACE, "-o", "json"))["items"]
     cluster = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
@@ -115,7 +115,7 @@ async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
 
 @pytest.fixture
 def with_client_auth(tmp_path):
-    """A kustomization of the base and the component."""
+    """Return a kustomization of the base and the component."""
     folder = tmp_path.resolve()
     places = {"resources": BASE, "components": BASE.parent / "components" / "client-auth"}
     lists = {key: [os.path.relpath(place, folder)] for key, place in places.items()}

@@ -95,14 +95,14 @@ async def validated(plane, site, definition):
 
 
 async def admit(plane, namespace: str) -> tuple[str, str]:
-    """The digest of the policy that a pod names, and the marker that it has from it."""
+    """Return the digest of the policy that a pod names, and the marker that it has from it."""
     created = await plane.api.create(POD, namespace=namespace, dry_run=True)
     env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"]
 
 
 async def in_force(plane, namespace: str, marker: str) -> str:
-    """The digest, once pods get this marker."""
+    """Return the digest, once pods get this marker."""
 
     async def reached() -> str:
         digest, given = await admit(plane, namespace)
@@ -114,7 +114,7 @@ async def in_force(plane, namespace: str, marker: str) -> str:
 
 
 async def accepted(plane, status: str) -> dict:
-    """The resource, once its condition Accepted has this status for its generation."""
+    """Return the resource, once its condition Accepted has this status for its generation."""
 
     async def reported() -> dict:
         there = await plane.api.get(KIND, "railwright-policy", sites.NAMESPACE)
@@ -127,7 +127,7 @@ async def accepted(plane, status: str) -> dict:
 
 
 async def print_columns(plane, *arguments: str) -> list[list[str]]:
-    """The lines of `kubectl get fabricpolicies`, each as its cells."""
+    """Return the lines of `kubectl get fabricpolicies`, each as its cells."""
     text = await plane.kubectl("-n", sites.NAMESPACE, "get", "fabricpolicies", *arguments)
     head, *lines = text.splitlines()
     starts = [match.start() for match in re.finditer(r"\S+", head)]

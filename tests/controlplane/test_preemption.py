@@ -16,7 +16,7 @@ RECLAIM = {"actions": "allocate, reclaim, backfill", "without": ("overcommit",)}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def urgent(plane):
-    """A priority class above all others."""
+    """Yield a priority class above all others."""
     name = f"urgent-{uuid.uuid4().hex[:8]}"
     manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
     await plane.api.create({**manifest, "value": 1000})
@@ -26,7 +26,7 @@ async def urgent(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def queues(plane):
-    """Two queues that deserve half of the cluster each."""
+    """Yield two queues that deserve half of the cluster each."""
     names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("research", "product")]
     for name in names:
         spec = {"weight": 1, "reclaimable": True}
@@ -126,7 +126,7 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
 
 
 async def nominated(plane, namespace: str, name: str) -> list[str]:
-    """The nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
+    """Return the nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
 
     async def list_nominated():
         listed = await training.pods(plane.api, namespace, name)

@@ -107,7 +107,7 @@ def calls(plane, account: str) -> list[dict]:
 
 
 async def exercise_webhook(plane, namespace: str, site) -> None:
-    """A refusal of owned pods, twice: an Event, and then its count."""
+    """Have owned pods rejected twice, which writes an Event, and then its count."""
     await site.register(namespace)
     owner = await plane.api.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
@@ -138,7 +138,7 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
 
 
 async def exercise_certs(plane, namespace: str, site) -> None:
-    """The first certificates, into Secrets and configurations that the manifests ship without any; then two losses."""
+    """Issue the first certificates into the Secrets and configurations of the manifests; then lose two of them."""
     installed = rotation.Rotation(plane, site)
     try:
         await installed.prepare()
@@ -152,7 +152,7 @@ async def exercise_certs(plane, namespace: str, site) -> None:
 
 @pytest.fixture
 async def handed_over(plane):
-    """Two extenders have led after each other: the second found what the first had written."""
+    """Let two extenders lead after each other, the second with the objects of the first."""
     async with replicas.pair(plane, POLICY) as running:
         first = await running.leader()
         began = time.monotonic()
@@ -162,7 +162,7 @@ async def handed_over(plane):
 
 @pytest.fixture
 async def exercised(plane, handed_over, namespace, nodes, site):
-    """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
+    """Let both servers make each kind of request under their accounts, at the same time."""
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     async with asyncio.TaskGroup() as both:
@@ -187,7 +187,7 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
 
 
 def used(grant: Grant, account: str, made: list[dict]) -> bool:
-    """True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
+    """Return True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
     verb, *resource = grant.right
     if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply
         writes = [Grant((verb, *resource), grant.names, grant.namespace) for verb in ("update", "patch")]

@@ -38,7 +38,7 @@ ROWS = {
 
 
 def written(site: str, source: str) -> dict:
-    """The example's job, as it is shipped."""
+    """Return the example's job, as it is shipped."""
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
     document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
     return document
@@ -49,7 +49,7 @@ def kind_of(job: dict) -> str:
 
 
 async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
-    """The pods of the job, by name; the job and all of them are gone when this returns."""
+    """Return the pods of the job, by name; the job and all of them are gone when this returns."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await plane.api.create(copy.deepcopy(job))
     listed = await jobs.pods(plane.api, namespace, row.selector, row.pods)
@@ -67,7 +67,7 @@ async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
 
 
 def by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """One pod a role, as `meanings.ranks_of` reads them."""
+    """Return one pod a role, as `meanings.ranks_of` reads them."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
 

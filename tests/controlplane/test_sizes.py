@@ -18,7 +18,7 @@ LEAVES = {"tight": 1, "wide": 4}
 
 
 def job(name: str, pods: int) -> dict:
-    """A batch Job that makes no pods yet: what is known of its size, the Job itself says."""
+    """Return a batch Job that makes no pods yet: what is known of its size, the Job itself says."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "image"}]}}
     spec = {
         "suspend": True,

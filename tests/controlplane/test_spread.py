@@ -10,7 +10,7 @@ NAMES = ("webhook", "extender", "certs")
 
 
 def shipped(name: str, kind: str) -> dict:
-    """The one object of a kind in the manifest of that name, without its namespace."""
+    """Return the one object of a kind in the manifest of that name, without its namespace."""
     documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
     (document_of_kind,) = [document for document in documents if document["kind"] == kind]
     del document_of_kind["metadata"]["namespace"]
@@ -18,7 +18,7 @@ def shipped(name: str, kind: str) -> dict:
 
 
 def deployment(name: str) -> dict:
-    """The shipped one for a namespace of tests: without what only the installation's namespace has."""
+    """Return the shipped one for a namespace of tests: without what only the installation's namespace has."""
     made = shipped(name, "Deployment")
     pod = made["spec"]["template"]["spec"]
     for key in ("serviceAccountName", "priorityClassName", "volumes"):
@@ -30,7 +30,7 @@ def deployment(name: str) -> dict:
 
 
 async def running(plane, namespace, number, *, revision="0"):
-    """The nodes of the running pods of a revision, once those are all there are."""
+    """Return the nodes of the running pods of a revision, once those are all there are."""
 
     async def placed():
         pods = await plane.api.list("Pod", namespace)

@@ -46,7 +46,7 @@ async def _in_force(plane, user: str, namespace: str, verb: str, resource: str) 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, site):
-    """The webhook, called for the test's namespace."""
+    """Return the webhook, called for the test's namespace."""
     await site.policy(tenants.POLICY)
     await site.start_webhook()
     await site.register(namespace)

@@ -19,7 +19,7 @@ FREE = {leaf: size - TAKEN.get(leaf, 0) for leaf, (_, size) in LEAVES.items()}  
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hall(plane):
-    """The cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
+    """Yield the cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
     nodes, site, namespace = fleets.Nodes(plane.api), sites.Site(plane), "uneven-others"
     opened = await reverse_proxy.ReverseProxy().open()
     await asyncio.gather(
@@ -43,7 +43,7 @@ async def hall(plane):
 
 
 def fewest(size: int, rooms: dict[str, int]) -> int:
-    """How few leaves can hold so many pods."""
+    """Return how few leaves can hold so many pods."""
     held = list(itertools.accumulate(sorted(rooms.values(), reverse=True)))
     return next(count for count, room in enumerate(held, 1) if room >= size)
 

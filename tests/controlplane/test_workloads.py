@@ -152,7 +152,7 @@ async def test_the_label_of_a_workload_reaches_its_pods_and_fails_closed(plane, 
 
 
 def labelled() -> dict:
-    """A Deployment with the label on itself only."""
+    """Return a Deployment with the label on itself only."""
     manifest = app("Deployment")
     manifest["metadata"]["labels"] = {FABRIC: "ib"}
     del manifest["spec"]["template"]["metadata"]["labels"][FABRIC]
@@ -261,7 +261,7 @@ async def test_the_same_manifest_again_changes_nothing(plane, controllers, names
 
 
 def unchanged(kind: str) -> dict:
-    """A manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
+    """Return a manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
 
     Their validators refuse a changed template, and a manifest without those defaults also where railwright is not.
     """

@@ -76,7 +76,7 @@ def patched(tree: dict, response: dict) -> dict:
 
 
 def pods() -> list[dict]:
-    """Pods of real controllers, opted in, and made ones."""
+    """Return pods of real controllers, opted in, and made ones."""
     recorded = sorted((admitting.ROOT / "tests" / "data" / "pods").rglob("*.json"))
     trees = [json.loads(path.read_text()) for path in recorded]
     pods = [

@@ -63,7 +63,7 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory):
-    """An API server for this file alone: what is done to it is nobody else's."""
+    """Yield an API server for this file alone: what is done to it is nobody else's."""
     async with bare.run(tmp_path_factory.mktemp("bare")) as running:
         yield running
 
@@ -126,7 +126,7 @@ REVIEW = {
 
 
 async def heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
-    """Every server has the new policy: it hears the API server again."""
+    """Assert that every server has the new policy, so that its watch works again."""
     before = [await sites.metric(server, "railwright_policy_generation") for server in running]
     await put_policy(own, number)
 

@@ -40,7 +40,7 @@ LABELLED = {FABRIC: "ib"}
 
 
 def whole(created: dict, template: dict | None = None) -> bool:
-    """True with all of it, False with nothing but what its template asks for; half of it is the test's failure."""
+    """Return True if the pod is injected, False if it equals its template. Fails if it is injected in part."""
     container = created["spec"]["containers"][0]
     rail = "x.y/hca"
     asked = (template or pod())["spec"]["containers"][0]["resources"]["limits"]
@@ -189,7 +189,7 @@ def network(pool: str) -> dict:
 
 
 def workload(kind: str, replicas: int, labels: dict) -> dict:
-    """A Deployment or a Job of pods with an accelerator that nobody places."""
+    """Return a Deployment or a Job of pods with an accelerator that nobody places."""
     template = {"metadata": {"labels": {"app": "train", **labels}}, "spec": pod()["spec"]}
     spec: dict = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
     if kind == "Job":
@@ -200,7 +200,7 @@ def workload(kind: str, replicas: int, labels: dict) -> dict:
 
 
 async def made(plane, namespace: str, count: int) -> list[dict]:
-    """The pods of a namespace, once there are so many."""
+    """Return the pods of a namespace, once there are so many."""
 
     async def enough() -> list[dict]:
         pods = await plane.api.list("Pod", namespace)

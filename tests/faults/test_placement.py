@@ -328,7 +328,7 @@ async def overtake(plane, kube, namespace: str) -> str:
 
 
 async def race(plane, kube, namespace: str, number: int) -> str:
-    """Both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
+    """Return both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
     name, started = f"race-{number}", []
 
     def meanwhile(request):
@@ -358,7 +358,7 @@ async def race(plane, kube, namespace: str, number: int) -> str:
 
 
 async def vanish(plane, namespace: str, *names: str) -> None:
-    """Pods that are deleted are gone when this returns."""
+    """Wait until the deleted pods are gone."""
     for name in names:
         await plane.api.delete("Pod", name, namespace, grace=0)
 

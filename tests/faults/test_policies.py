@@ -227,7 +227,7 @@ async def policies_shown(server) -> set[str]:
 
 
 async def by_both(plane, namespace: str) -> dict:
-    """A pod that the one and then the other replica has seen: the devices of the second are there too."""
+    """Return a pod that the one and then the other replica has seen: the devices of the second are there too."""
     created = await plane.api.create(POD, namespace=namespace, dry_run=True)
     assert "other.y/hca" in created["spec"]["containers"][0]["resources"]["limits"]
     return created

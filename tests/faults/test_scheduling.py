@@ -175,7 +175,7 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
         asking["Pod"]["metadata"] |= {"name": "other", "uid": "other"}
 
         async def free() -> int:
-            """How many more pods of this kind gpu-5 is said to hold."""
+            """Return how many more pods of this kind gpu-5 is said to hold."""
             _, answer = await ask("/scheduler/filter", asking)
             assert "gpu-6" in answer["NodeNames"]
             if "gpu-5" in answer["NodeNames"]:

@@ -42,7 +42,7 @@ class Storm:
         self.seconds: list[float] = []  # each took
 
     async def run(self, seconds: float) -> float:
-        """The rate that was reached."""
+        """Return the rate that was reached."""
         began, before = time.monotonic(), len(self.seconds)
         await asyncio.gather(*(self._call(caller, index, seconds) for index, caller in enumerate(self.callers)))
         return (len(self.seconds) - before) / (time.monotonic() - began)

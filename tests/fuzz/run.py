@@ -87,7 +87,7 @@ def _inside(arguments: argparse.Namespace) -> int:
     corpus = catalogue.corpus(arguments.inside)
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:
-        """Half of libFuzzer's own mutations, half of ours, which know JSON and the words of the format."""
+        """Return half of libFuzzer's own mutations, half of ours, which know JSON and the words of the format."""
         chance = random.Random(seed)  # noqa: S311 - libFuzzer's own seed, so that a run can be repeated
         if chance.random() < 0.5:
             return bytes(atheris.Mutate(data, len(data)))[:size]
@@ -112,7 +112,7 @@ def _minimize(name: str) -> None:
 
 
 def _ways(target: ModuleType, data: bytes) -> set[tuple[str, int, int]]:
-    """The steps from line to line that an input takes in the code under test."""
+    """Return the steps from line to line that an input takes in the code under test."""
     taken: set[tuple[str, int, int]] = set()
 
     def called(frame: FrameType, *_: object) -> Callable | None:

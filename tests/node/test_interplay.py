@@ -43,7 +43,7 @@ async def create(installed):
 
 @pytest.fixture
 async def network(installed):
-    """The network of rail0, as it was afterwards."""
+    """Yield the network of rail0, as it was afterwards."""
     api = installed.plane.api
     original = await api.get(KIND, NETWORK, rails.NAMESPACE)
     metadata = {key: original["metadata"][key] for key in ("name", "namespace")}

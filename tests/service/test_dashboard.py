@@ -23,7 +23,7 @@ HERE = addresses.Address("127.0.0.1", 0)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """A dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
+    """Yield a dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista(2, 2, 8, gangs=2, waiting=1)
     vista.write(folder)
@@ -38,7 +38,7 @@ async def session():
 
 
 async def settled(response, is_settled) -> dict:
-    """The sections seen until one is as wanted."""
+    """Return the sections seen until one is as wanted."""
     sections: dict = {}
     while not is_settled(sections):
         ((_, _, delta),) = await dashboard_servers.events(response, 1)
@@ -199,7 +199,7 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def guarded(tmp_path_factory):
-    """An extender's dashboard; (URL, its API server)."""
+    """Yield an extender's dashboard; (URL, its API server)."""
     folder = tmp_path_factory.mktemp("guarded")
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)

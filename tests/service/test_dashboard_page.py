@@ -38,7 +38,7 @@ async def shown(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chrome, shown):
-    """The page, drawn. Whatever went wrong in it fails the test; so does any request to somebody else."""
+    """Yield the page, drawn. Whatever went wrong in it fails the test; so does any request to somebody else."""
     async with chrome.tab() as tab:
         await tab.open(shown.url)
         await tab.until(DRAWN)
@@ -49,7 +49,7 @@ async def tab(chrome, shown):
 
 @pytest.fixture
 def reserved_port():
-    """The port of a server that ends and comes back."""
+    """Yield the port of a server that ends and comes back."""
     with reserved_ports.reserve() as port:
         yield port
 

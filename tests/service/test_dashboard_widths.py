@@ -201,7 +201,7 @@ async def test_the_lines_of_a_ring_cross_no_label(chrome, url, screen, size):
 
 
 def enters(line: list[float], box: list[float]) -> bool:
-    """True if a horizontal or vertical line goes through the inside of a box."""
+    """Return whether a horizontal or vertical line goes through the inside of a box."""
     left, right = sorted((line[0], line[2]))
     top, bottom = sorted((line[1], line[3]))
     return left < box[2] and right > box[0] and top < box[3] and bottom > box[1]

@@ -52,7 +52,7 @@ async def finish(process):
 
 
 def assert_card(lines):
-    """One screen: before and after, a map, the bandwidth of both, and what to do next."""
+    """Assert one screen: before and after, a map, the bandwidth of both, and what to do next."""
     assert 15 < len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)

@@ -30,7 +30,7 @@ def refused(status: int, message: str):
 
 @contextlib.asynccontextmanager
 async def serving(tmp_path, answer):
-    """A client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
+    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
     queries: list[str] = []
 
     async def create(request: web.Request) -> web.Response:
@@ -46,7 +46,7 @@ async def serving(tmp_path, answer):
 
 
 def complete(pod: dict, *, injects: bool = True) -> dict:
-    """The pod as an API server with our webhook returns it: with a uid, defaults, and a record if it opts in."""
+    """Return the pod as an API server with our webhook returns it: with a uid, defaults, and a record if it opts in."""
     opted_in = pod["metadata"]["labels"]["railwright.io/fabric"] != "none"
     metadata = {**pod["metadata"], "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
     spec = {**pod["spec"], "dnsPolicy": "ClusterFirst", "volumes": [{"name": f"kube-api-access-{'abcde'[::-1]}"}]}

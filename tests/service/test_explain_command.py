@@ -57,7 +57,7 @@ async def answered(stage, body: bytes) -> dict:
 
 
 def same(given: dict, response: dict) -> bool:
-    """True where the explanation is the server's answer; the patch byte for byte. Asserts for a readable failure."""
+    """Return whether the explanation has the server's answer, with an equal patch. Asserts, for a readable failure."""
     patch = base64.b64decode(response.get("patch", "")) or b"[]"
     assert msgspec.json.encode(given["operations"]) == patch
     assert (given["outcome"] == "refused") == (not response["allowed"])

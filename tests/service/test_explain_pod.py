@@ -203,7 +203,7 @@ def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
 
 @contextlib.asynccontextmanager
 async def api_server(running, tmp_path, seen):
-    """An API server that does with a call to a Service what a real one does: it keeps the caller's Authorization."""
+    """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
 
     async def proxied(request: web.Request) -> web.Response:
         seen.append((request.match_info["service"], dict(request.headers)))

@@ -34,7 +34,7 @@ async def run(*arguments: str) -> tuple[int, str, str]:
 
 @contextlib.asynccontextmanager
 async def start_extender(folder):
-    """An extender over the files of a folder that is ready; yields its URL."""
+    """Yield an extender over the files of a folder that is ready; yields its URL."""
     options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
     sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
     process = await asyncio.create_subprocess_exec(

@@ -75,7 +75,7 @@ async def until(condition, seconds: float = 20.0) -> None:
 
 
 async def measure(clock, condition) -> float:
-    """The seconds until the condition is true."""
+    """Return the seconds until the condition is true."""
     began = clock()
     await until(condition)
     return clock() - began

@@ -56,7 +56,7 @@ async def api():
 
 @contextlib.asynccontextmanager
 async def serving(api, tmp_path, by):
-    """The webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
+    """Yield the webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
     client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
     counters = metrics.Metrics("webhook")
     posting = events.Events(

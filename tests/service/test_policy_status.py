@@ -84,7 +84,7 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
 
 
 async def written(stored: Stored, count: int) -> dict:
-    """The last of as many writes; none follows."""
+    """Return the last of as many writes; none follows."""
     await shell.until(lambda: len(stored.writes) >= count)
     await asyncio.sleep(0.3)
     assert len(stored.writes) == count

@@ -180,7 +180,7 @@ async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
 
 
 def deep(name: str, version: int, levels: int) -> bytes:
-    """A node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
+    """Return a node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
     return (
         json.dumps(node(name, version)).encode()[:-1] + b',"deep":' + b'{"a":[' * levels + b"1" + b"]}" * levels + b"}"
     )

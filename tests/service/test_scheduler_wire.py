@@ -105,7 +105,7 @@ class Served:
             time.sleep(0.02)
 
     def entries(self) -> float:
-        """All allocations in the ledger, by the metric operators see."""
+        """Return all allocations in the ledger, by the metric operators see."""
         matches = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
         assert matches
         return sum(map(float, matches))
@@ -137,7 +137,7 @@ def asked(tree: object) -> set[str]:
 
 
 def check(verb: str, tree: object, status: int, body: bytes) -> None:
-    """An answer is what kube-scheduler can use, or says why not."""
+    """Assert that kube-scheduler can use the answer, or that the answer says why not."""
     document = json.loads(body)
     if status == 400:
         assert document["error"]["reason"]
@@ -160,7 +160,7 @@ def list_reasons(answer: dict, names: list[str]) -> list[str]:
 
 
 def places(tree: object, path: tuple = ()) -> list[tuple]:
-    """The path of every value below a tree."""
+    """Return the path of every value below a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [value_place for key, value in items for value_place in ((*path, key), *places(value, (*path, key)))]
 

@@ -16,7 +16,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def on_every_loop(scenario):
-    """The scenario as a test on either event loop: they change protocols in ways of their own."""
+    """Return the scenario as a test on either event loop: they change protocols in ways of their own."""
 
     @pytest.mark.parametrize("loop", LOOPS)
     def test(loop, tmp_path):
@@ -33,7 +33,7 @@ def head(length: int, path: str = "/echo") -> bytes:
 
 
 def text(length: int) -> bytes:
-    """No part of it is like another, so that a part in a wrong place shows."""
+    """Return no part of it is like another, so that a part in a wrong place shows."""
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 

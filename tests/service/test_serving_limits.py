@@ -246,7 +246,7 @@ WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\
 
 
 def pieces(sent: bytes) -> list[list[bytes]]:
-    """The ways in which bytes may arrive: at once, the last one alone, and cut in the middle of headers and body."""
+    """Return ways in which bytes arrive: at once, the last one alone, cut in the middle of headers or body."""
     return [[sent], [sent[:-1], sent[-1:]], [sent[:30], sent[30:]], [sent[:-2], sent[-2:]]]
 
 

@@ -198,7 +198,7 @@ def private_bytes(key_pem: bytes) -> list[bytes]:
 
 
 def occurs(pid: int, sought: bytes) -> bool:
-    """True where these bytes stand anywhere in what a process may write to."""
+    """Return whether these bytes stand anywhere in what a process may write to."""
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for begin, end in [line.split()[0].split("-") for line in maps if " rw" in line and "[v" not in line]:

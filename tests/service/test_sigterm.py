@@ -46,7 +46,7 @@ def namespaces() -> tuple[str, ...]:
 
 @pytest_asyncio.fixture
 async def silent():
-    """An API server that takes every request and never answers: caches stay empty, and nobody leads."""
+    """Yield an API server that takes every request and never answers: caches stay empty, and nobody leads."""
     open_connections = []
     server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]

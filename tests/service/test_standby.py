@@ -113,7 +113,7 @@ class Installation:
         ]
 
     def count_before_takeover(self, old: Replica, new: Replica) -> float:
-        """The seconds from the last renewal of the old leader to the first one of the new."""
+        """Return the seconds from the last renewal of the old leader to the first one of the new."""
         last = self.list_renewals(old)[-1]
         return next(at for at in self.list_renewals(new) if at > last) - last
 
@@ -127,7 +127,7 @@ class Installation:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installation(tmp_path_factory):
-    """One for all tests, in their order: a process takes a second of a core to start."""
+    """Yield one for all tests, in their order: a process takes a second of a core to start."""
     tmp_path = tmp_path_factory.mktemp("standby")
     async with objects_stub.serving() as objects, aiohttp.ClientSession() as session:
         objects.keep(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}", SERVICE_OBJECT)
@@ -144,7 +144,7 @@ async def installation(tmp_path_factory):
 
 
 async def until(condition, seconds: float = 60.0):
-    """The first true value of a condition."""
+    """Return the first true value of a condition."""
     async with asyncio.timeout(seconds):
         while not (value := await condition()):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.02)
@@ -152,7 +152,7 @@ async def until(condition, seconds: float = 60.0):
 
 
 async def pair(installation: Installation) -> tuple[Replica, Replica]:
-    """A leader and a standby that knows of it: those that live, and new ones for those that do not."""
+    """Return a leader and a standby that knows of it: those that live, and new ones for those that do not."""
     while len(installation.list_running()) < 2:
         await installation.start()
 

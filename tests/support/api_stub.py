@@ -198,7 +198,7 @@ class World:
         await self._server.__aexit__(None, None, None)
 
     def put(self, path: str, obj: dict) -> None:
-        """An object appears, or changes."""
+        """Create or change an object."""
         self.version += 1
         obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
         key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
@@ -208,11 +208,11 @@ class World:
             queue.put_nowait(event(kind, obj))
 
     def watched(self, path: str) -> bool:
-        """True where somebody watches."""
+        """Return whether somebody watches."""
         return bool(self._watching.get(path))
 
     def end_watches(self, path: str = "", last: bytes = b"") -> None:
-        """Every watch of a path, or of all, ends after these bytes."""
+        """End every watch of a path, or of all paths, after these bytes."""
         for watched, queues in self._watching.items():
             for queue in queues if path in ("", watched) else ():
                 queue.put_nowait(last)

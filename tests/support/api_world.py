@@ -24,7 +24,7 @@ def node(index: int) -> dict:
 
 
 def template() -> bytes:
-    """A pod of about 6 kB, its number as %d."""
+    """Return a pod of about 6 kB, its number as %d."""
     env = [{"name": f"SETTING_{number}", "value": "a value of some length"} for number in range(50)]
     limits = {"cpu": "8", "memory": "64Gi"}
     container = {"name": "main", "image": "registry/image:1", "env": env, "resources": {"limits": limits}}

@@ -158,7 +158,7 @@ def certificate(server=WEBHOOK, **times):
 
 
 def old_authority(trees):
-    """An authority with twenty days left, and a fresh leaf of a month."""
+    """Issue a CA with twenty days left, and a new certificate of a month."""
     authority = issue.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
     leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]

@@ -56,7 +56,7 @@ class Tab:
         await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     async def js(self, expression: str) -> Any:
-        """The value of an expression, awaited where it is a promise."""
+        """Return the value of an expression, awaited where it is a promise."""
         answer = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
@@ -64,7 +64,7 @@ class Tab:
         return answer["result"].get("value")
 
     async def until(self, condition: str, seconds: float = SECONDS) -> Any:
-        """The first true value of an expression."""
+        """Return the first true value of an expression."""
         last: object = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -158,7 +158,7 @@ class Browser:
 
     @contextlib.asynccontextmanager
     async def tab(self, width: int = 1440, height: int = 900) -> AsyncIterator[Tab]:
-        """A page in a profile of its own: no storage, cookie or cache of another."""
+        """Yield a page in a profile of its own: no storage, cookie or cache of another."""
         context = (await self.send("Target.createBrowserContext", {}))["browserContextId"]
         target = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
         attached = await self.send("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})

@@ -46,7 +46,7 @@ class Collector:
         return f"http://127.0.0.1:{self.port}"
 
     async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
-        """The spans of a trace by name, once there are so many."""
+        """Return the spans of a trace by name, once there are so many."""
         async with asyncio.timeout(seconds):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
@@ -93,7 +93,7 @@ def _attributes(pairs) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Collector]:
-    """A collector that listens."""
+    """Yield a collector that listens."""
     made = Collector()
     application = web.Application(client_max_size=1 << 26)
     application.router.add_post("/v1/traces", made.take)

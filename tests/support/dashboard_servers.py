@@ -24,7 +24,7 @@ async def _announced(stream: asyncio.StreamReader, words: str) -> str:
 
 @contextlib.asynccontextmanager
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
-    """A command of ours; yields what it says after these words on that stream. Ended by its process id."""
+    """Yield a command of ours; yields what it says after these words on that stream. Ended by its process id."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
@@ -52,7 +52,7 @@ def command(folder: pathlib.Path, *options: str):
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
-    """The extender with its dashboard's port; yields HOST:PORT of that."""
+    """Return the extender with its dashboard's port; yields HOST:PORT of that."""
     ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
     sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
     return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")

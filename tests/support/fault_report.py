@@ -40,20 +40,20 @@ class Fault:
 
 
 def faults() -> dict[int, dict]:
-    """The faults by number."""
+    """Return the faults by number."""
     read: dict[int, dict] = yaml.safe_load(FAULTS.read_text())
     return read
 
 
 def number_of(name: str) -> int | None:
-    """The fault a test's name tells."""
+    """Return the fault a test's name tells."""
     match = NAME.match(name)
     return int(match[1]) if match else None
 
 
 @pytest.fixture
 def fault(request) -> Fault:
-    """The fault of this test, by the number in its name; a test that passes without having seen anything fails."""
+    """Yield the fault of this test, by the number in its name. A test that states no result fails."""
     number = number_of(request.node.name)
     assert number is not None, "a test of a fault is called test_NN_..."
     return Fault(number)

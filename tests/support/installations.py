@@ -74,7 +74,7 @@ _SOURCES = {
 
 
 def healthy() -> Trees:
-    """A copy to break."""
+    """Return a copy to break."""
     return copy.deepcopy(_healthy())
 
 
@@ -109,7 +109,7 @@ def _append(items: list[str], item: str) -> None:
 
 
 def manifests() -> list[Tree]:
-    """Every object of manifests/base."""
+    """Return every object of manifests/base."""
     listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
@@ -128,7 +128,7 @@ def seen(
 
 
 def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gpus: int = 0) -> Tree:
-    """A pod of namespace train."""
+    """Return a pod of namespace train."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     metadata = {"name": name, "namespace": "train", "labels": dict(labels), "annotations": dict(annotations)}
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
@@ -154,7 +154,7 @@ def pair(
 
 
 def secret(leaf: issue.Pair) -> Tree:
-    """A Secret of type kubernetes.io/tls."""
+    """Return a Secret of type kubernetes.io/tls."""
     parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
     return {"metadata": {"name": "s"}, "data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
 

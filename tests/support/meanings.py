@@ -18,7 +18,7 @@ BETTER = {
 
 
 def better(name: str, value: str | dict | None) -> tuple[str, str | dict | None]:
-    """A variable as it is right to write it; `value` is the dict of a valueFrom where there is one."""
+    """Return a variable as it is right to write it; `value` is the dict of a valueFrom where there is one."""
     return (name, value) if isinstance(value, dict) else BETTER.get((name, value), (name, value))
 
 
@@ -79,7 +79,7 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 
 
 def pods_of(job: dict) -> dict[str, dict]:
-    """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
+    """Return the pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
     pods = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
     for role, pod in pods.items():
@@ -88,7 +88,7 @@ def pods_of(job: dict) -> dict[str, dict]:
 
 
 def networks_of(site: str) -> dict[tuple[str, str], str | None]:
-    """The site's networks and the pools they draw on, as the watch would tell of them."""
+    """Return the site's networks and the pools they draw on, as the watch would tell of them."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
         return dict(LANS)

@@ -14,7 +14,7 @@ NAMESPACE = "train"  # where a case names no namespace of its own
 
 
 class Case(NamedTuple):
-    """A pod and its namespace. `label`: the fabric label that counts, None where the pod is not to be counted."""
+    """A pod and its namespace. `label`: the fabric label that counts, None if the pod is not to be counted."""
 
     pod: Tree
     label: str | None
@@ -103,7 +103,7 @@ CASES: dict[str, Case] = {
 
 
 def pod(case: Case) -> Tree:
-    """A copy of the case's pod, in its namespace."""
+    """Return a copy of the case's pod, in its namespace."""
     made = copy.deepcopy(case.pod)
     made["metadata"]["namespace"] = case.namespace
     return made

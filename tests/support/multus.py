@@ -26,7 +26,7 @@ class Pairs(list):
 
 
 def read(text: str, namespace: str) -> list[Network]:
-    """The networks of an annotation in a pod of a namespace. Raises RejectedError."""
+    """Return the networks of an annotation in a pod of a namespace. Raises RejectedError."""
     if text == "":
         return []
     if any(mark in text for mark in '[{"'):

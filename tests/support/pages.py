@@ -53,7 +53,7 @@ def blocks(page: pathlib.Path) -> list[Block]:
 
 
 def prose(page: pathlib.Path) -> str:
-    """The page without its fenced blocks."""
+    """Return the page without its fenced blocks."""
     return _FENCE.sub("", page.read_text())
 
 

@@ -50,7 +50,7 @@ def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapp
 
 
 def leaves(**sizes: int):
-    """The nodes of some leaves; leaves with the same first letter are below one spine."""
+    """Return the nodes of some leaves; leaves with the same first letter are below one spine."""
     return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
 
 

@@ -44,7 +44,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane():
-    """The control plane, started once a run. Its logs are kept, and named, where a test failed."""
+    """Yield the control plane, started once a run. Its logs are kept, and named, where a test failed."""
     from plane import plane as planes
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
@@ -73,7 +73,7 @@ async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[N
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def schedulers(plane):
-    """Both schedulers' configurations; put back after the test."""
+    """Yield both schedulers' configurations; put back after the test."""
     yield plane.schedulers
     await plane.schedulers.reset()
 
@@ -90,7 +90,7 @@ async def nodes(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(plane, nodes):
-    """A namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
+    """Yield a namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await plane.make_namespace(name)
     yield name
@@ -115,7 +115,7 @@ async def controllers(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def extender_proxy():
-    """A proxy through which schedulers reach an extender, also after it was restarted on another port."""
+    """Yield a proxy through which schedulers reach an extender, also after it was restarted on another port."""
     from plane import reverse_proxy
 
     opened = await reverse_proxy.ReverseProxy().open()

@@ -69,7 +69,7 @@ class Process:
         raise AssertionError(f"not ready: {last}\n{self.log[-2000:]}")
 
     async def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """Return the sum of a metric over its labels."""
         shown = (await self.ops("/metrics")).body.decode()
         return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if re.match(rf"{name}[ {{]", line))
 

@@ -32,7 +32,7 @@ class Asked:
 
 
 def ours() -> dict[str, set[str]]:
-    """The labels of every series that we show, by its name."""
+    """Return the labels of every series that we show, by its name."""
     labels_by_metric: dict[str, set[str]] = {}
     for row in metrics_reference.list_rows():
         labels = SCRAPED | set(row.labels)
@@ -48,7 +48,7 @@ def ours() -> dict[str, set[str]]:
 
 
 def asked(text: str) -> list[Asked]:
-    """The selectors of an expression. Raises ValueError where it is no PromQL."""
+    """Return the selectors of an expression. Raises ValueError if it is no PromQL."""
     for variable, value in _PLACES.items():
         text = text.replace(variable, value)
     try:
@@ -59,7 +59,7 @@ def asked(text: str) -> list[Asked]:
 
 
 def groupings(text: str) -> set[str]:
-    """The labels that an expression groups by."""
+    """Return the labels that an expression groups by."""
     matches = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
     return {label.strip() for labels in matches for label in labels.split(",")}
 

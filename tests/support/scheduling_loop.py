@@ -44,7 +44,7 @@ class Loop:
         self.engine = RememberingEngine(self.state, self.assumed)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
-        """The pods of a gang and its PodGroup appear."""
+        """Create the pods of a gang and its PodGroup."""
         self.state.upsert_pod_group(build_pod_group("train", group, len(pods)))
         for pod in pods:
             self.state.upsert_pod(pod)
@@ -73,12 +73,12 @@ class Loop:
         return nodes
 
     def leaf_of(self, node: str) -> str:
-        """The value of the policy's first domain."""
+        """Return the value of the policy's first domain."""
         fabric = next(iter(self.policy.document.fabrics.values()))
         return self.state.nodes[node].labels[fabric.placement.domains[0]]
 
     def leaves(self, pods: Pods) -> list[str]:
-        """The leaf of each pod, in the order given."""
+        """Return the leaf of each pod, in the order given."""
         return [self.leaf_of(node) for node in self.place(pods)]
 
     def _free(self, name: str) -> Mapping[str, int]:
@@ -90,5 +90,5 @@ class Loop:
 
 
 def gang(size: int, make: Callable[..., views.Pod], *, group: str = "g", **options: object) -> list[views.Pod]:
-    """The pods of a gang, by rank."""
+    """Return the pods of a gang, by rank."""
     return [make(f"{group}-{rank}", group=group, **options) for rank in range(size)]

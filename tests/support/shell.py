@@ -71,7 +71,7 @@ class Caller:
             return Answer(int(first.split()[1]), headers, body)
 
     async def hung_up(self) -> bool:
-        """True once the server has closed this connection without another byte."""
+        """Return whether the server has closed this connection without another byte."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""

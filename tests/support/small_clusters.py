@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
 
 
 def room(cluster: Cluster, host: int, job: Job) -> int:
-    """How many pods of a job a host holds."""
+    """Return how many pods of a job a host holds."""
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
     by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
@@ -51,7 +51,7 @@ def room(cluster: Cluster, host: int, job: Job) -> int:
 
 
 def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
-    """The cluster with the job's pods on these hosts."""
+    """Return the cluster with the job's pods on these hosts."""
     taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
     for host in hosts:
         gpus, pods = taken[host]
@@ -104,7 +104,7 @@ def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edge
 
 
 def best(cluster: Cluster, job: Job) -> float | None:
-    """The most bandwidth that any choice of hosts and any order of ranks gives a gang; None where it does not fit.
+    """Return the highest bandwidth of a gang over all hosts and orders of ranks; None if it does not fit.
 
     In a tree the gang stays below one domain, or the whole cluster, and every domain strictly inside that it uses has
     one edge out, which no order undercuts. So for each set of rails and each value a member or an edge can have, the

@@ -14,7 +14,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data" / "sysfs"
 
 
 def lay_out(name: str, root: pathlib.Path) -> pathlib.Path:
-    """The tree `name` below root."""
+    """Return the tree `name` below root."""
     current: pathlib.Path | None = None
     for line in (DATA / f"{name}.tree").read_text().splitlines():
         if line.startswith("| ") or line == "|":
@@ -39,7 +39,7 @@ def lay_out(name: str, root: pathlib.Path) -> pathlib.Path:
 
 
 def names(below: str = "") -> list[str]:
-    """The trees of a folder."""
+    """Return the trees of a folder."""
     return sorted(f"{below}{path.stem}" for path in (DATA / below).glob("*.tree"))
 
 

@@ -68,7 +68,7 @@ class Vista:
             node["spec"] = {"unschedulable": True}
 
     def add_gang(self, size: int, *, placed: int | None = None, name: str = "", namespace: str = "") -> str:
-        """A Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
+        """Return a Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
         self._made += 1
         name = name or f"{self.chance.choice(JOBS)}-{self._made}"
         namespace = namespace or self.chance.choice(("prod", "research", "speech"))

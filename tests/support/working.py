@@ -18,7 +18,7 @@ ALL = {
 
 
 def kind(name: str) -> kinds.WorkloadKind:
-    """A row by its title."""
+    """Return a row by its title."""
     (kind,) = [row for row in registry.INJECTED_KINDS if row.display_name == name]
     return kind
 
@@ -26,7 +26,7 @@ def kind(name: str) -> kinds.WorkloadKind:
 def workload(
     row: kinds.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
 ) -> dict:
-    """A workload with this template at every place its kind has; `name` is that of the task, replica or group."""
+    """Return a workload with this template at every place of its kind; `name` is the task's, replica's or group's."""
     tree: dict = {"metadata": {"name": "w", "namespace": "prod"}}
     if label is not None:
         tree["metadata"]["labels"] = {"railwright.io/fabric": label}
@@ -38,7 +38,7 @@ def workload(
 
 
 def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
-    """A pod template."""
+    """Return a pod template."""
     pod = admitting.pod(*containers, label=label, **more)
     pod["metadata"].pop("name")
     pod["metadata"].pop("namespace")
@@ -50,7 +50,7 @@ def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
 
 
 def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
-    """The plan of each template of a workload."""
+    """Return the plan of each template of a workload."""
     templates_read = read(row, tree).templates
     return [
         template_plan.plan_template(template, by, at or admitting.known(), "W prod/w") for template in templates_read
@@ -58,7 +58,7 @@ def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> lis
 
 
 def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
-    """The workload after admission, by a strict implementation of RFC 6902."""
+    """Return the workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
         for planned_template in planned(row, tree, by, at)
@@ -71,7 +71,7 @@ def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dic
 
 
 def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any) -> bytes:
-    """A review of this object as the API server sends it."""
+    """Return a review of this object as the API server sends it."""
     asked = {
         "uid": "u",
         "kind": {"group": row.group, "version": version or row.versions[0], "kind": row.name},
@@ -84,14 +84,14 @@ def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any
 
 
 def answer(body: bytes, by: Any, at: Any = None) -> dict:
-    """The response to a review."""
+    """Return the response to a review."""
     given = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
     response: dict = json.loads(given.body)["response"]
     return response
 
 
 def made(template: templates.Template, tree: dict) -> dict:
-    """The pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
+    """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
     written = at(tree, template.pointer)
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
@@ -112,7 +112,7 @@ def at(tree: Any, pointer: str) -> Any:
 
 
 def container(row: kinds.WorkloadKind, tree: dict) -> dict:
-    """The first container of a workload's first template, to be changed in place."""
+    """Return the first container of a workload's first template, to be changed in place."""
     container: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
     return container
 

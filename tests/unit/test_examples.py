@@ -40,7 +40,7 @@ def pod_of(job: dict) -> dict:
 
 
 def answered(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
-    """The pod after admission, and the warnings."""
+    """Return the pod after admission, and the warnings."""
     namespace = pod["metadata"]["namespace"]
     request = {
         "uid": "1",
@@ -125,7 +125,7 @@ def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(si
 
 
 def parts(job: dict) -> list[dict]:
-    """The templates themselves, to be changed in place."""
+    """Return the templates themselves, to be changed in place."""
     spec = job["spec"]
     replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()
     return [replica["template"] for replica in replicas]

@@ -139,7 +139,7 @@ def _pairs(text: str) -> list:
 
 
 def _entries(text: str) -> list[str] | None:
-    """The objects of an array, as texts; None where it is no array."""
+    """Return the objects of an array, as texts; None if it is no array."""
     decoder = json.JSONDecoder()
     try:
         json.loads(text)

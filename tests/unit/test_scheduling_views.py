@@ -13,7 +13,7 @@ FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, schedu
 
 
 def pods() -> list[bytes]:
-    """Pods of both schedulers and the API server, and one with all that a placement reads."""
+    """Return pods of both schedulers and the API server, and one with all that a placement reads."""
     wire = [json.loads((WIRE / name).read_text()) for name in ("volcano-allocate.json", "kube-scheduler-filter.json")]
     review = json.loads((WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
     made = {

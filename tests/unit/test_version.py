@@ -55,7 +55,7 @@ def test_the_changelog_begins_with_it():
 
 
 def shipped():
-    """The Python of the image."""
+    """Return the Python of the image."""
     stages = re.findall(r"^FROM \S*/python:(\d+\.\d+)-slim", (ROOT / "Containerfile").read_text(), re.MULTILINE)
     assert len(stages) == 2
     assert len(set(stages)) == 1

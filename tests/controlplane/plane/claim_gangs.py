@@ -32,7 +32,7 @@ class Allocation:
 
 @contextlib.asynccontextmanager
 async def offer(on: plane.Plane, shape: Any, count: int, **options: Any) -> AsyncIterator[Sequence[str]]:
-    """Nodes of a shape (shapes.Shape) named SHAPE-00..., their slices and its classes, for the length of a block."""
+    """Create nodes of a shape (shapes.Shape) named SHAPE-00..., their slices and classes; remove them at the end."""
     made = nodes.Nodes(on.api)
     names = [f"{shape.name}-{number:02}" for number in range(count)]
     for tree in shape.build_classes():

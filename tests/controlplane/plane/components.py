@@ -53,7 +53,7 @@ class Components:
         self._gates = () if binaries.release().has_claims else ("--feature-gates=DynamicResourceAllocation=false",)
 
     def command(self, name: str) -> list[str]:
-        """The whole command line of a program."""
+        """Return the whole command line of a program."""
         return [self.ready[name], *getattr(self, "_" + name.replace("-", "_"))()]
 
     def health(self, name: str) -> Health:
@@ -62,7 +62,7 @@ class Components:
         return dataclasses.replace(health, url=health.url.format(LOOPBACK, self.port[health.port or name]))
 
     def kubeconfig(self, name: str, user: str, *groups: str) -> str:
-        """The path of a fresh kubeconfig."""
+        """Return the path of a fresh kubeconfig."""
         return str(self.certificates.kubeconfig(name, self.server, user, groups))
 
     def _etcd(self) -> list[str]:
@@ -109,7 +109,7 @@ class Components:
         ]
 
     def _admission(self) -> pathlib.Path:
-        """The API server presents a certificate to the webhook on one port; every other is called without."""
+        """Return the API server presents a certificate to the webhook on one port; every other is called without."""
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))

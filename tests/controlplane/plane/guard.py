@@ -18,7 +18,7 @@ FABRIC = "railwright.io/fabric"
 
 
 def documents() -> list[dict[str, Any]]:
-    """The policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
+    """Return the policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
     trees = list(yaml.safe_load_all(_MANIFEST.read_text()))
     for tree in trees:
         if tree["kind"] == "ValidatingAdmissionPolicyBinding":
@@ -58,7 +58,7 @@ async def take_away(client: api.Api, namespace: str) -> None:
 
 
 def probe(labels: dict[str, str], **metadata: Any) -> api.Object:
-    """A pod with an accelerator that nothing has injected."""
+    """Return a pod with an accelerator that nothing has injected."""
     limits = {"nvidia.com/gpu": "1"}
     spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels, **metadata}, "spec": spec}

@@ -20,7 +20,7 @@ _REPLICA_SPECS = {
 
 
 def template(container: str, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A pod template of one container that asks for `gpus` GPUs, none where 0."""
+    """Return a pod template of one container that asks for `gpus` GPUs, none where 0."""
     made: Container = {"name": container, "image": _IMAGE, "command": ["run"]}
     if gpus:
         made["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
@@ -36,7 +36,7 @@ def mpi_job(
     launcher_gpus: int = 0,
     labels: Mapping[str, str] | None = None,
 ) -> api.Object:
-    """A job of mpi-operator: a launcher, and workers with a GPU each."""
+    """Return a job of mpi-operator: a launcher, and workers with a GPU each."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -52,32 +52,32 @@ def mpi_job(
 
 
 def pytorch_job(name: str, *, workers: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a master and workers, each a rank."""
+    """Return a job of training-operator: a master and workers, each a rank."""
     return _training_job("PyTorchJob", name, "pytorch", {"Master": 1, "Worker": workers}, labels)
 
 
 def tf_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a chief and a worker."""
+    """Return a job of training-operator: a chief and a worker."""
     return _training_job("TFJob", name, "tensorflow", {"Chief": 1, "Worker": 1}, labels)
 
 
 def xgboost_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a master and a worker."""
+    """Return a job of training-operator: a master and a worker."""
     return _training_job("XGBoostJob", name, "xgboost", {"Master": 1, "Worker": 1}, labels)
 
 
 def paddle_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: two workers."""
+    """Return a job of training-operator: two workers."""
     return _training_job("PaddleJob", name, "paddle", {"Worker": 2}, labels)
 
 
 def jax_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: two workers."""
+    """Return a job of training-operator: two workers."""
     return _training_job("JAXJob", name, "jax", {"Worker": 2}, labels)
 
 
 def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """Two replicated jobs: one driver without GPUs, and one job of two workers."""
+    """Return two replicated jobs: one driver without GPUs, and one job of two workers."""
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -92,7 +92,7 @@ def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object
 
 
 def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | None = None) -> api.Object:
-    """One group of `size` pods, the leader among them."""
+    """Return one group of `size` pods, the leader among them."""
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -109,7 +109,7 @@ def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | N
 
 
 def of_kubeflow(name: str) -> str:
-    """The selector of a Kubeflow job's pods."""
+    """Return the selector of a Kubeflow job's pods."""
     return f"training.kubeflow.org/job-name={name}"
 
 

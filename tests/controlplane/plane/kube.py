@@ -51,7 +51,7 @@ class Kube:
 
 @contextlib.asynccontextmanager
 async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[Kube]:
-    """Both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
+    """Yield both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
     installation = site.Site(on)
     opened = await reverse_proxy.ReverseProxy().open()
     try:
@@ -77,7 +77,7 @@ async def beside_volcano(on: plane.Plane) -> AsyncIterator[Kube]:
 
 
 def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]:
-    """The extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
+    """Return the extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
     return {
         "urlPrefix": f"{url}/scheduler",
         "filterVerb": "filter",
@@ -99,7 +99,7 @@ def pod(
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """A training pod that asks for its GPUs and rails."""
+    """Return a training pod that asks for its GPUs and rails."""
     resources = {"nvidia.com/gpu": gpus, **rails}
     limits = {resource: str(count) for resource, count in resources.items() if count}
     return {
@@ -111,7 +111,7 @@ def pod(
 
 
 def job(name: str, size: int, **kinds: Any) -> api.Object:
-    """An indexed batch Job of training pods."""
+    """Return an indexed batch Job of training pods."""
     made = pod("unused", **kinds)
     template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": {**made["spec"], "restartPolicy": "Never"}}
     spec = {"completions": size, "parallelism": size, "completionMode": "Indexed", "template": template}
@@ -119,7 +119,7 @@ def job(name: str, size: int, **kinds: Any) -> api.Object:
 
 
 def volcano_job(name: str, size: int, **kinds: Any) -> api.Object:
-    """A Volcano Job of training pods that start all or none."""
+    """Return a Volcano Job of training pods that start all or none."""
     made = pod("unused", **kinds)
     template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
     spec = {
@@ -150,7 +150,7 @@ async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object])
 
 
 async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine: str = "s0", **sizes: int) -> None:
-    """The nodes `a-00`, `a-01`, ... of each leaf."""
+    """Create the nodes `a-00`, `a-01`, ... of each leaf."""
     await asyncio.gather(
         *(
             nodes.make(f"{leaf}-{index:02}", rails=rails, labels={LEAF: leaf, SPINE: spine})
@@ -224,7 +224,7 @@ async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
 
 
 def rank_of(pod: api.Object) -> int:
-    """A pod's rank: its completion index, else the number its name ends with, else 0."""
+    """Return a pod's rank: its completion index, else the number its name ends with, else 0."""
     metadata = pod["metadata"]
     text = metadata.get("labels", {}).get(JOB_INDEX, metadata["name"].rpartition("-")[2])
     return int(text) if text.isdigit() else 0
@@ -237,10 +237,10 @@ def node_of(pod: api.Object) -> str:
 
 
 def leaves_of(pods: Sequence[api.Object]) -> list[str]:
-    """The leaf of each pod, by the names that `make_leaves` gives."""
+    """Return the leaf of each pod, by the names that `make_leaves` gives."""
     return [node_of(pod).rpartition("-")[0] for pod in pods]
 
 
 def runs_of(leaves: Sequence[str]) -> list[str]:
-    """The leaves in the order the ranks go through them; one that is left and entered again is there twice."""
+    """Return the leaves in the order the ranks go through them; one that is left and entered again is there twice."""
     return [leaf for index, leaf in enumerate(leaves) if index == 0 or leaves[index - 1] != leaf]

@@ -88,7 +88,7 @@ class Nodes:
             self.names.remove(name)
 
     async def _ready(self, name: str) -> dict[str, Any] | None:
-        """The node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
+        """Return the node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
         node = await self._api.get("Node", name)
         taints = {taint["key"] for taint in node["spec"].get("taints", ())}
         conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}

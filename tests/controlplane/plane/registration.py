@@ -64,7 +64,7 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 
 
 def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifest's own entries for workloads, theirs to decide by label and CEL; ours the URL and the namespaces."""
+    """Return the manifest's entries for workloads, with its labels and CEL, and with our URL and namespaces."""
     configuration = next(yaml.safe_load_all(_MANIFEST.read_text()))
     hooks = configuration["webhooks"]
     matches = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
@@ -76,7 +76,7 @@ def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dic
 
 
 def shipped(port: int, authority: bytes) -> dict[str, Any]:
-    """The configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
+    """Return the configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
     made: dict[str, Any] = next(yaml.safe_load_all(_MANIFEST.read_text()))
     bundle = base64.b64encode(authority).decode()
     for hook in made["webhooks"]:

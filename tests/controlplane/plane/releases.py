@@ -69,9 +69,9 @@ class Helm:
         return out.decode()
 
     async def install(self, *options: str) -> str:
-        """A first release of the chart. The namespace is there or made by the options."""
+        """Return a first release of the chart. The namespace is there or made by the options."""
         return await self("install", RELEASE, str(CHART), *self.options, *options)
 
     async def upgrade(self, *options: str) -> str:
-        """The next release."""
+        """Return the next release."""
         return await self("upgrade", RELEASE, str(CHART), *self.options, *options)

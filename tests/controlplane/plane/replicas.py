@@ -69,7 +69,7 @@ class Replicas:
 
 @contextlib.asynccontextmanager
 async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
-    """The installation with two replicas, both ready; all taken away again."""
+    """Yield the installation with two replicas, both ready; all taken away again."""
     installation = site.Site(on)
     opened = await reverse_proxy.ReverseProxy().open()
     await installation.prepare()

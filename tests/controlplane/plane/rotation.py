@@ -38,7 +38,7 @@ class Rotation:
             await self.plane.api.create(document)
 
     async def configure(self, port: int, *namespaces: str) -> None:
-        """Both configurations without a caBundle, by URL to `port`."""
+        """Create both configurations without a caBundle, by URL to `port`."""
         for kind in _KINDS:
             document = registration.document(NAME, port, b"", namespaces)
             hooks = document["webhooks"] if kind == _KINDS[0] else _validating(document["webhooks"][:1])
@@ -47,7 +47,7 @@ class Rotation:
             await self.plane.api.create({**document, "kind": kind, "webhooks": hooks})
 
     async def start(self, *options: str) -> processes.Process:
-        """One replica, as its service account."""
+        """Return one replica, as its service account."""
         number = len(self.replicas)
         command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
@@ -64,17 +64,17 @@ class Rotation:
             return answer.status, await answer.text()
 
     async def secret(self, name: str) -> dict[str, bytes]:
-        """The contents of a Secret of the installation."""
+        """Return the contents of a Secret of the installation."""
         secret = await self.plane.api.get("Secret", name, site.NAMESPACE)
         return {key: base64.b64decode(value) for key, value in secret.get("data", {}).items()}
 
     async def bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
-        """The caBundles of a configuration."""
+        """Return the caBundles of a configuration."""
         configuration = await self.plane.api.get(kind, NAME)
         return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in configuration["webhooks"]}
 
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
-        """The contents of a Secret once it has been filled."""
+        """Return the contents of a Secret once it has been filled."""
 
         async def filled() -> dict[str, bytes]:
             held = await self.secret(name)
@@ -145,7 +145,7 @@ class Rotation:
 
 
 def _validating(hooks: list[dict]) -> list[dict]:
-    """The same entry as a validating one, of a kind that there is not."""
+    """Return the same entry as a validating one, of a kind that there is not."""
     rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
     keys = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
     return [

@@ -21,7 +21,7 @@ WHOLE = {GPU: "8", **dict.fromkeys(RAILS, "1")}  # what a pod takes that takes a
 
 
 def policy(**placement: Any) -> str:
-    """A policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
+    """Return a policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
     rails = [{"name": f"rail{k}", "resource": name, "device": f"mlx5_{k}"} for k, name in enumerate(RAILS)]
     places = {"rails": "preferred", "domains": [LEAF, SPINE], **placement}
     fabric = {"transport": "infiniband", "rails": rails, "placement": places}
@@ -38,7 +38,7 @@ def conf(
     managed: tuple[str, ...] = RAILS,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """The chart's configuration with our extender behind `url`, these actions and further plugins, and without some."""
+    """Return the chart's configuration with our extender at `url`, these actions and plugins, and without others."""
     made = volcano.conf()
     tiers = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
     ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
@@ -62,7 +62,7 @@ def job(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """A Volcano Job whose pods all start or none, or at least so many workers; with a master it has one pod more."""
+    """Return a Volcano Job whose pods all start, or at least so many workers. A master is one pod more."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     metadata = {"labels": {"railwright.io/fabric": "ib"}, "annotations": dict(annotations or {})}
     template = {"metadata": metadata, "spec": {"containers": [container]}}
@@ -85,7 +85,7 @@ def job(
 
 
 def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[str, str] | None = None) -> api.Object:
-    """A pod that no scheduler placed and that holds a node's devices."""
+    """Return a pod that no scheduler placed and that holds a node's devices."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     spec = {"nodeName": node, "containers": [container]}
     metadata = {"name": f"on-{node}", "annotations": dict(annotations or {})}
@@ -95,7 +95,7 @@ def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[
 async def make_leaf(
     plane_nodes: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0
 ) -> list[str]:
-    """Nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
+    """Return nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
     names = [f"{leaf}-{number:02}" for number in range(first, first + size)]
     labels = {LEAF: leaf, SPINE: spine}
     await asyncio.gather(*(plane_nodes.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
@@ -108,7 +108,7 @@ async def make_leaves(plane_nodes: nodes.Nodes, *, first: int = 0, **sizes: int)
 
 
 async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
-    """The pods of a job, by rank: its master, then its workers by number."""
+    """Return the pods of a job, by rank: its master, then its workers by number."""
     listed = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
     return sorted(listed, key=_rank)
 
@@ -158,12 +158,12 @@ async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: 
 
 
 def leaf_of(pod: api.Object) -> str:
-    """The leaf of the node a pod is on; "" where it is on none."""
+    """Return the leaf of the node a pod is on; "" if it is on none."""
     return str(pod["spec"].get("nodeName", "")).rpartition("-")[0]
 
 
 def leaves_of(placed: api.Objects) -> list[str]:
-    """The leaves that pods are in, each once for each stretch of ranks in it."""
+    """Return the leaves that pods are in, each once for each stretch of ranks in it."""
     leaves = [leaf_of(pod) for pod in placed]
     return [leaf for number, leaf in enumerate(leaves) if number == 0 or leaf != leaves[number - 1]]
 
@@ -175,7 +175,7 @@ async def install(
     text: str,
     configuration: Mapping[str, Any],
 ) -> servers.Server:
-    """The policy and the extender behind the proxy, and Volcano told of it."""
+    """Return the policy and the extender behind the proxy, and Volcano told of it."""
     await installation.policy(text)
     extender = await installation.start_extender()
     opened.backend = extender.port

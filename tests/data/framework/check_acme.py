@@ -28,7 +28,7 @@ def mission() -> dict:
 
 
 def pods() -> list[dict]:
-    """The pods that explain shows, the pilot first."""
+    """Return the pods that explain shows, the pilot first."""
     return [template.pod for template in explained.expand(mission(), "prod")]
 
 

@@ -18,14 +18,14 @@ MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of
 
 
 def targets() -> dict[str, ModuleType]:
-    """Every module of this package that has a `check`."""
+    """Return every module of this package that has a `check`."""
     names = [module.name for module in pkgutil.iter_modules(fuzzing.__path__)]
     modules = {name: importlib.import_module(f"fuzzing.{name}") for name in names if name != "catalogue"}
     return {name: module for name, module in modules.items() if hasattr(module, "check")}
 
 
 def corpus(name: str) -> list[bytes]:
-    """The committed inputs of a target and its seeds from the test data, in a fixed order."""
+    """Return the committed inputs of a target and its seeds from the test data, in a fixed order."""
     committed = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
     return [*targets()[name].seeds(), *committed]
 
@@ -39,7 +39,7 @@ def run(target: ModuleType, data: bytes) -> None:
 
 
 def keep(name: str, data: bytes) -> pathlib.Path:
-    """The file that now holds an input that broke something."""
+    """Return the file that now holds an input that broke something."""
     path = OUTPUT / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -47,7 +47,7 @@ def keep(name: str, data: bytes) -> pathlib.Path:
 
 
 def tree(data: bytes) -> Any:
-    """A review as a stricter reader has it, to apply a patch to; None where it is no JSON in a part that ours skips.
+    """Return a review as a stricter reader decodes it, to apply a patch; None if a part that ours skips is no JSON.
 
     The API server sends no such body.
     """

@@ -29,7 +29,7 @@ _GPU = {"nvidia.com/gpu": "8"}
 
 
 def seeds() -> Iterator[bytes]:
-    """How it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
+    """Yield how it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
     for text in (
         b"\x00\x00mpirun\x00-np\x008\x00-x\x00NCCL_DEBUG=INFO\x00-x\x00PATH,NCCL_ALGO\x00--mca\x00btl\x00^openib\x00./a",
         b"NCCL_IB_HCA==mlx5_0\nNCCL_DEBUG=WARN\n\x00\x00bash\x00-c\x00export NCCL_IB_TC=`a`; mpirun -x NCCL_X=$B a",

@@ -82,7 +82,7 @@ class _Files(hosts.Host):
 
 
 def seeds() -> Iterator[bytes]:
-    """A rail in order, with each transport and way to name it."""
+    """Yield a rail in order, with each transport and way to name it."""
     for transport, rails, environment in (
         ("roce", ["rail0,device=mlx5_0,interface=net1"], {"NCCL_IB_GID_INDEX": "3"}),
         ("roce", ["rail0,interface=net1"], {"NCCL_IB_HCA": "=mlx5_0:1"}),
@@ -124,7 +124,7 @@ def check(data: bytes) -> None:
 
 
 def _fits(path: str) -> bool:
-    """True for a path that a file system can hold (NAME_MAX)."""
+    """Return True for a path that a file system can hold (NAME_MAX)."""
     return all(len(step.encode("utf-8", "replace")) < 256 for step in path.split("/"))
 
 

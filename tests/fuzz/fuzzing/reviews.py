@@ -76,7 +76,7 @@ def check(data: bytes) -> None:
 
 
 def _answer(data: bytes) -> dict | None:
-    """The answer; the same with a memory, the first time and when it is remembered."""
+    """Return the answer; the same with a memory, the first time and when it is remembered."""
     try:
         given = pods.handle(data, _POLICY, admitting.known)
         remembered = response_cache.ResponseCache()

@@ -24,7 +24,7 @@ def find_obstacle() -> str:
 
 
 def build() -> images.Image | None:
-    """Build the image, and return it with a tag that is the digest of its layers; None where it cannot be built."""
+    """Build the image, and return it with a tag that is the digest of its layers; None if it cannot be built."""
     if reason := find_obstacle():
         binaries.tell(f"railwright's image is not built: {reason}")
         return None

@@ -129,7 +129,7 @@ class World:
         ]
 
     def check(self, written="") -> None:
-        """Every leaf that may be presented verifies against every bundle that may be in force, one delay behind."""
+        """Assert that every certificate that may be presented verifies against every bundle that may be in force."""
         for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
@@ -279,7 +279,7 @@ def test_leaves_and_authority_follow_their_own_schedules():
 
 
 def rotating(**schedule):
-    """A world in the overlap of two authorities."""
+    """Return a world in the overlap of two authorities."""
     world = World(schedule=dataclasses.replace(SCHEDULE, **schedule))
     world.settled()
     world.look(renew=True)
@@ -421,7 +421,7 @@ def test_certificates_of_somebody_else_are_taken_over_without_a_window():
 
 
 def authority(key, signer: tuple | None = None, *, identified: bool = True) -> issue.Pair:
-    """An authority as others make them: of any key, signed by itself or by (certificate, key)."""
+    """Return an authority as others make them: of any key, signed by itself or by (certificate, key)."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
     built = x509.CertificateBuilder(
         issuer_name=signer[0].subject if signer else name,

@@ -61,7 +61,7 @@ def restrict(whole, row):
 
 
 async def read_restricted(whole, *, before=False):
-    """The results where each row gets the sources that it names and no other, as from a real cluster."""
+    """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
     rows = iter([row for _, row in check_rows.list_rows(command.GROUPS, before=before)])
 
     async def read(names_):

@@ -49,7 +49,7 @@ def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
 
 
 def children() -> set[str]:
-    """The processes that this one has started."""
+    """Return the processes that this one has started."""
     tasks = pathlib.Path("/proc/self/task").iterdir()
     return {pid for task in tasks for pid in (task / "children").read_text().split()}
 

@@ -63,7 +63,7 @@ def test_there_are_policies_and_manifests_to_test():
 
 
 def commands() -> list[tuple[str, str, bool]]:
-    """Every `railwright ...` of the pages: (page, text, whole). In a sentence a command may lack parts."""
+    """Return every `railwright ...` of the pages: (page, text, whole). In a sentence a command may lack parts."""
     parts_of_pages = []
     for page in ALL:
         for block in pages.blocks(page):
@@ -80,7 +80,7 @@ def commands() -> list[tuple[str, str, bool]]:
 
 
 def written(text: str) -> list[str]:
-    """The commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
+    """Return the commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
     if not re.match(r"railwright [a-z]", text):
         return []
     text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out

@@ -28,7 +28,7 @@ def service() -> endpoints.Service:
 
 
 def granted(verb: str, resource: str) -> set[str]:
-    """The names for which the role in our own namespace grants a verb."""
+    """Return the names for which the role in our own namespace grants a verb."""
     [role] = documents("extender-rbac.yaml", "Role")
     rules = [rule for rule in role["rules"] if verb in rule["verbs"] and resource in rule["resources"]]
     return {name for rule in rules for name in rule.get("resourceNames", ["any"])}

@@ -32,7 +32,7 @@ class Asked:
         return json.loads(self.verbs.filter(body(pod, names, spec)))["NodeNames"]
 
     def remaining(self, pod: views.Pod, names: list[str]) -> int:
-        """How many of its gang are still to be placed, as explained when this pod is scored."""
+        """Return how many of its gang are still to be placed, as explained when this pod is scored."""
         self.verbs.prioritize(body(pod, names, {}))
         explanation = self.verbs.explanations.explain("train", pod.metadata.name)
         assert explanation is not None

@@ -30,7 +30,7 @@ class Part:
         self.leading.notify(self.turns.append)
 
     def hold(self, transitions: int, holder: str = "") -> None:
-        """The Lease shows this holder, us unless another is named, in that term."""
+        """Show this holder in the Lease, by default us, in that term."""
         election = self.leading.election
         assert election is not None
         record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)

@@ -527,7 +527,7 @@ def test_a_node_named_twice_is_one_node(handlers):
 
 
 def two_sided():
-    """A policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
+    """Return a policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
     fabric_policy = policy(domains=[LEAF], numa="required")
     sides = [
         {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
@@ -540,7 +540,7 @@ def two_sided():
 
 
 def whole_node(given, **amounts):
-    """The request's first node and its task, which wants the node whole."""
+    """Return the request's first node and its task, which wants the node whole."""
     requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
     given["task"]["InitResreq"]["ScalarResources"] = requested
     given["nodes"] = given["nodes"][:1]

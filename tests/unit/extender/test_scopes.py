@@ -31,7 +31,7 @@ class Site:
             self.verbs.volcano_close(b"{}", scope)
 
     def created(self, name: str, **kinds) -> dict:
-        """The pod as JSON, seen by the watch."""
+        """Return the pod as JSON, seen by the watch."""
         made = pod(name, **kinds)
         self.state.cluster.upsert_pod(made)
         return json.loads(msgspec.json.encode(made))
@@ -71,7 +71,7 @@ class Site:
         }
 
     def offered(self, name: str, **taken: int) -> dict:
-        """A node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
+        """Return a node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
         free = {resource: amount * 1000 for resource, amount in self.whole.items()}
         for resource in RESOURCES:
             free[resource] -= 1000 * taken.get("rails", 0)

@@ -24,7 +24,7 @@ def find_missing(state: states.State, **placement: object) -> missing_labels.Mis
 
 
 def plain(name: str) -> node_views.Node:
-    """A node without accelerators and rails."""
+    """Return a node without accelerators and rails."""
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, node_views.Node)
 
 

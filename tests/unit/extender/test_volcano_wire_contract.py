@@ -30,7 +30,7 @@ BY_VALUE |= {("containers", "resources"), ("containers", "securityContext")}
 
 
 def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
-    """Every object and list below a body, with the way to it."""
+    """Yield every object and list below a body, with the way to it."""
     children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, child in children:
         if isinstance(child, (dict, list)):
@@ -49,7 +49,7 @@ def nullable(tree: object) -> list[Path_]:
 
 
 def nulled(tree: dict, paths: set[Path_]) -> dict:
-    """The body with null at these places; those inside another fall away with it."""
+    """Return the body with null at these places; those inside another fall away with it."""
     changed = copy.deepcopy(tree)
     for path in paths:
         inner = changed
@@ -61,7 +61,7 @@ def nulled(tree: dict, paths: set[Path_]) -> dict:
 
 
 def widened(tree: object, field: str, value: object) -> object:
-    """The body with one field more in every object that is not a map."""
+    """Return the body with one field more in every object that is not a map."""
     if isinstance(tree, list):
         return [widened(item, field, value) for item in tree]
     if not isinstance(tree, dict):

@@ -21,7 +21,7 @@ SIDES = [
 
 
 def chosen(*, two_sided: bool = False, **placement: str) -> model.Policy:
-    """A policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
+    """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
     given_ = policy(domains=[LEAF], **placement)
     shapes = (msgspec.convert({"name": "s", "match": {}, "numa": SIDES}, model.NodeShape),) if two_sided else ()
     return msgspec.structs.replace(given_, document=msgspec.structs.replace(given_.document, node_shapes=shapes))
@@ -45,7 +45,7 @@ class Volcano:
         self.close()
 
     def session(self, idle: set[str]) -> list[str]:
-        """One session with these nodes idle and all others being released; the nodes by rank."""
+        """Return one session with these nodes idle and all others being released; the nodes by rank."""
         self.free(idle)
         left, nodes = dict.fromkeys(self.names), []
         for rank in range(self.size):

@@ -204,7 +204,7 @@ SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--m
 
 
 def canonical(pod: dict) -> dict:
-    """A pod without the order of what has none, and without empty maps and lists."""
+    """Return a pod without the order of what has none, and without empty maps and lists."""
     spec = copy.deepcopy(pod["spec"])
     spec["volumes"] = sorted(spec.get("volumes") or [], key=json.dumps)
     for container in spec["containers"]:
@@ -216,7 +216,7 @@ def canonical(pod: dict) -> dict:
 
 
 def writable(tree: dict) -> bool:
-    """True for what JSON can hold, which has no infinite amounts."""
+    """Return True for what JSON can hold, which has no infinite amounts."""
     try:
         json.dumps(tree, allow_nan=False)
     except ValueError:

@@ -74,7 +74,7 @@ annotations = st.fixed_dictionaries(
 
 @st.composite
 def pods(draw) -> dict:
-    """Some with accelerators, some without; the first `accelerated` containers have one."""
+    """Return some with accelerators, some without; the first `accelerated` containers have one."""
     made = draw(st.lists(containers, min_size=1, max_size=3))
     accelerated = draw(st.sampled_from([0, 0, 1]))
     at = draw(st.integers(0, len(made) - 1))
@@ -92,7 +92,7 @@ actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 
 def called(tree: dict, by) -> dict | None:
-    """The pod after our call; None where it is refused."""
+    """Return the pod after our call; None if it is refused."""
     return None if isinstance(planned(tree, by, AT), pod_changes.Refusal) else admitted(tree, by, AT)
 
 
@@ -169,7 +169,7 @@ def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names)
 
 
 def _holds(container: dict, tree: dict) -> bool:
-    """True where we gave the container anything: what got nothing cannot be known again, and needs nothing."""
+    """Return whether we gave the container anything: what got nothing cannot be known again, and needs nothing."""
     before = next(earlier for earlier in tree["spec"]["containers"] if earlier["name"] == container["name"])
     return container != before
 

@@ -14,7 +14,7 @@ SITE = "example.com/nic-count"
 
 
 def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """A mutation of a site: an annotation with the devices and variables that the pod has by now."""
+    """Return a mutation of a site: an annotation with the devices and variables that the pod has by now."""
     if "nic-count" in ctx.options.skip:
         return pod_changes.Contribution(skipped={"nic-count": user_options.SKIPPED})
     target = pod_now.container(ctx.targets[0])

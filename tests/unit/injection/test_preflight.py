@@ -24,7 +24,7 @@ def preflight(tree: dict) -> dict:
 
 
 def parse_arguments(tree: dict):
-    """The arguments as the program itself reads them."""
+    """Return the arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
     return program._build_parser().parse_args(command[2:])

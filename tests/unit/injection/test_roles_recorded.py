@@ -31,7 +31,7 @@ def recorded(name: str) -> dict:
 
 
 def made(name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec) -> dict:
-    """A pod as a controller's code shapes it, as far as roles and gangs read it."""
+    """Return a pod as a controller's code shapes it, as far as roles and gangs read it."""
     resources = {"resources": {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}} if gpus else {}
     values = [{"name": key, "value": value} for key, value in (variables or {}).items()]
     metadata: dict = {"name": name, "namespace": "prod", "labels": dict(labels)}
@@ -263,7 +263,7 @@ CASES = {
 
 
 def labelled(tree: dict, **more: str) -> dict:
-    """The pod as it arrives where its template opted in."""
+    """Return the pod as it arrives where its template opted in."""
     metadata = tree["metadata"] | {"labels": tree["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"} | more}
     return tree | {"metadata": metadata}
 

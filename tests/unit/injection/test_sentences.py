@@ -60,7 +60,7 @@ def launching_with_networks(name: str) -> dict:
 
 
 def said(key: str, value: str) -> Callable[[str], dict]:
-    """A pod with one annotation of ours."""
+    """Return a pod with one annotation of ours."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
 
 
@@ -383,13 +383,13 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
 
 
 def pieces(node: ast.AST) -> set[str]:
-    """The fixed texts of an expression that read as part of a sentence."""
+    """Return the fixed texts of an expression that read as part of a sentence."""
     constants = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
     return {constant for constant in constants if isinstance(constant, str) and len(constant.split()) > 2}
 
 
 def list_refusals(tree: ast.AST) -> set[str]:
-    """The texts of the refusals in a module."""
+    """Return the texts of the refusals in a module."""
     refusals: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("RefusedError"):
@@ -398,7 +398,7 @@ def list_refusals(tree: ast.AST) -> set[str]:
 
 
 def list_codes(tree: ast.AST) -> set[str]:
-    """The names of the codes of warnings and of the record in a module."""
+    """Return the names of the codes of warnings and of the record in a module."""
     return {
         node.attr
         for node in ast.walk(tree)

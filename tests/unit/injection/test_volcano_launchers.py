@@ -27,7 +27,7 @@ def job(*tasks: tuple[str, dict], **spec) -> dict:
 
 
 def pod_of(tree: dict, task: int) -> dict:
-    """The pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
+    """Return the pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
     made = working.made(working.read(VOLCANO, tree).templates[task], tree)
     made["metadata"]["namespace"] = "prod"
     made["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
@@ -37,7 +37,7 @@ def pod_of(tree: dict, task: int) -> dict:
 
 
 def admitted_pods(tree: dict, by=BY) -> tuple[dict, list[dict]]:
-    """The job after its admission, and its pods after theirs."""
+    """Return the job after its admission, and its pods after theirs."""
     stored = working.patched(VOLCANO, tree, by)
     return stored, [admitting.admitted(pod_of(stored, index), by) for index in range(len(stored["spec"]["tasks"]))]
 

@@ -38,7 +38,7 @@ FACTS = st.builds(
 
 @st.composite
 def admitted(draw):
-    """A container as injection leaves it, on a site that fits its policy."""
+    """Return a container as injection leaves it, on a site that fits its policy."""
     transport = draw(st.sampled_from(list(policies.Transport)))
     facts = draw(FACTS)
     ranged = {"address_range": RANGES[facts.address_family]} if draw(st.booleans()) else {}

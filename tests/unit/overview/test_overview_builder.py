@@ -418,7 +418,7 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
 
 
 def tolerant(name):
-    """A pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
+    """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
     pod = placing.pod(name, group="w")
     tolerations = [views.Toleration(operator="Exists")]
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))

@@ -10,7 +10,7 @@ POLICY = policy(oversubscription=[1.0, 1.0])
 
 
 def interleaved():
-    """Two gangs of four, each of which fits on either leaf."""
+    """Return two gangs of four, each of which fits on either leaf."""
     state = build_cluster(leaves(a=4, b=5), least={"train/one": 4, "train/two": 4})
     for name in ("one", "two"):
         for rank in range(4):

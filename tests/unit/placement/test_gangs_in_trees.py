@@ -15,7 +15,7 @@ PRODUCT = "nvidia.com/gpu.product"
 
 
 def tree(*leaves, prefix="leaf"):
-    """Nodes of leaves given as (spine, nodes) or (spine, nodes, product)."""
+    """Yield nodes of leaves given as (spine, nodes) or (spine, nodes, product)."""
     for number, (spine, size, *product) in enumerate(leaves):
         labels = {PRODUCT: product[0]} if product else {}
         for index in range(size):
@@ -27,7 +27,7 @@ def taken(*names):
 
 
 def mixed(*leaves):
-    """Nodes of leaves given as lists of products, all below one spine."""
+    """Yield nodes of leaves given as lists of products, all below one spine."""
     for number, products in enumerate(leaves):
         for index, product in enumerate(products):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
@@ -157,7 +157,7 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
 
 
 def fewest_spines(rooms, size, count):
-    """The fewest spines below which so many leaves hold a gang: the most that each number of both holds is tried."""
+    """Return the lowest number of spines below which so many leaves hold a gang, by trying each number of both."""
     by_spine = {}
     for leaf, room in rooms.items():
         by_spine.setdefault(leaf[1], []).append(room)
@@ -219,7 +219,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
 
 
 def shared(*leaves):
-    """Nodes whose rails are shared by up to a hundred pods."""
+    """Yield nodes whose rails are shared by up to a hundred pods."""
     for number, size in enumerate(leaves):
         for index in range(size):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
@@ -268,7 +268,7 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
 
 
 def halved(whole):
-    """The pod with half of the rails."""
+    """Return the pod with half of the rails."""
     container = whole.spec.containers[0]
     requests = {name: amount for name, amount in container.resources.requests.items() if name not in RESOURCES[2:]}
     assert GPU in requests
@@ -301,7 +301,7 @@ POOLED = {
 
 
 def pooled(*leaves):
-    """Nodes of eight GPUs and a pool of eight devices."""
+    """Yield nodes of eight GPUs and a pool of eight devices."""
     for number, size in enumerate(leaves):
         for index in range(size):
             name = f"leaf-{number}"
@@ -309,7 +309,7 @@ def pooled(*leaves):
 
 
 def of_sizes(*sizes):
-    """A gang whose pods take so many GPUs and devices of the pool each."""
+    """Return a gang whose pods take so many GPUs and devices of the pool each."""
     made = []
     for rank, size in enumerate(sizes):
         whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)

@@ -23,7 +23,7 @@ SHAPE = model.NodeShape(
 
 
 def report(*gpus, written="", rails=(), name="n1"):
-    """A report with so many of 4 GPUs available on each NUMA node, its zones written then."""
+    """Return a report with so many of 4 GPUs available on each NUMA node, its zones written then."""
     fields = [
         {"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}},
         {"manager": "kubectl", "time": "2026-11-21T23:59:59Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},

@@ -39,7 +39,7 @@ def with_requests(name, requests, on="", group=""):
 
 
 def explain_both(numa, *, shape=SHAPE):
-    """A pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
+    """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
     nodes = [node("far", "leaf"), node("near", "leaf")]
     taken = [
         with_requests("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
@@ -74,7 +74,7 @@ def test_required_filters_nothing_where_no_layout_is_known():
 
 
 def report(*free: int, manager: str, scope: str = "container", written: str = "", rail: str = ""):
-    """A NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
+    """Return a NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
     rails = [{"name": rail, "capacity": "1", "allocatable": "1", "available": "1"}] if rail else []
     managed = [{"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}}] if written else []
     attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}

@@ -31,7 +31,7 @@ RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
 def supply(nodes, ratios=(), busy=()):
-    """Nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
+    """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
     grades = list(dict.fromkeys(grade for _, grade in nodes))
     leaves, sizes = {}, {}
     for leaf, grade in nodes:
@@ -46,7 +46,7 @@ def supply(nodes, ratios=(), busy=()):
 
 
 def worth(members, ratios, sizes):
-    """The modelled bandwidth of members of (leaf, grade, alignment)."""
+    """Return the modelled bandwidth of members of (leaf, grade, alignment)."""
     common = functools.reduce(operator.and_, (capacity.rails for _, capacity, _ in members))
     values = [
         alignment * sum(share for bit, share in enumerate(capacity.shares) if common >> bit & 1)
@@ -171,7 +171,7 @@ def test_a_gang_that_does_not_fit_has_an_incomplete_plan():
 
 
 def lacking(*masks, now):
-    """Nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
+    """Return nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
     classes = [node_classes.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]

@@ -32,7 +32,7 @@ WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "
 
 
 def build_pod(name, gpus, *rails, on=""):
-    """A pod of so many GPUs and these rails, one device each."""
+    """Return a pod of so many GPUs and these rails, one device each."""
     new_pod = pod(name, on=on)
     requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
@@ -46,7 +46,7 @@ def given(where, numa="preferred"):
 
 
 def decide(where, asking, *bound, numa="preferred", rails_each=2):
-    """The decision on two nodes, `a` and `b`."""
+    """Return the decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
     return score_once(build_request(asking, ["a", "b"], given(where, numa)), build_cluster(nodes, bound))
 

@@ -34,7 +34,7 @@ JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index
 
 
 def recorded(name: str) -> views.Pod:
-    """A pod as a real controller made it."""
+    """Return a pod as a real controller made it."""
     return msgspec.convert(json.loads((PODS / f"{name}.json").read_text()), views.Pod)
 
 

@@ -28,7 +28,7 @@ def allocated(*numbers: int, **more: str) -> list[dict]:
 
 
 def describe(number: int, *, rdma_device: str = "") -> dict:
-    """A file of the driver (KEP-5304)."""
+    """Return a file of the driver (KEP-5304)."""
     values = {"dra.net/rdmaDevice": rdma_device or f"mlx5_{number}"}
     device = {
         "driver": "dra.net",

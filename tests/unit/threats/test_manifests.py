@@ -59,7 +59,7 @@ def chosen_by(selector: dict, labels: dict) -> bool:
 
 
 def rules(account: str) -> Iterator[tuple[dict, bool]]:
-    """The rules of an account, and whether each holds in all namespaces."""
+    """Yield the rules of an account, and whether each holds in all namespaces."""
     roles = {
         (role["kind"], role["metadata"]["name"]): role for kind in ("Role", "ClusterRole") for role in objects(kind)
     }

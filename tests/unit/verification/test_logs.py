@@ -29,7 +29,7 @@ def by_name(report: log_types.Report) -> dict[str, log_types.Pod]:
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
-    """A process of one rank, in the form of NCCL 2.26."""
+    """Return a process of one rank, in the form of NCCL 2.26."""
     head = f"{pod}:{pid}:{pid + 1} [0] NCCL INFO"
     lines = [
         f"{head} NET/IB : Using {using} [RO]; OOB eth0:10.0.0.{number}<0>"

@@ -15,7 +15,7 @@ from railwright.cli import __main__ as command_line
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two spines of two leaves of four nodes; one gang is placed, one waits for a node too many; a rail is dead."""
+    """Return two spines of two leaves of four nodes, with one placed gang, one that lacks a node, and a dead rail."""
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista(2, 2, 4, gangs=0, waiting=0)
     vista.add_gang(8, name="llama", namespace="prod", placed=8)

@@ -24,7 +24,7 @@ def caches(*pods: dict, labels: dict | None = None) -> state.State:
 
 
 def named(tree: dict, uid: str | None = None) -> dict:
-    """The pod that the captured Binding binds."""
+    """Return the pod that the captured Binding binds."""
     metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
     tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": uid or metadata["uid"]}
     return tree

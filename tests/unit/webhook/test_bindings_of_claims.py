@@ -24,7 +24,7 @@ NIC = "pci-0000-{}-1b-0"
 
 
 def pod(*entries: dict, **more) -> dict:
-    """A pod with claims alone, as its author wrote it."""
+    """Return a pod with claims alone, as its author wrote it."""
     container = {"name": "c", "image": "i", "resources": {"claims": [{"name": entry["name"]} for entry in entries]}}
     return admitting.pod(container, resourceClaims=[*entries], **more)
 
@@ -34,7 +34,7 @@ DIRECT = {"name": "nics", "resourceClaimName": "train-nics"}
 
 
 def claim(name: str = "train-nics", *, entry: str = "", nics=("20", "10"), **more) -> dict:
-    """A claim of the pod that holds these NICs, in the order of its requests."""
+    """Return a claim of the pod that holds these NICs, in the order of its requests."""
     requests = {f"nic{number}": "dranet" for number in range(len(nics))}
     allocated = [("dra.net", "gpu-3", NIC.format(root)) for root in nics]
     tree = devices.build_claim(name, requests, pod_uid=UID, allocated=allocated, **more)
@@ -45,7 +45,7 @@ def claim(name: str = "train-nics", *, entry: str = "", nics=("20", "10"), **mor
 
 
 def named(tree: dict) -> dict:
-    """The pod that the captured Binding binds."""
+    """Return the pod that the captured Binding binds."""
     metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
     tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": UID}
     return tree

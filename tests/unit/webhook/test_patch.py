@@ -107,7 +107,7 @@ CHANGES = st.lists(
 
 
 def holds(result: dict, change: pod_changes.AnyChange) -> bool:
-    """True where a pod has what a change says."""
+    """Return whether a pod has what a change says."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
     match change:
@@ -173,7 +173,7 @@ def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
 
 
 def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
-    """True where all of `before` is still in `after`: members in place, list entries first and in order."""
+    """Return whether all of `before` is still in `after`: members in place, list entries first and in order."""
     if before is None:
         return True
     if isinstance(before, dict):

@@ -31,13 +31,13 @@ def named(row: kinds.WorkloadKind) -> str:
 
 
 def patched(tree: dict, response: dict) -> dict:
-    """The object after the patch, by a strict implementation of RFC 6902."""
+    """Return the object after the patch, by a strict implementation of RFC 6902."""
     assert response["allowed"], response
     return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
 
 
 def stored(row: kinds.WorkloadKind, label: str = "f", **more) -> dict:
-    """A workload as it is after its creation."""
+    """Return a workload as it is after its creation."""
     tree = working.workload(row, working.template(label=label), name="Worker", **more)
     return patched(tree, working.answer(working.review(row, tree), BY))
 
@@ -163,7 +163,7 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def applied(tree: dict, manifest: dict | None = None) -> dict:
-    """The object as `kubectl apply` leaves it: with the manifest in an annotation."""
+    """Return the object as `kubectl apply` leaves it: with the manifest in an annotation."""
     annotations = {APPLIED: json.dumps(manifest or tree)}
     return {**tree, "metadata": {**tree["metadata"], "annotations": annotations}}
 
