@@ -222,7 +222,7 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
     if devices and claiming:
         tree["status"]["resourceClaimStatuses"] = [{"name": "railwright", "resourceClaimName": "@name@-claim"}]
     if bulky:
-        _padded_environment(container)
+        _pad_environment(container)
     else:
         keep = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
         tree["metadata"] = {key: metadata[key] for key in keep if key in metadata}
@@ -231,7 +231,7 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
     return compact(tree)
 
 
-def _padded_environment(container: dict[str, Any]) -> None:
+def _pad_environment(container: dict[str, Any]) -> None:
     """Yield the variables of a training pod, ours included."""
     container.setdefault("env", []).extend(
         {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)

@@ -83,7 +83,7 @@ class CrowdServer:
     def _changed(self) -> bytes:
         number = next(self._turns) % len(self._pods)
         self._version += 1
-        self._pods[number] = crowds.versioned(self._pods[number], self._version)
+        self._pods[number] = crowds.set_version(self._pods[number], self._version)
         return self._pods[number]
 
     def _tell(self, line: bytes) -> None:

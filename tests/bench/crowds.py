@@ -108,7 +108,7 @@ def training_pod(gang: int, rank: int, *, on: str = "") -> bytes:
     return _pod(f"{_gang(gang)}-worker-{rank}", gang % TEAMS, group=_gang(gang), on=on, rail=rank % len(clusters.RAILS))
 
 
-def versioned(obj: bytes, version: int) -> bytes:
+def set_version(obj: bytes, version: int) -> bytes:
     """Return the object as it is after another write."""
     return _VERSION.sub(b'"resourceVersion":"%09d"' % version, obj, count=1)
 

@@ -149,7 +149,7 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
     ended = threading.Event()
     spans: list[tuple[float, float, float, float]] = []
 
-    def relisted() -> None:
+    def relist() -> None:
         time.sleep(QUIET_SECONDS)
         cpu, waited_seconds = running.cpu(), machine.read_waited_seconds(running.pid)
         began, over = running.relist(changed)
@@ -158,7 +158,7 @@ def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: in
         time.sleep(QUIET_SECONDS)
         ended.set()
 
-    thread = threading.Thread(target=relisted)
+    thread = threading.Thread(target=relist)
     thread.start()
     samples = loads.send_paced(
         running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set

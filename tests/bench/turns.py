@@ -23,7 +23,7 @@ _longest: list[tuple[float, str]] = []
 _run = asyncio.Handle._run
 
 
-def _timed(handle: Any) -> None:
+def _run_timed(handle: Any) -> None:
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
@@ -60,7 +60,7 @@ def main() -> int:
     from railwright.cli import __main__ as command
     from railwright.serving import tuning
 
-    asyncio.Handle._run = _timed  # type: ignore[method-assign]
+    asyncio.Handle._run = _run_timed  # type: ignore[method-assign]
     tuning.find_loop_factory = lambda: None
     return command.main(sys.argv[2:])
 

@@ -47,7 +47,7 @@ async def main() -> int:
     rounds: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
-            rounds = await _measured(plane, options.rounds, options.jobs)
+            rounds = await _measure_rounds(plane, options.rounds, options.jobs)
     results = {
         "machine": {"cpu": machine.read_cpu_model()},
         "nodes": NODES,
@@ -61,7 +61,7 @@ async def main() -> int:
     return 0
 
 
-async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
+async def _measure_rounds(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
     made = plane_nodes.Nodes(plane.api)
     for first in range(0, NODES, _AT_ONCE):
         await asyncio.gather(*(_node(made, number) for number in range(first, first + _AT_ONCE)))

@@ -82,7 +82,7 @@ def placed(tmp_path):
     return place
 
 
-async def kustomized(folder):
+async def kustomize(folder):
     process = await asyncio.create_subprocess_exec(
         binaries.locate()["kubectl"], "kustomize", folder, stdout=asyncio.subprocess.PIPE
     )
@@ -94,7 +94,7 @@ async def kustomized(folder):
 @pytest.mark.plane
 @pytest.mark.parametrize("folder", MATRIX)
 async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
-    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomized(placed(folder))
+    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(placed(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
     for key, expected in theirs.items():
@@ -403,10 +403,10 @@ class Cluster:
     async def certified(self):
         """Wait for certificates and caBundle."""
 
-        async def filled():
+        async def is_certified():
             return None not in await self.bundles() and all((await self.secrets()).values())
 
-        await waiting.wait(filled, seconds=30, describe="certificates and caBundle to be written")
+        await waiting.wait(is_certified, seconds=30, describe="certificates and caBundle to be written")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -731,7 +731,7 @@ async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_
     try:
         await asyncio.gather(*(plane.api.create(definition) for definition in made))
 
-        async def established():
+        async def is_established():
             custom_resource_definitions = await plane.api.list("CustomResourceDefinition")
             good = {"type": "Established", "status": "True"}
             return {definition["metadata"]["name"] for definition in made} <= {
@@ -740,7 +740,7 @@ async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_
                 if any(good.items() <= condition.items() for condition in definition["status"].get("conditions") or ())
             }
 
-        await waiting.wait(established, describe="the definitions to be established")
+        await waiting.wait(is_established, describe="the definitions to be established")
         for overlay in ("production", "cert-manager", "prometheus"):
             folder = str(MANIFESTS / "overlays" / overlay)
             applied = await plane.kubectl("apply", "-k", folder, "--dry-run=server")

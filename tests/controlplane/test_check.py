@@ -87,13 +87,13 @@ class Installed:
         for kind in ("Secret", "Lease", "EndpointSlice"):
             await self.api.delete_all(kind, NAMESPACE)
 
-        async def emptied():
+        async def is_empty():
             await self.api.delete_all("Pod", NAMESPACE, grace=0)
             assert not await self.api.list("Deployment", NAMESPACE)
             assert not await self.api.list("Pod", NAMESPACE)
             return True
 
-        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+        await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
         await self.api.delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
         await self.plane.remove_namespace(NETWORKS)
         await self.nodes.remove()
@@ -227,7 +227,7 @@ def change(kind, name, patch, namespace=None, *, subresource=""):
     return broken
 
 
-def gone(kind, name, namespace=None):
+def delete(kind, name, namespace=None):
     """Return a break by deletion."""
 
     @contextlib.asynccontextmanager
@@ -256,7 +256,7 @@ def entry(name, path, value, kind=MUTATING):
     return change(kind, "railwright", patch)
 
 
-def reissued(secret, days, ago, *hosts):
+def reissue(secret, days, ago, *hosts):
     """Return a break by another certificate of the same authority."""
 
     @contextlib.asynccontextmanager
@@ -307,7 +307,7 @@ async def rail_dead(it):
 
 
 @contextlib.asynccontextmanager
-async def scaled_away(it):
+async def scale_away(it):
     async def scale(replicas):
         await it.api.patch("Deployment", "railwright-webhook", {"spec": {"replicas": replicas}}, NAMESPACE)
 
@@ -332,7 +332,7 @@ async def bare_pod(it):
         await it.api.delete("Pod", "bare", NETWORKS, grace=0)
 
 
-def closed_port(hook):
+def close_port(hook):
     url = hook["clientConfig"]["url"]
     return f"https://127.0.0.1:{ports.free()}/{url.rpartition(':')[2].partition('/')[2]}"
 
@@ -356,7 +356,7 @@ async def both_bindings(it):
     ]
     async with contextlib.AsyncExitStack() as stack:
         for name in bindings:
-            await stack.enter_async_context(gone(BINDING, name)(it))
+            await stack.enter_async_context(delete(BINDING, name)(it))
         yield
 
 
@@ -366,21 +366,21 @@ NOBODY = base64.b64encode(
 SERVICE = f"railwright-webhook.{NAMESPACE}.svc"
 # what is broken: how, the one row that says so, and words of it
 BREAKS = {
-    "scaled to 0": (scaled_away, "webhook-replicas", "scaled to 0"),
-    "no budget": (gone("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
+    "scaled to 0": (scale_away, "webhook-replicas", "scaled to 0"),
+    "no budget": (delete("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
                   "no PodDisruptionBudget"),
-    "no secret": (gone("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
+    "no secret": (delete("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
     "another key": (another_key, "webhook-pair", "not the key"),
-    "another host": (reissued("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
-    "expired": (reissued("railwright-webhook-tls", 9, 9.5, SERVICE, "127.0.0.1"), "webhook-validity", "expired"),
-    "ending": (reissued("railwright-extender-tls", 9, 7, f"railwright-extender.{NAMESPACE}.svc"), "extender-validity",
+    "another host": (reissue("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
+    "expired": (reissue("railwright-webhook-tls", 9, 9.5, SERVICE, "127.0.0.1"), "webhook-validity", "expired"),
+    "ending": (reissue("railwright-extender-tls", 9, 7, f"railwright-extender.{NAMESPACE}.svc"), "extender-validity",
                "less than a third"),
     "another authority": (entry("bindings.railwright.io", "clientConfig/caBundle", NOBODY), "ca-bundle",
                           "bindings.railwright.io"),
     "an entry short": (change(MUTATING, "railwright", lambda c: [{"op": "remove",
                        "path": f"/webhooks/{len(c['webhooks']) - 1}"}]),
                        "entries-complete", "bindings.railwright.io"),
-    "no validation": (gone(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
+    "no validation": (delete(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
     "a wrong path": (entry("bindings.railwright.io", "clientConfig/url",
                      lambda hook: hook["clientConfig"]["url"] + "s"),
                      "entries-target", "/mutate/bindingss, not /mutate/bindings"),
@@ -390,9 +390,9 @@ BREAKS = {
     "a wide entry": (entry("namespaced-pods.railwright.io", "matchConditions", []), "entries-selectors",
                      "requests-devices"),
     "too patient": (entry("templates.railwright.io", "timeoutSeconds", 30), "timeouts", "timeoutSeconds 30"),
-    "nobody answers": (entry("pods.railwright.io", "clientConfig/url", closed_port), "dry-run", "connection refused"),
-    "no policy": (gone("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),
-    "no network": (gone(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
+    "nobody answers": (entry("pods.railwright.io", "clientConfig/url", close_port), "dry-run", "connection refused"),
+    "no policy": (delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),
+    "no network": (delete(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
     "another pool": (change(NAD, "rail0", {"metadata": {"annotations": {names.NAD_RESOURCE_NAME: "x/y"}}}, NETWORKS),
                      "rail-pools", "x/y"),
     "a network of nothing": (change(NAD, "rail0", {"spec": {"config": "{}"}}, NETWORKS), "rail-configurations",
@@ -456,7 +456,7 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
     await installed.until(set())
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        async with gone(NAD, "rail1", NETWORKS)(installed):
+        async with delete(NAD, "rail1", NETWORKS)(installed):
             arguments = ("check", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "60")
             running = asyncio.ensure_future(asyncio.to_thread(main, arguments))
 
@@ -472,7 +472,7 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
 
 async def test_waiting_in_vain_ends_in_time_with_the_failure(installed, tmp_path):
     picture = tmp_path / "check.svg"
-    async with gone(NAD, "rail1", NETWORKS)(installed):
+    async with delete(NAD, "rail1", NETWORKS)(installed):
         code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
     assert code == 1
     assert "check-networks/rail1" in picture.read_text()

@@ -23,12 +23,12 @@ async def recorded(plane):
         await nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
 
-    async def made(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
+    async def record_pods(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
         await plane.controllers.start(controller)
         await plane.api.create(job, namespace=NAMESPACE)
         return {comparable_pods.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
 
-    yield made
+    yield record_pods
     await plane.remove_namespace(NAMESPACE)
     await nodes.remove()
 

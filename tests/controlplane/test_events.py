@@ -52,13 +52,13 @@ def wait_for_events(plane, namespace):
     async def wait_for_events(*, of: str, count: int = 1) -> list[dict]:
         """Our Events about objects of a kind, once one of them counts so many."""
 
-        async def counted() -> list[dict] | None:
+        async def list_counted_events() -> list[dict] | None:
             every = [event for event in await plane.api.list("Event", namespace) if ours(event)]
             matches = [event for event in every if event["involvedObject"]["kind"] == of]
             assert any(event["count"] >= count for event in matches), f"Events {[words(event) for event in every]}"
             return matches
 
-        return await waiting.wait(counted, describe=f"an Event on a {of} that counts {count}", seconds=60)
+        return await waiting.wait(list_counted_events, describe=f"an Event on a {of} that counts {count}", seconds=60)
 
     return wait_for_events
 
@@ -145,15 +145,19 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
         lines = audit_log.read(plane.parts.audit_log)
         return [line for line in lines if line.get("objectRef", {}).get("namespace") == namespace]
 
-    def said(entry: dict) -> dict:
+    def read_annotations(entry: dict) -> dict:
         prefix = "pods.railwright.io/"
         annotations = entry["annotations"]
         return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
 
-    def of(code: int) -> dict:
-        return next(said(entry) for entry in entries() if entry["responseStatus"]["code"] == code and said(entry))
+    def find_annotations(code: int) -> dict:
+        return next(
+            read_annotations(entry)
+            for entry in entries()
+            if entry["responseStatus"]["code"] == code and read_annotations(entry)
+        )
 
-    admitted, refused = of(201), of(403)
+    admitted, refused = find_annotations(201), find_annotations(403)
     changes = admitted.pop("changes")
     assert admitted == {"fabric": "ib", "role": "worker", "rails": "rail0"}
     assert int(changes) > 0

@@ -64,12 +64,12 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
         namespace,
     )
 
-    async def permitted():
+    async def is_permitted():
         status, _ = await explain(bearer)
         assert status == 404, status
         return True
 
-    await waiting.wait(permitted, describe="the role binding to be in force")
+    await waiting.wait(is_permitted, describe="the role binding to be in force")
     async with plane.session.post(f"{url}/scheduler/filter", json=question(namespace)) as answer:
         assert (await answer.json())["NodeNames"] == ["gpu-0"]
     status, explanation = await explain(bearer)
@@ -130,14 +130,14 @@ class Gang:
     async def wait_for_event(self, reason: str) -> dict:
         """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
 
-        async def posted():
+        async def find_event():
             every = await self.plane.api.list("Event", self.namespace)
             ours = [event for event in every if event["source"].get("component") == "railwright-extender"]
             matches = [our for our in ours if our["reason"] == reason]
             assert matches, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
             return matches[0]
 
-        return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)
+        return await waiting.wait(find_event, describe=f"the Event {reason}", seconds=PATIENCE)
 
     async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
@@ -202,7 +202,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
     extender = await site.start_extender()
     gang = await Gang(plane, namespace, extender, "spread", 2).make()
 
-    async def planned_whole():
+    async def is_planned():
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
@@ -210,7 +210,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
         assert (document["gang_size"], document["leaves_used"], document["min_leaves"]) == (2, 1, 1), document
         return True
 
-    await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)
+    await waiting.wait(is_planned, describe="the whole gang to be planned", seconds=PATIENCE)
     await gang.bind(0, "leaf-a-0")
     await gang.bind(1, "leaf-b-0")
     event = await gang.wait_for_event("GangSpread")

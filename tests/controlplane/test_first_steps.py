@@ -83,10 +83,10 @@ async def shell(plane, cluster, tmp_path):
         out, _ = await asyncio.wait_for(process.communicate(), 60)
         return out.decode()
 
-    async def permitted():
+    async def is_permitted():
         return (await run(f"kubectl auth can-i create pods -n {cluster}")).strip() == "yes"
 
-    await waiting.wait(permitted, describe=f"the rights of {user}")
+    await waiting.wait(is_permitted, describe=f"the rights of {user}")
     run.folder = folder
     return run
 

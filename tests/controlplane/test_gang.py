@@ -45,10 +45,10 @@ async def prod(plane, nodes):
         )
     yield "prod"
     await plane.remove_namespace("prod")
-    await waiting.wait(lambda: gone(plane, "prod"), describe="namespace prod to be gone", seconds=60)
+    await waiting.wait(lambda: is_gone(plane, "prod"), describe="namespace prod to be gone", seconds=60)
 
 
-async def gone(plane, name):
+async def is_gone(plane, name):
     return await plane.api.get_or_none("Namespace", name) is None
 
 
@@ -77,11 +77,11 @@ async def arrange(plane, nodes, namespace: str) -> None:
         *(plane.api.create(filler(f"on-{name}", name, what), namespace=namespace) for name, what in taken.items())
     )
 
-    async def counted():
+    async def is_counted():
         pods = await plane.api.list("Pod", namespace)
         return sum(pod["status"].get("phase") == "Running" for pod in pods) == len(taken)
 
-    await waiting.wait(counted, describe="the other jobs' pods to run")
+    await waiting.wait(is_counted, describe="the other jobs' pods to run")
 
 
 def job(name: str, replicas: int, source: str = "job.yaml", *, fabric: str = "roce") -> dict:

@@ -46,14 +46,14 @@ async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_thoug
         for pod in lost:  # nobody comes back to the same node
             await plane.api.patch("Node", pod["spec"]["nodeName"], {"spec": {"unschedulable": True}})
         await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0) for pod in lost))
-        await waiting.wait(lambda lost=lost: replaced(plane, lost), describe="the lost pods to be created again")
+        await waiting.wait(lambda lost=lost: are_replaced(plane, lost), describe="the lost pods to be created again")
         pods = await training.running(plane.api, namespace, "train", 4)
         assert training.leaves_of(pods) == ["peers"], [pod["spec"]["nodeName"] for pod in pods]
         assert not {pod["spec"]["nodeName"] for pod in lost} & {pod["spec"]["nodeName"] for pod in pods}
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def replaced(plane, lost: list[dict]) -> bool:
+async def are_replaced(plane, lost: list[dict]) -> bool:
     now = [await plane.api.get_or_none("Pod", p["metadata"]["name"], p["metadata"]["namespace"]) for p in lost]
     return all(
         new is not None and new["metadata"]["uid"] != old["metadata"]["uid"] for new, old in zip(now, lost, strict=True)

@@ -34,33 +34,33 @@ async def queues(plane):
             {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
         )
 
-    async def opened():
+    async def is_open():
         queues = [await plane.api.get(QUEUE, name) for name in names]
         return all(queue.get("status", {}).get("state") == "Open" for queue in queues)
 
-    await waiting.wait(opened, describe=f"queues {names} to be open")
+    await waiting.wait(is_open, describe=f"queues {names} to be open")
     yield names
     for name in names:
-        await waiting.wait(lambda name=name: removed(plane, name), describe=f"queue {name} to be gone", seconds=60)
+        await waiting.wait(lambda name=name: remove_queue(plane, name), describe=f"queue {name} to be gone", seconds=60)
 
 
-async def removed(plane, queue: str) -> bool:
+async def remove_queue(plane, queue: str) -> bool:
     """Close a queue and delete it: Volcano refuses to delete one that is open or has PodGroups."""
     await plane.api.delete(QUEUE, queue)
     return await plane.api.get_or_none(QUEUE, queue) is None
 
 
 async def terminating(plane, namespace: str, name: str, count: int) -> list[dict]:
-    async def deleted():
+    async def list_deleted():
         listed = await training.pods(plane.api, namespace, name)
         going = [pod for pod in listed if "deletionTimestamp" in pod["metadata"]]
         assert len(going) == count, f"{len(going)} of {name} terminate"
         return going
 
-    return await waiting.wait(deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
+    return await waiting.wait(list_deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
 
 
-async def unplaced(plane, namespace: str, name: str) -> None:
+async def assert_unplaced(plane, namespace: str, name: str) -> None:
     """Through two more sessions no pod of the job gets a node."""
     for _ in range(2):
         await plane.schedulers.volcano_session()
@@ -68,7 +68,7 @@ async def unplaced(plane, namespace: str, name: str) -> None:
     assert not [pod["spec"]["nodeName"] for pod in listed if "nodeName" in pod["spec"]]
 
 
-async def refused(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
+async def list_refusals(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
     """Return the reason of each filtered node for a pod that uses a whole node and requires its rails."""
     container = {"name": "c", "resources": {"requests": training.WHOLE}}
     metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
@@ -93,16 +93,16 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
 
     await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
     going = await terminating(plane, namespace, "victim", 4)
-    await unplaced(plane, namespace, "urgent")
-    said = await refused(plane, extender_proxy, namespace, a)
+    await assert_unplaced(plane, namespace, "urgent")
+    said = await list_refusals(plane, extender_proxy, namespace, a)
     assert set(said) == set(a), said
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
 
     await training.let_go(plane.api, going[:3])
-    await unplaced(plane, namespace, "urgent")  # all or none
+    await assert_unplaced(plane, namespace, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
-    assert set(await refused(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
+    assert set(await list_refusals(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
     await training.let_go(plane.api, going[3:])
     pods = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(pods) == ["a"]
@@ -125,7 +125,7 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
     assert len(training.leaves_of(pods)) == 1, [pod["spec"]["nodeName"] for pod in pods]
 
 
-async def nominated(plane, namespace: str, name: str) -> list[str]:
+async def list_nominated_nodes(plane, namespace: str, name: str) -> list[str]:
     """Return the nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
 
     async def list_nominated():
@@ -152,13 +152,13 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_t
 
     await plane.api.create(training.job("owed", 4, queue=product), namespace=namespace)
     going = await terminating(plane, namespace, "elastic", 4)
-    await unplaced(plane, namespace, "owed")
+    await assert_unplaced(plane, namespace, "owed")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    nominated_pods = await nominated(plane, namespace, "owed")
+    nominated_pods = await list_nominated_nodes(plane, namespace, "owed")
     assert set(nominated_pods) == {pod["spec"]["nodeName"] for pod in going}
 
     await training.let_go(plane.api, going[:2])
-    await unplaced(plane, namespace, "owed")  # all or none
+    await assert_unplaced(plane, namespace, "owed")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 2)
     await training.let_go(plane.api, going[2:])
     pods = await training.running(plane.api, namespace, "owed", 4)

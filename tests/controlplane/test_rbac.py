@@ -117,12 +117,12 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-    async def counted():
+    async def is_counted():
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace)
         return any(call["verb"] == "patch" for call in calls(plane, WEBHOOK))
 
-    await waiting.wait(counted, describe="the Event of a refusal to be counted up")
+    await waiting.wait(is_counted, describe="the Event of a refusal to be counted up")
 
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:

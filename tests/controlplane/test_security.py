@@ -107,7 +107,7 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {LABEL: "all"}}}
         await plane.api.create(document)
 
-        async def created():
+        async def create_pod():
             try:
                 return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
             except api.ApiError as error:
@@ -117,7 +117,7 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
                 )
                 return None
 
-        return await waiting.wait(created, describe=f"a pod in {namespace}")
+        return await waiting.wait(create_pod, describe=f"a pod in {namespace}")
 
     try:
         for admitted in await asyncio.gather(*map(first_pod, made)):

@@ -37,7 +37,7 @@ ROWS = {
 }
 
 
-def written(site: str, source: str) -> dict:
+def read_job(site: str, source: str) -> dict:
     """Return the example's job, as it is shipped."""
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
     document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
@@ -48,7 +48,7 @@ def kind_of(job: dict) -> str:
     return f"{job['apiVersion']}/{job['kind']}"
 
 
-async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
+async def run_job(plane, job: dict, row: Row) -> dict[str, dict]:
     """Return the pods of the job, by name; the job and all of them are gone when this returns."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await plane.api.create(copy.deepcopy(job))
@@ -85,16 +85,16 @@ async def home(plane, nodes):
     for name in made:
         await plane.remove_namespace(name)
 
-    async def gone():  # the next row may bring a namespace of the same name
+    async def is_gone():  # the next row may bring a namespace of the same name
         return not any([await plane.api.get_or_none("Namespace", name) for name in made])
 
-    await waiting.wait(gone, describe=f"namespaces {made} to be gone", seconds=60)
+    await waiting.wait(is_gone, describe=f"namespaces {made} to be gone", seconds=60)
 
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
     this = ROWS[row]
-    twin, ours = written(row, "handwritten"), written(row, "job")
+    twin, ours = read_job(row, "handwritten"), read_job(row, "job")
     networks = EXAMPLES / row / "networks.yaml"
     nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
     namespace = ours["metadata"]["namespace"]
@@ -105,13 +105,13 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
         await nodes.make(f"gpu-{index}", rails=this.offered)
     if this.controller:
         await controllers.start(this.controller)
-    by_hand = await carried_out(plane, twin, this)
+    by_hand = await run_job(plane, twin, this)
 
     await site.policy((EXAMPLES / row / "policy.yaml").read_text())
     await site.start_webhook()
     await site.register(namespace)
     await site.guard(namespace)  # none of its pods, ranks or not, looks as if it had slipped through
-    admitted = await carried_out(plane, ours, this)
+    admitted = await run_job(plane, ours, this)
 
     assert admitted.keys() == by_hand.keys()
     if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
@@ -134,7 +134,7 @@ async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_
     await site.start_webhook()
     await site.register(namespace)
     await site.guard(namespace)
-    ours = written(row, "job")
+    ours = read_job(row, "job")
     await plane.api.create(copy.deepcopy(ours))
     pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"

@@ -63,10 +63,10 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
 
     await plane.api.delete("Service", deployments.SERVICE, sites.NAMESPACE)
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         kinds = (("EndpointSlice", deployments.SLICE), ("Endpoints", deployments.SERVICE))
         left = [kind for kind, name in kinds if await plane.api.get_or_none(kind, name, sites.NAMESPACE)]
         assert not left, left
         return True
 
-    await waiting.wait(gone, describe="what the leaders wrote to go with the Service")
+    await waiting.wait(is_gone, describe="what the leaders wrote to go with the Service")

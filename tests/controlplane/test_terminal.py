@@ -108,7 +108,7 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
     asked = pod(namespace, "asked", 0, "")
     question = {"Pod": {**asked, "metadata": {**asked["metadata"], "uid": "u"}}, "Nodes": None, "NodeNames": ["term-0"]}
 
-    async def permitted():
+    async def is_permitted():
         async with plane.session.post(f"{url}/scheduler/filter", json=question) as answer:
             assert (await answer.json())["NodeNames"] == ["term-0"]
         bearer = {"Authorization": f"Bearer {token}"}
@@ -116,7 +116,7 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
             assert answer.status == 200, await answer.text()
         return True
 
-    await waiting.wait(permitted, describe="the pod to be explained")
+    await waiting.wait(is_permitted, describe="the pod to be explained")
     way = ("--extender", url, "--token-file", "-", "-o", "json")
     explained, linted, wrong = await asyncio.gather(
         kubectl("railwright", "explain", "pod", f"{namespace}/asked-0", *way, stdin=token.encode()),

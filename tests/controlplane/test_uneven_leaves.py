@@ -29,10 +29,10 @@ async def hall(plane):
     busy = [f"{leaf}-{number:02}" for leaf, count in TAKEN.items() for number in range(count)]
     await asyncio.gather(*(plane.api.create(training.holder(name), namespace=namespace) for name in busy))
 
-    async def held():
+    async def is_held():
         return all(pod["status"].get("phase") == "Running" for pod in await plane.api.list("Pod", namespace))
 
-    await waiting.wait(held, describe="the other jobs' pods to run")
+    await waiting.wait(is_held, describe="the other jobs' pods to run")
     await site.prepare()
     yield await training.install(plane, site, opened, training.policy(), training.conf(opened.url))
     await plane.schedulers.reset()

@@ -11,11 +11,11 @@ async def hold(plane, namespace: str, names: list[str], **holders: dict) -> None
     made = [training.holder(name, **holders) for name in names]
     await asyncio.gather(*(plane.api.create(tree, namespace=namespace) for tree in made))
 
-    async def held():
+    async def is_held():
         pods = await plane.api.list("Pod", namespace, fields="status.phase=Running")
         return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in pods}
 
-    await waiting.wait(held, describe=f"pods on {names} to run")
+    await waiting.wait(is_held, describe=f"pods on {names} to run")
 
 
 async def release(plane, namespace: str, names: list[str]) -> None:

@@ -68,7 +68,7 @@ async def replica(started, tmp_path_factory):
         await caller.close()
 
 
-def patched(tree: dict, response: dict) -> dict:
+def apply_patch(tree: dict, response: dict) -> dict:
     """By a strict implementation of RFC 6902, on the document as it was sent."""
     if "patch" not in response:
         return tree
@@ -101,7 +101,7 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
         assert "patch" in first
         again, elsewhere = await one(tree, uid="another"), await other(tree)
         assert first["patch"] == again["patch"] == elsewhere["patch"], "two replicas must agree to the byte"
-        after = patched(tree, first)
+        after = apply_patch(tree, first)
         assert "patch" not in await one(after)
         assert "patch" not in await other(after)
     fault.saw(
@@ -131,13 +131,13 @@ def environment(tree: dict) -> dict[str, set[str]]:
 async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fault, replica):
     call = await replica()
     tree = admitting.pod(admitting.cpu("side"), admitting.gpus(8, "train"), admitting.cpu("last"))
-    first = patched(tree, await call(tree))
+    first = apply_patch(tree, await call(tree))
     rounds = 0
     for actions in [*itertools.product(peers.ACTIONS, repeat=2)]:
         after = first
         for action in actions:
             moved = peers.ACTIONS[action](after)
-            after = patched(moved, await call(moved))
+            after = apply_patch(moved, await call(moved))
             rounds += 1
         assert "patch" not in await call(after), actions
         assert twice(after) == [], actions
@@ -180,7 +180,7 @@ async def test_35_a_pod_without_any_list_gets_the_parents_first_and_the_patch_ap
         for path, value in zip(VARIED, values, strict=True):
             without(tree, path, value)
         without(tree, ("spec", "containers", 0, "volumeMounts"), values[1])
-        after = patched(tree, await call(tree))
+        after = apply_patch(tree, await call(tree))
         assert admitting.limits(after)["nvidia.com/mlx5_0"] == "1"
         assert "NCCL_IB_HCA" in admitting.env(after)
         assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]

@@ -125,12 +125,12 @@ REVIEW = {
 }
 
 
-async def heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
+async def assert_heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
     """Assert that every server has the new policy, so that its watch works again."""
     before = [await sites.metric(server, "railwright_policy_generation") for server in running]
     await put_policy(own, number)
 
-    async def moved() -> bool:
+    async def have_moved() -> bool:
         return all(
             [
                 await sites.metric(server, "railwright_policy_generation") > old
@@ -138,7 +138,7 @@ async def heard(own: bare.Bare, running: list[servers.Server], number: int) -> N
             ]
         )
 
-    await waiting.wait(moved, describe="the new policy in every server", seconds=60)
+    await waiting.wait(have_moved, describe="the new policy in every server", seconds=60)
 
 
 @pytest.mark.soak
@@ -155,7 +155,7 @@ async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_
         since = own.parts.audit_log.stat().st_size
         await own.up()
         at = time.monotonic()
-        await heard(own, running, 1)
+        await assert_heard(own, running, 1)
         seconds = time.monotonic() - at
     assert reviews.wrong == [], reviews.wrong[:3]
     lists = own.lists(since)

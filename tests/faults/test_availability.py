@@ -193,12 +193,12 @@ async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_
     scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(kube.RAILS, 1000)}}
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
-    async def announced() -> bool:
+    async def is_announced() -> bool:
         """Sent back for as long as kube-scheduler may be binding the pod that was just asked about."""
         answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
         return not answer["errorMessage"]
 
-    await waiting.wait(announced, describe="the node to be nobody else's")
+    await waiting.wait(is_announced, describe="the node to be nobody else's")
     began = time.monotonic()
     assert await filter_node() == [], "held while it is announced"
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
@@ -210,10 +210,10 @@ async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_
     path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"
     await plane.api.request("POST", path, body=binding)
 
-    async def taken() -> bool:
+    async def is_taken() -> bool:
         return await filter_node() == []
 
-    await waiting.wait(taken, describe="the late binding to count")
+    await waiting.wait(is_taken, describe="the late binding to count")
     fault.saw(
         f"free again after {seconds:.1f} s (--assume-seconds 1), counted as expired; its binding later took the node"
     )

@@ -25,7 +25,7 @@ async def make(plane, namespace: str, name: str, **kinds) -> dict:
     return await plane.api.create(kubes.pod(name, labels={"name": name}, **kinds), namespace=namespace)
 
 
-async def refused(plane, kube, names: list[str]) -> dict[str, str]:
+async def list_refusals(plane, kube, names: list[str]) -> dict[str, str]:
     """Return the reason of each filtered node for a pod that requires each rail.
 
     A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
@@ -67,11 +67,11 @@ async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_a
         ]
         await kube.site.policy(kubes.POLICY.replace("device: mlx5_1", "device: mlx5_7"))
 
-        async def replaced():
+        async def is_replaced():
             made = kubes.pod("dry-0", labels=group, **gated)
             return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
 
-        await waiting.wait(replaced, describe="the new policy to be in force")
+        await waiting.wait(is_replaced, describe="the new policy to be in force")
         admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
         versions = {record(pod) for pod in admitted}
         assert len(versions) == 2
@@ -116,7 +116,7 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     await announce(plane, kube, held, "tight-02")
     for number in range(20):
         await nodes.report("tight-02", ready=bool(number % 2))
-    assert await refused(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
+    assert await list_refusals(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
     assert await sites.metric(kube.site.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
@@ -159,7 +159,9 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 0))
     await make(plane, namespace, "second", gpus=0)
     await kubes.event(plane.api, namespace, "second", kubes.NEVER)
-    assert await refused(plane, kube, ["only"]) == {"only": kubes.NEVER}, "none is free, and not one less than none"
+    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.NEVER}, (
+        "none is free, and not one less than none"
+    )
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 2))
     assert await kubes.where(plane.api, namespace, "second") == "only"
     await make(plane, namespace, "third", gpus=0)
@@ -186,7 +188,7 @@ async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes
     assert '"devices are overcommitted"' in kube.site.extender.process.output()
     await plane.api.delete("Pod", "first", namespace, grace=0)
     await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 0)
-    assert await refused(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
+    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
     await plane.api.delete("Pod", "second", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "third") == "only"
     fault.saw(
@@ -212,7 +214,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
     await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
     assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
     for number, phase in enumerate(("Succeeded", "Failed")):
-        assert set(await refused(plane, kube, ["only"])) == {"only"}
+        assert set(await list_refusals(plane, kube, ["only"])) == {"only"}
         status = {"status": {"phase": phase}}
         await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
         assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
@@ -230,7 +232,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
 
     async def lose(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await refused(plane, kube, peers)))
+            lost.append(min(await list_refusals(plane, kube, peers)))
             await nodes.remove(lost[0])
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
@@ -258,7 +260,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     await kube.site.extender.kill()
     await kube.restart_extender()
     taken = {kubes.node_of(pod) for pod in gang}
-    assert set(await refused(plane, kube, [name for name in peers if name not in lost])) == taken
+    assert set(await list_refusals(plane, kube, [name for name in peers if name not in lost])) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
@@ -341,15 +343,15 @@ async def race(plane, kube, namespace: str, number: int) -> str:
     await started[0]
     kube.proxy.hook = None
 
-    async def landed():
+    async def list_landed():
         pods = await plane.api.list("Pod", namespace)
         ours = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
         assert len(ours) == 2
         return [pod["metadata"]["name"] for pod in ours if kubes.node_of(pod)]
 
-    await waiting.wait(landed, describe="one of the two to be bound")
+    await waiting.wait(list_landed, describe="one of the two to be bound")
     await plane.schedulers.volcano_session()
-    won = await landed()
+    won = await list_landed()
     await plane.api.delete("batch.volcano.sh/v1alpha1/Job", name, namespace)
     await vanish(plane, namespace, name, f"{name}-worker-0")
     if len(won) != 1:
@@ -362,10 +364,10 @@ async def vanish(plane, namespace: str, *names: str) -> None:
     for name in names:
         await plane.api.delete("Pod", name, namespace, grace=0)
 
-    async def gone():
+    async def is_gone():
         return not {pod["metadata"]["name"] for pod in await plane.api.list("Pod", namespace)} & {*names}
 
-    await waiting.wait(gone, describe=f"{names} to be gone")
+    await waiting.wait(is_gone, describe=f"{names} to be gone")
 
 
 async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, plane, kube, nodes, namespace):
@@ -373,12 +375,12 @@ async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, 
     assert await kubes.place(plane.api, namespace, "victim") == "only"
     await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")
 
-    async def evicted():
+    async def is_evicted():
         victim = await plane.api.get("Pod", "victim", namespace)
         urgent = await plane.api.get("Pod", "urgent", namespace)
         return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
 
-    await waiting.wait(evicted, seconds=60, describe="the victim to be on its way out")
+    await waiting.wait(is_evicted, seconds=60, describe="the victim to be on its way out")
     # It needs no GPU, so that none but us could refuse it; and the urgent pod is not placed before its time either.
     await make(plane, namespace, "thief", gpus=0)
     await kubes.event(plane.api, namespace, "thief", kubes.BUSY)

@@ -44,13 +44,13 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def followed(created: dict) -> tuple[str, str, str]:
+def read_followed(created: dict) -> tuple[str, str, str]:
     """Which policy a pod names, and what it has of it: a value the policy gives, and one that is derived."""
     env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"], env["NCCL_IB_HCA"]
 
 
-def of(marker: str) -> tuple[str, str, str]:
+def expect(marker: str) -> tuple[str, str, str]:
     return digest(policy(marker)), marker, f"=mlx5_{marker}"
 
 
@@ -64,10 +64,10 @@ async def installed(namespace, site):
 
 @pytest.fixture
 def admitted(plane, namespace):
-    async def admitted() -> tuple[str, str, str]:
-        return followed(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    async def create_and_read() -> tuple[str, str, str]:
+        return read_followed(await plane.api.create(POD, namespace=namespace, dry_run=True))
 
-    return admitted
+    return create_and_read
 
 
 async def ready(plane, server) -> bool:
@@ -82,20 +82,20 @@ async def read_events(plane) -> str:
 
 
 async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, installed, admitted):
-    assert await admitted() == of("1")
+    assert await admitted() == expect("1")
     await plane.api.delete("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 0)
     for _ in range(20):
-        assert await admitted() == of("1")
+        assert await admitted() == expect("1")
     assert await ready(plane, installed.webhook)
 
-    async def said() -> bool:
+    async def has_message() -> bool:
         return "the policy was deleted" in await read_events(plane)
 
-    await waiting.wait(said, describe="an Event that the policy was deleted")
+    await waiting.wait(has_message, describe="an Event that the policy was deleted")
     await installed.policy(policy("2"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
-    assert await admitted() == of("2")
+    assert await admitted() == expect("2")
     fault.saw(
         "20 pods injected by the last valid policy after the deletion; ready, railwright_policy_valid 0, an Event"
     )
@@ -121,16 +121,16 @@ async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(
         began = time.monotonic()
         put = asyncio.create_task(installed.policy(text))
 
-        async def said(place: str = place) -> bool:
+        async def has_message(place: str = place) -> bool:
             nonlocal waited
             asked = time.monotonic()
-            assert await admitted() == of("1"), "pods meanwhile"
+            assert await admitted() == expect("1"), "pods meanwhile"
             waited = max(waited, time.monotonic() - asked)
             seen = await read_events(plane)
             assert place in seen, seen[-1000:]
             return True
 
-        await waiting.wait(said, describe=f"an Event on the ConfigMap about {name}")
+        await waiting.wait(has_message, describe=f"an Event on the ConfigMap about {name}")
         await put
         slowest = max(slowest, time.monotonic() - began)
         assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0, name
@@ -140,7 +140,7 @@ async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(
     assert "PolicyInvalid" in described
     await installed.policy(policy("4"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
-    assert await admitted() == of("4")
+    assert await admitted() == expect("4")
     assert waited < 2, "reading it holds up nobody"
     fault.saw(
         f"{len(GARBAGE)} kinds, two of a mebibyte: reported by an Event with line or field within {slowest:.1f} s; "
@@ -172,10 +172,10 @@ async def test_22_each_pod_follows_exactly_one_of_policies_replaced_within_100_m
                     config_map = await plane.api.replace(config_map)
                     at.append(time.monotonic())
                 apart.append(at[1] - at[0])
-            await waiting.wait(lambda: of(markers[-1]) in seen, describe="a pod by the last policy")
+            await waiting.wait(lambda: expect(markers[-1]) in seen, describe="a pod by the last policy")
         finally:
             stop.set()
-    assert set(seen) <= {of(marker) for marker in ["1", *markers]}, "a pod of two policies, or of none"
+    assert set(seen) <= {expect(marker) for marker in ["1", *markers]}, "a pod of two policies, or of none"
     assert len(seen) > len(markers) // 2
     close = [seconds for seconds in apart if seconds < 0.1]
     assert close, apart

@@ -26,7 +26,7 @@ MIB = 1 << 20
 REVIEWS = "/mutate/pods?timeout=5s"
 
 
-def limited(**limits: int):
+def limit_resources(**limits: int):
     """Runs in the new process: resource limits by their names."""
 
     def before() -> None:
@@ -55,13 +55,13 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
 async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_takes_nothing(fault, tmp_path, started):
     tuning.raise_limits()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
-    server = await started("webhook", *place, before=limited(NOFILE=1024, FSIZE=0))
+    server = await started("webhook", *place, before=limit_resources(NOFILE=1024, FSIZE=0))
     await server.ready()
     first = await server.open()
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
     callers = await crowd(server, 1100)
-    await shell.until(lambda: refused_so_far(callers) >= 300)
-    refused = refused_so_far(callers)
+    await shell.until(lambda: count_refused(callers) >= 300)
+    refused = count_refused(callers)
     assert (await server.ops("/readyz")).status == 200, "probes have descriptors left"
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
     fault.saw(f"1,024 descriptors, 1,100 callers: {refused} connections closed, earlier ones served, probes answered")
@@ -85,7 +85,7 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     fault.saw("no file can be written: it keeps serving, even without stderr")
 
 
-def refused_so_far(callers: list[shell.Caller]) -> int:
+def count_refused(callers: list[shell.Caller]) -> int:
     return sum(caller.reader.at_eof() for caller in callers)
 
 
@@ -230,7 +230,7 @@ def p99(seconds: list[float]) -> float:
     return seconds[int(len(seconds) * 0.99)]
 
 
-def shown(seconds: list[float]) -> str:
+def format_seconds(seconds: list[float]) -> str:
     return f"p99 {p99(seconds) * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms"
 
 
@@ -285,7 +285,7 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
     await server.ready(240)
     resident = server.memory()
 
-    async def measured(work) -> list[float]:
+    async def measure_latencies(work) -> list[float]:
         until = asyncio.Event()
         loading = asyncio.create_task(load(server, until))
         await work()
@@ -301,18 +301,18 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for the last page to be read
 
-    calm = await measured(lambda: asyncio.sleep(1))
+    calm = await measure_latencies(lambda: asyncio.sleep(1))
     began = time.monotonic()
-    busy = await measured(relist)
+    busy = await measure_latencies(relist)
     seconds = time.monotonic() - began
     lag = await server.metric("railwright_event_loop_lag_seconds")
     # other work of this machine delays answers without a relist too
-    assert p99(busy) < 0.5 + p99(calm), (shown(calm), shown(busy))
-    assert busy[-1] < 1.5 + calm[-1], (shown(calm), shown(busy))
+    assert p99(busy) < 0.5 + p99(calm), (format_seconds(calm), format_seconds(busy))
+    assert busy[-1] < 1.5 + calm[-1], (format_seconds(calm), format_seconds(busy))
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
-        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (without: "
-        f"{shown(calm)}), loop lag "
+        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {format_seconds(busy)} (without: "
+        f"{format_seconds(calm)}), loop lag "
         f"{lag * 1000:.0f} ms, resident {server.memory() / MIB:.0f} MiB (after the first list {resident / MIB:.0f})"
     )
     os.kill(server.pid, signal.SIGSTOP)

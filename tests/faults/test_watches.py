@@ -45,7 +45,7 @@ async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
     fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events delivered once")
 
 
-async def relisted(stub, watch, gone) -> float:
+async def measure_relist(stub, watch, gone) -> float:
     stub.lists.extend([listing(node("a"), node("b"), version=5), listing(node("b"), node("c", 18), version=20)])
     stub.watches.extend([gone, [None]])
     _, cache, restarts = watch()
@@ -58,12 +58,12 @@ async def relisted(stub, watch, gone) -> float:
 
 
 async def test_09_a_watch_refused_with_410_lists_anew_and_notices_deletions(fault, stub, watch):
-    seconds = await relisted(stub, watch, status(410))
+    seconds = await measure_relist(stub, watch, status(410))
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
 async def test_10_a_410_in_the_stream_lists_anew_and_notices_deletions(fault, stub, watch):
-    seconds = await relisted(stub, watch, [event("ERROR", status(410))])
+    seconds = await measure_relist(stub, watch, [event("ERROR", status(410))])
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 

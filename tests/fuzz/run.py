@@ -115,21 +115,21 @@ def _ways(target: ModuleType, data: bytes) -> set[tuple[str, int, int]]:
     """Return the steps from line to line that an input takes in the code under test."""
     taken: set[tuple[str, int, int]] = set()
 
-    def called(frame: FrameType, *_: object) -> Callable | None:
+    def trace_call(frame: FrameType, *_: object) -> Callable | None:
         path, last = frame.f_code.co_filename, 0
         if not path.startswith(CODE):
             return None
 
-        def stepped(inner: FrameType, event: str, _: object) -> Callable:
+        def trace_step(inner: FrameType, event: str, _: object) -> Callable:
             nonlocal last
             if event == "line":
                 taken.add((path, last, inner.f_lineno))
                 last = inner.f_lineno
-            return stepped
+            return trace_step
 
-        return stepped
+        return trace_step
 
-    sys.settrace(called)
+    sys.settrace(trace_call)
     try:
         target.check(data)
     finally:

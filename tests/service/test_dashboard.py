@@ -37,7 +37,7 @@ async def session():
         yield session
 
 
-async def settled(response, is_settled) -> dict:
+async def read_until(response, is_settled) -> dict:
     """Return the sections seen until one is as wanted."""
     sections: dict = {}
     while not is_settled(sections):
@@ -54,7 +54,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
-        await settled(
+        await read_until(
             response,
             lambda seen: (
                 seen.get("fabric/roce", {}).get("nodes") == 32 and sum(key.startswith("gang/") for key in seen) == 3
@@ -71,7 +71,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
 async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
-        await settled(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
+        await read_until(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
     async with session.get(f"{url}api/stream") as response:
         ((last, _, _),) = await dashboard_servers.events(response, 1)
     vista.add_event("missed", "said while nobody looked")
@@ -90,7 +90,7 @@ async def test_a_node_says_why(shown, session):
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
     async with session.get(f"{url}api/stream") as stream:
-        await settled(stream, lambda seen: f"gang/{key}" in seen)
+        await read_until(stream, lambda seen: f"gang/{key}" in seen)
     async with session.get(f"{url}api/why", params=query) as response:
         explanation = await response.json()
         assert explanation["node"] == vista.names[0]
@@ -190,7 +190,7 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
         dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await settled(response, lambda seen: "site" in seen)
+        seen = await read_until(response, lambda seen: "site" in seen)
     assert seen["site"]["reading"] == ["the credentials of the kubeconfig"]
 
 
@@ -236,7 +236,7 @@ async def test_whoever_may_get_the_path_reads_and_nobody_else(guarded, session):
 async def test_the_extenders_own_state_is_shown(guarded, session):
     url, _ = guarded
     async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
-        seen = await settled(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
+        seen = await read_until(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
     assert seen["fabric/roce"]["nodes"] == 8
     assert seen["admissions"][0]["outcome"] == "injected"
 
@@ -254,7 +254,7 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
         ) as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await settled(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
+        seen = await read_until(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
     assert "you may not list nodes (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
     assert seen["site"]["problems"] == [seen["site"]["away"]]
     assert seen["site"]["is_refused"]

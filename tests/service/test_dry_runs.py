@@ -24,7 +24,7 @@ NOT_INJECTED = (
 REFUSAL = f"Pod prod/p: {'a long list of rails, ' * 100}end"
 
 
-def refused(status: int, message: str):
+def refuse(status: int, message: str):
     return lambda _: web.json_response({"kind": "Status", "status": "Failure", "message": message}, status=status)
 
 
@@ -100,7 +100,7 @@ async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_qu
     ],
 )
 async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, message, expected):
-    async with serving(tmp_path, refused(status, message)) as (client, _):
+    async with serving(tmp_path, refuse(status, message)) as (client, _):
         assert await dry_runs.ask(client, POD) == expected
 
 
@@ -114,7 +114,7 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
 
 
 async def test_what_is_no_answer_about_the_pod_is_an_error_of_the_cluster(tmp_path):
-    for answer in (refused(429, "busy"), refused(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
+    for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
                 await dry_runs.ask(client, POD)

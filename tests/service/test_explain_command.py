@@ -42,7 +42,7 @@ def explained(stage, capsys):
     return explained
 
 
-async def answered(stage, body: bytes) -> dict:
+async def send_review(stage, body: bytes) -> dict:
     async with (
         aiohttp.ClientSession() as session,
         session.post(
@@ -75,7 +75,7 @@ async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explain
         if not made:
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(explained(path), made, strict=True):
-            concerned += same(one, await answered(stage, previews.build_review(template)))
+            concerned += same(one, await send_review(stage, previews.build_review(template)))
     assert concerned > 20, "most of them opt in"
 
 
@@ -89,5 +89,5 @@ async def test_the_patch_of_a_captured_pod_is_the_running_servers(stage, explain
     file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **request["object"]}))
     (given,) = explained(file, "-n", request["namespace"])
-    concerned = same(given, await answered(stage, json.dumps(review).encode()))
+    concerned = same(given, await send_review(stage, json.dumps(review).encode()))
     assert concerned or label in {"none", "as captured"}

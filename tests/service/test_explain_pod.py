@@ -102,11 +102,11 @@ class Running:
     async def shown(self, path: str, line: str) -> None:
         """Wait until a line is in the answer of a good probe or of the metrics."""
 
-        async def seen() -> bool:
+        async def is_shown() -> bool:
             status, text = await self.get(f"{self.ops}{path}")
             return status == 200 and line in text
 
-        await soon(seen)
+        await soon(is_shown)
 
 
 async def soon(condition) -> None:
@@ -205,7 +205,7 @@ def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
 async def api_server(running, tmp_path, seen):
     """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
 
-    async def proxied(request: web.Request) -> web.Response:
+    async def pass_on(request: web.Request) -> web.Response:
         seen.append((request.match_info["service"], dict(request.headers)))
         if request.match_info["service"].startswith("https:"):
             return web.json_response(
@@ -217,7 +217,7 @@ async def api_server(running, tmp_path, seen):
             return web.Response(status=answer.status, body=await answer.read())
 
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
-    async with api_stub.serve_routes(web.get(path, proxied)) as port:
+    async with api_stub.serve_routes(web.get(path, pass_on)) as port:
         yield api_stub.kubeconfig(tmp_path, port)
 
 

@@ -132,7 +132,7 @@ def served(tmp_path_factory):
         process.communicate(timeout=20)
 
 
-def asked(tree: object) -> set[str]:
+def list_requested_nodes(tree: object) -> set[str]:
     return set(tree["NodeNames"])
 
 
@@ -144,12 +144,12 @@ def check(verb: str, tree: object, status: int, body: bytes) -> None:
         return
     assert status == 200, body
     if verb == "prioritize":
-        assert {row["Host"] for row in document} == asked(tree)
+        assert {row["Host"] for row in document} == list_requested_nodes(tree)
         assert all(type(row["Score"]) is int and 0 <= row["Score"] <= 10 for row in document)
         return
     groups = [document["NodeNames"], list(document["FailedNodes"]), list(document["FailedAndUnresolvableNodes"])]
     names = [name for group in groups for name in group]
-    assert set(names) == asked(tree)
+    assert set(names) == list_requested_nodes(tree)
     assert len(names) == len(set(names))
     assert document["Error"] == ""
     assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in list_reasons(document, group))
@@ -165,7 +165,7 @@ def places(tree: object, path: tuple = ()) -> list[tuple]:
     return [value_place for key, value in items for value_place in ((*path, key), *places(value, (*path, key)))]
 
 
-def at(tree: object, path: tuple) -> object:
+def get_at(tree: object, path: tuple) -> object:
     for key in path:
         tree = tree[key]
     return tree
@@ -175,7 +175,7 @@ STRUCTS = {
     verb: [
         path
         for path in [(), *places(body)]
-        if isinstance(at(body, path), dict) and FREE.isdisjoint(map(str, path)) and "fieldsV1" not in path
+        if isinstance(get_at(body, path), dict) and FREE.isdisjoint(map(str, path)) and "fieldsV1" not in path
     ]
     for verb, body in BODIES.items()
 }
@@ -184,9 +184,9 @@ UNKNOWN = st.from_regex(r"[a-z]{3,8}Future[A-Z][a-z]{2,8}", fullmatch=True)
 verbs = pytest.mark.parametrize("verb", VERBS)
 
 
-def changed(verb: str, path: tuple, value: object) -> dict:
+def change(verb: str, path: tuple, value: object) -> dict:
     tree = copy.deepcopy(BODIES[verb])
-    at(tree, path[:-1])[path[-1]] = value
+    get_at(tree, path[:-1])[path[-1]] = value
     return tree
 
 
@@ -207,7 +207,7 @@ def test_the_captured_requests_are_answered_with_all_three_outcomes(served):
 def test_fields_of_a_later_release_change_nothing(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.lists(st.sampled_from(STRUCTS[verb]), min_size=1, max_size=6)):
-        at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)
+        get_at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)
     assert served.post(verb, tree) == served.post(verb, BODIES[verb])
 
 
@@ -217,7 +217,7 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.sets(st.sampled_from(EMPTIED[verb]), min_size=1, max_size=6)):
         if path in places(tree):  # not below one that is null by now
-            at(tree, path[:-1])[path[-1]] = None
+            get_at(tree, path[:-1])[path[-1]] = None
     status, body = served.post(verb, tree)
     assert status == 200, body
     check(verb, tree, status, body)
@@ -227,7 +227,7 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
 @given(data=st.data())
 def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, verb, data):
     path = data.draw(st.sampled_from([path for path in places(BODIES[verb]) if path[0] != "NodeNames"]))
-    tree = changed(verb, path, data.draw(VALUES))
+    tree = change(verb, path, data.draw(VALUES))
     check(verb, tree, *served.post(verb, tree))
 
 

@@ -186,10 +186,10 @@ async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_
 
 @on_every_loop
 async def test_a_path_with_parameters_goes_the_short_way_with_them(folder):
-    def shown(call: routes.Call) -> routes.Reply:
+    def show_scope(call: routes.Call) -> routes.Reply:
         return routes.Reply(call.parameters["scope"].encode())
 
-    async with shell.running((routes.Route("/volcano/{scope}/allocate", shown, immediate=True),)) as server:
+    async with shell.running((routes.Route("/volcano/{scope}/allocate", show_scope, immediate=True),)) as server:
         caller = await server.open()
         for path, expected, long in (("/volcano/a/allocate", b"a", 0), ("/volcano/a%62/allocate", b"ab", 1)):
             await caller.send(head(2, path) + b"{}")

@@ -40,7 +40,7 @@ async def waiting(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body)
 
 
-async def asked(call: routes.Call) -> routes.Reply:
+async def show_call(call: routes.Call) -> routes.Reply:
     await asyncio.sleep(0)
     if call.parameters["pod"] == "none":
         raise routes.HttpError(404, "no decision on that pod is kept")
@@ -57,7 +57,7 @@ TABLE = (
     routes.Route("/waiting", waiting),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
     routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
-    routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
+    routes.Route("/explain/{namespace}/{pod}", show_call, "GET"),
 )
 
 

@@ -156,7 +156,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
     while len(installation.list_running()) < 2:
         await installation.start()
 
-    async def settled() -> list[Replica]:
+    async def list_problems() -> list[Replica]:
         answering = [extender for extender in installation.list_running() if await extender.answers()]
         others = [extender for extender in installation.list_running() if extender not in answering]
         if len(answering) != 1 or not await others[0].ready():
@@ -167,7 +167,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
             [*answering, *others] if answering[0].name in (await others[0].send_request())[2]["error"]["reason"] else []
         )
 
-    leader, standby = await until(settled)
+    leader, standby = await until(list_problems)
     return leader, standby
 
 
@@ -226,11 +226,11 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     assert (status, connection) == (200, ""), "its callers may stay"
     assert body["NodeNames"] or body["FailedNodes"] or body["FailedAndUnresolvableNodes"]
 
-    async def moved() -> bool:
+    async def have_moved() -> bool:
         addresses = installation.objects.stored[ENDPOINTS]["subsets"][0]["addresses"]
         return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
-    await until(moved)
+    await until(have_moved)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
 

@@ -159,7 +159,7 @@ async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, 
 
 
 @contextlib.asynccontextmanager
-async def traced(endpoint: str, *arguments: str):
+async def serve_traced(endpoint: str, *arguments: str):
     places = ["--listen", "127.0.0.1:0", "--plain-http", "--otlp-endpoint", endpoint]
     made = tracers.select(command_line.parse("webhook", [*places, *arguments], {}))
     try:
@@ -177,7 +177,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
     def broken(call: routes.Call) -> routes.Reply:
         raise RuntimeError(SECRET)
 
-    async with traced(collector.endpoint) as made:
+    async with serve_traced(collector.endpoint) as made:
         table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
         async with shell.running(table) as server:
             asking = await server.open()
@@ -198,7 +198,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
 async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
     reports: list[object] = []
     trace, _, headers = caller()
-    async with traced(collector.endpoint) as made:
+    async with serve_traced(collector.endpoint) as made:
         table = app.build_routes(states.State(), fabric, metrics.Metrics("webhook"), reports.append, made)
         tree = pod(label="g")
         tree["metadata"]["ownerReferences"] = [
@@ -226,7 +226,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
     closed = "http://127.0.0.1:9"  # the discard port: nobody listens
     try:
         async with contextlib.AsyncExitStack() as stack:
-            made = await stack.enter_async_context(traced(collector.endpoint if hangs else closed))
+            made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
                 shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
             )

@@ -14,7 +14,7 @@ SECONDS = 60.0
 PEOPLE = {"ann-token": "ann", "bob-token": "bob"}  # ann may get /dashboard, bob may not
 
 
-async def _announced(stream: asyncio.StreamReader, words: str) -> str:
+async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
     async with asyncio.timeout(SECONDS):
         while line := (await stream.readline()).decode():
             if words in line:
@@ -35,7 +35,7 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     assert other is not None
     draining = [asyncio.create_task(other.read())]
     try:
-        address = await _announced(stream, words)
+        address = await _read_announced(stream, words)
         draining.append(asyncio.create_task(stream.read()))
         yield address
     finally:

@@ -54,7 +54,7 @@ async def _other_json(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"hello": "world", "error": NOISE})
 
 
-async def _uninstalled(request: web.Request) -> web.StreamResponse:
+async def _answer_uninstalled(request: web.Request) -> web.StreamResponse:
     """Return a cluster without anything of ours, Volcano's or Multus's."""
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
@@ -89,7 +89,7 @@ ANSWERS: Mapping[str, Handler] = {
     "an expired token": _refusing(401, "Unauthorized", "Unauthorized"),
     "an account without rights": _refusing(403, "Forbidden", _PATH),
     "a tenant": _tenant,
-    "a cluster without railwright": _uninstalled,
+    "a cluster without railwright": _answer_uninstalled,
 }
 
 
@@ -117,7 +117,12 @@ class Clusters:
 
     async def _run(self) -> None:
         runners, raw = [], []
-        served = {**ANSWERS, "untrusted": _uninstalled, "wrong name": _uninstalled, "out of date": _uninstalled}
+        served = {
+            **ANSWERS,
+            "untrusted": _answer_uninstalled,
+            "wrong name": _answer_uninstalled,
+            "out of date": _answer_uninstalled,
+        }
         for name, answer in served.items():
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", answer)

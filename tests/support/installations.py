@@ -170,11 +170,11 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
 def _went_through(whole: snapshots.ClusterSnapshot):
     digest = getattr(whole.policy_result, "digest", "")
 
-    def made(fabric: str) -> snapshots.DryRun:
+    def dry_run(fabric: str) -> snapshots.DryRun:
         record = json.dumps({"policy": digest, "fabric": fabric})
         return snapshots.DryRun(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
 
-    return made
+    return dry_run
 
 
 @functools.cache
@@ -186,7 +186,11 @@ def _healthy() -> Trees:
     # an anchor of the YAML is one object in Python; a cluster holds them apart
     trees = json.loads(json.dumps(trees))
     trees["version"] = [{"gitVersion": "v1.35.0"}]
-    trees["namespaces"] += [_named("default"), _named("kube-system"), _named("train", labels={names.FABRIC: "default"})]
+    trees["namespaces"] += [
+        _build_named("default"),
+        _build_named("kube-system"),
+        _build_named("train", labels={names.FABRIC: "default"}),
+    ]
     for namespace in trees["namespaces"]:
         namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"]["name"]
     for deployment in trees["deployments"]:
@@ -194,27 +198,29 @@ def _healthy() -> Trees:
     trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
     for lease in (snapshots.EXTENDER, snapshots.CERTS):
         spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
-        trees["leases"].append({**_named(lease), "spec": spec})
+        trees["leases"].append({**_build_named(lease), "spec": spec})
     _certify(trees)
-    trees["policy"] = [{**_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
+    trees["policy"] = [{**_build_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
     for rail in range(2):
-        network = _named(
+        network = _build_named(
             f"rail{rail}", namespace="prod", annotations={names.NAD_RESOURCE_NAME: f"nvidia.com/mlx5_{rail}"}
         )
         config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
         trees["networks"].append({**network, "spec": {"config": config}})
     trees["nodes"] = [_node(f"gpu-{index}") for index in range(3)]
     members = [{"type": "Node", "selector": {"exactMatch": {"name": f"gpu-{index}"}}} for index in range(3)]
-    trees["hypernodes"] = [{**_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
-    trees["topologies"] = [_named(f"gpu-{index}") for index in range(3)]
-    trees["queues"] = [_named("default")]
+    trees["hypernodes"] = [{**_build_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
+    trees["topologies"] = [_build_named(f"gpu-{index}") for index in range(3)]
+    trees["queues"] = [_build_named("default")]
     trees["pods"] = [pod("rank-0", {names.FABRIC: "roce"}, {names.INJECTION: "{}"}, gpus=8)]
     trees["volcano"] = [_volcano()]
-    trees["kube-system"] = [{**_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}]
+    trees["kube-system"] = [
+        {**_build_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}
+    ]
     return trees
 
 
-def _named(name: str, **metadata: Any) -> Tree:
+def _build_named(name: str, **metadata: Any) -> Tree:
     return {"metadata": {"name": name, **metadata}}
 
 
@@ -226,13 +232,13 @@ def _run(trees: Trees, deployment: Tree) -> None:
         name = f"{deployment['metadata']['name']}-{index}"
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         trees["own-pods"].append(
-            {**_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
+            {**_build_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
         )
 
 
 def _slice(service: str) -> Tree:
     endpoint = {"addresses": ["10.0.0.7"], "conditions": {"ready": True}}
-    return {**_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
+    return {**_build_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
 
 
 def _certify(trees: Trees) -> None:
@@ -246,12 +252,12 @@ def _certify(trees: Trees) -> None:
 
 def _node(name: str) -> Tree:
     resources = {"cpu": "64", "nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
-    node = _named(name, labels={"shape": "h100", LEAF: "leaf-0"})
+    node = _build_named(name, labels={"shape": "h100", LEAF: "leaf-0"})
     return {**node, "status": {"capacity": dict(resources), "allocatable": dict(resources)}}
 
 
 def _volcano() -> Tree:
-    return {**_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
+    return {**_build_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
 
 
 def _example(scheduler: str) -> str:

@@ -35,11 +35,11 @@ def _pod(fabric: str | None = None, *, requested: Tree | None = None, **parts: A
     return made
 
 
-def _annotated(key: str, value: str = "x", fabric: str | None = "f", **spec: Any) -> Tree:
+def _annotate(key: str, value: str = "x", fabric: str | None = "f", **spec: Any) -> Tree:
     return _pod(fabric, metadata={"name": "p", "annotations": {key: value}}, spec=spec)
 
 
-def _labelled(tree: Tree, fabric: str) -> Tree:
+def _label(tree: Tree, fabric: str) -> Tree:
     tree["metadata"]["labels"] = {names.FABRIC: fabric}
     return tree
 
@@ -77,11 +77,11 @@ CASES: dict[str, Case] = {
     "the namespace's label, with a claim that no app container uses": Case(
         _claiming(used=False), None, namespace_labels=OPTED
     ),
-    "the record": Case(_annotated(names.INJECTION, "{}"), None),
-    "the record, by the namespace's label": Case(_annotated(names.INJECTION, "{}", None), None, namespace_labels=OPTED),
-    "no room for a record": Case(_annotated("full", "ü" * 120_000), None),
-    "room for a record": Case(_annotated("some", "x" * 40_000), "f"),
-    "a mirror pod": Case(_labelled(_pod(spec={"nodeName": "any"}, **_MIRROR), "f"), None),
+    "the record": Case(_annotate(names.INJECTION, "{}"), None),
+    "the record, by the namespace's label": Case(_annotate(names.INJECTION, "{}", None), None, namespace_labels=OPTED),
+    "no room for a record": Case(_annotate("full", "ü" * 120_000), None),
+    "room for a record": Case(_annotate("some", "x" * 40_000), "f"),
+    "a mirror pod": Case(_label(_pod(spec={"nodeName": "any"}, **_MIRROR), "f"), None),
     "a mirror pod in a namespace that opts in": Case(
         _pod(requested={ACCELERATOR: "1"}, spec={"nodeName": "any"}, **_MIRROR), None, namespace_labels=OPTED
     ),
@@ -97,7 +97,7 @@ CASES: dict[str, Case] = {
     "finished, by the namespace's label": Case(
         _pod(status={"phase": "Failed"}), None, namespace_labels=OPTED, later=True
     ),
-    "being deleted": Case(_labelled(_pod(**_DELETED), "f"), None, later=True),
+    "being deleted": Case(_label(_pod(**_DELETED), "f"), None, later=True),
     "being deleted, by the namespace's label": Case(_pod(**_DELETED), None, namespace_labels=OPTED, later=True),
 }
 

@@ -34,12 +34,12 @@ class Process:
             self.log += line.decode(errors="replace")
 
     async def listening(self, seconds: float = 60) -> "Process":
-        def announced() -> bool:
+        def has_ports() -> bool:
             ports = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
             self.port, self.ops_port = ports.get("", 0), ports.get("ops ", 0)
             return bool(self.port and self.ops_port) or self.process.returncode is not None
 
-        await shell.until(announced, seconds)
+        await shell.until(has_ports, seconds)
         assert self.port, self.log
         return self
 

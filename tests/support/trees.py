@@ -27,14 +27,14 @@ def lay_out(name: str, root: pathlib.Path) -> pathlib.Path:
             _remove(root / line.removeprefix("absent /"))
         elif " -> " in line:
             path, target = line.split(" -> ")
-            _at(root, path).symlink_to(target)
+            _get_at(root, path).symlink_to(target)
         elif line.endswith(" <<"):
-            current = _at(root, line.removesuffix(" <<"))
+            current = _get_at(root, line.removesuffix(" <<"))
             current.write_text("")
         elif line and not line.startswith("#"):
             path, mark, text = line.partition(" =")
             assert mark, line
-            _at(root, path).write_text(text.removeprefix(" ") + "\n")
+            _get_at(root, path).write_text(text.removeprefix(" ") + "\n")
     return root
 
 
@@ -43,7 +43,7 @@ def names(below: str = "") -> list[str]:
     return sorted(f"{below}{path.stem}" for path in (DATA / below).glob("*.tree"))
 
 
-def _at(root: pathlib.Path, path: str) -> pathlib.Path:
+def _get_at(root: pathlib.Path, path: str) -> pathlib.Path:
     assert path.startswith("/"), path
     place = root / path[1:]
     place.parent.mkdir(parents=True, exist_ok=True)

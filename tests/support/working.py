@@ -31,7 +31,7 @@ def workload(
     if label is not None:
         tree["metadata"]["labels"] = {"railwright.io/fabric": label}
     for site in row.templates:
-        _merge(tree, _nested(site.path, site, template, name))
+        _merge(tree, _nest(site.path, site, template, name))
     tree.setdefault("spec", {}).update(spec)
     untied: dict = json.loads(json.dumps(tree))  # a copy would share the template between its places
     return untied
@@ -117,14 +117,14 @@ def container(row: kinds.WorkloadKind, tree: dict) -> dict:
     return container
 
 
-def _nested(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
+def _nest(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
     if not steps:
         return template
     step, rest = steps[0], steps[1:]
     if rest and rest[0] == kinds.EACH:
-        child = _nested(rest[1:], site, template, name)
+        child = _nest(rest[1:], site, template, name)
         return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.name_field: name, **child}]}
-    return {step: _nested(rest, site, template, name)}
+    return {step: _nest(rest, site, template, name)}
 
 
 def _merge(into: dict, more: dict) -> None:

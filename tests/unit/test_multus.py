@@ -29,7 +29,7 @@ def merge(text, ours, namespace):
     return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
-def ported(text: str) -> list[multus.Network] | None:
+def parse_by_port(text: str) -> list[multus.Network] | None:
     try:
         return multus.read(text, "team")
     except multus.RejectedError:
@@ -56,7 +56,7 @@ def test_the_port_says_what_multus_said(accepted):
     asked = [(text, said) for text, said in ANSWERS if (said is not None) is accepted]
     assert len(asked) >= 200
     for text, said in asked:
-        assert ported(text) == (None if said is None else [tuple(network) for network in said]), text
+        assert parse_by_port(text) == (None if said is None else [tuple(network) for network in said]), text
 
 
 @pytest.mark.parametrize(("text", "said"), ANSWERS)
@@ -72,7 +72,7 @@ def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
 @settings(max_examples=600)  # the space is wide and a reading takes microseconds
 @given(selections.TEXTS)
 def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
-    expected = ported(text)
+    expected = parse_by_port(text)
     parsed = ours_of(text)
     if isinstance(parsed, network_selection.InvalidNetworksError):
         assert expected is None or only_later(parsed), parsed
@@ -87,8 +87,8 @@ def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
     error = ours_of(text)
     if isinstance(error, network_selection.InvalidNetworksError):
         before, culprit = text.split(",")[: error.position - 1], text.split(",")[error.position - 1]
-        assert all(ported(item) for item in before)
-        assert not ported(culprit) or only_later(error)
+        assert all(parse_by_port(item) for item in before)
+        assert not parse_by_port(culprit) or only_later(error)
 
 
 @settings(max_examples=400)  # as above
@@ -108,13 +108,13 @@ def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
 @settings(max_examples=600)  # as above
 @given(selections.TEXTS, OURS)
 def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
-    before = ported(text)
+    before = parse_by_port(text)
     try:
         merged = merge(text, ours, "team")
     except network_selection.InvalidNetworksError:
         return
     assert before is not None
-    after = ported(merged.text)
+    after = parse_by_port(merged.text)
     assert after == summarize(merged.selections)
     assert after[: len(before)] == before
     if annotation.is_json(text):  # every byte: unknown keys, keys written twice, numbers as they are spelt

@@ -54,7 +54,7 @@ def test_the_changelog_begins_with_it():
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version.VERSION
 
 
-def shipped():
+def read_shipped_python():
     """Return the Python of the image."""
     stages = re.findall(r"^FROM \S*/python:(\d+\.\d+)-slim", (ROOT / "Containerfile").read_text(), re.MULTILINE)
     assert len(stages) == 2
@@ -64,13 +64,15 @@ def shipped():
 
 def test_the_images_python_is_type_checked_and_the_first_choice_of_make():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    assert tools["mypy"]["python_version"] == shipped()
+    assert tools["mypy"]["python_version"] == read_shipped_python()
     listed = subprocess.run(
         ["sh", "tests/support/interpreters.sh"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     versions = [line.split()[0] for line in listed.stdout.splitlines()]
     assert versions
-    assert versions == sorted(versions, key=lambda minor: (minor != shipped(), -int(minor.partition(".")[2])))
+    assert versions == sorted(
+        versions, key=lambda minor: (minor != read_shipped_python(), -int(minor.partition(".")[2]))
+    )
 
 
 def make_interpreter(folder, name, prints):

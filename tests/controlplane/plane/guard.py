@@ -69,12 +69,12 @@ async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) ->
     metadata = {"name": name, "labels": {**labels, **GUARDED}}
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
-    async def noticed() -> bool:
+    async def is_noticed() -> bool:
         try:
             await client.create(pod, namespace=name, dry_run=True)
         except api.ApiError as error:
             return "has not injected" in error.message
         return any("has not injected" in warning for warning in client.warnings)
 
-    await waiting.wait(noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
+    await waiting.wait(is_noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
     await client.delete("Namespace", name)

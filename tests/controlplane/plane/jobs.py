@@ -84,8 +84,8 @@ def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object
         "metadata": {"name": name},
         "spec": {
             "replicatedJobs": [
-                _replicated("driver", 1, template("driver", gpus=0, labels=labels)),
-                _replicated("workers", 2, template("worker", labels=labels)),
+                _build_replicated_job("driver", 1, template("driver", gpus=0, labels=labels)),
+                _build_replicated_job("workers", 2, template("worker", labels=labels)),
             ]
         },
     }
@@ -136,7 +136,7 @@ def _training_job(
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _replicated(name: str, completions: int, pod: api.Object) -> api.Object:
+def _build_replicated_job(name: str, completions: int, pod: api.Object) -> api.Object:
     spec = {"parallelism": completions, "completions": completions, "template": pod}
     spec["template"] = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
     return {"name": name, "replicas": 1, "template": {"spec": spec}}

@@ -162,7 +162,7 @@ class Plane:
         Workloads are deleted again in each turn, because a controller with an old cache may create one again.
         """
 
-        async def emptied() -> bool:
+        async def is_empty() -> bool:
             for kind in (*self.controllers.kinds, *_WORKLOADS):
                 await self.api.delete_all(kind, name)
             pods = await self.api.list("Pod", name)
@@ -171,7 +171,7 @@ class Plane:
             assert not pods, f"pods {[pod['metadata']['name'] for pod in pods]}"
             return True
 
-        await waiting.wait(emptied, describe=f"the pods of namespace {name} to be gone")
+        await waiting.wait(is_empty, describe=f"the pods of namespace {name} to be gone")
 
     def _session(self, *, anonymous: bool) -> aiohttp.ClientSession:
         connector = self.make_connector(self.certificates.context(anonymous=anonymous))

@@ -30,11 +30,11 @@ async def clear(client: api.Api) -> None:
     for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
         await client.delete_all(kind, NAMESPACE)
 
-    async def emptied() -> bool:
+    async def is_empty() -> bool:
         await client.delete_all("Pod", NAMESPACE, grace=0)
         return not await client.list("Pod", NAMESPACE) and not await client.list("ReplicaSet", NAMESPACE)
 
-    await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+    await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
 
 
 class Helm:

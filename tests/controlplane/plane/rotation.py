@@ -76,11 +76,11 @@ class Rotation:
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
         """Return the contents of a Secret once it has been filled."""
 
-        async def filled() -> dict[str, bytes]:
+        async def read_filled() -> dict[str, bytes]:
             held = await self.secret(name)
             return held if held.get("tls.crt") else {}
 
-        return await waiting.wait(filled, describe=f"a certificate in Secret {name}")
+        return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
 
     async def lost(self, name: str) -> dict[str, bytes]:
         """Delete a Secret and the Lease; what the Secret holds once both are there again."""

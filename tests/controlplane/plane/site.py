@@ -105,12 +105,12 @@ async def metric(server: servers.Server, name: str, **labels: str) -> float:
 async def wait_metric(server: servers.Server, name: str, value: float, **labels: str) -> None:
     """Wait until a metric has this value."""
 
-    async def reached() -> bool:
+    async def is_reached() -> bool:
         seen = await metric(server, name, **labels)
         assert seen == value, f"{name}{labels} is {seen}"
         return True
 
-    await waiting.wait(reached, describe=f"{name}{labels} to be {value}")
+    await waiting.wait(is_reached, describe=f"{name}{labels} to be {value}")
 
 
 def _kind(document: dict[str, Any]) -> str:

@@ -132,7 +132,7 @@ async def let_go(client: api.Api, leaving: api.Objects) -> None:
         metadata = pod["metadata"]
         await client.patch("Pod", metadata["name"], change, metadata["namespace"])
 
-    async def ended() -> bool:
+    async def have_ended() -> bool:
         names = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in leaving]
         present = [await client.get_or_none("Pod", *name) for name in names]
         return all(
@@ -140,13 +140,13 @@ async def let_go(client: api.Api, leaving: api.Objects) -> None:
             for now, old in zip(present, leaving, strict=True)
         )
 
-    await waiting.wait(ended, describe="the pods to be gone")
+    await waiting.wait(have_ended, describe="the pods to be gone")
 
 
 async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> str:
     """Wait until Volcano has said of a job's PodGroup that it cannot be placed; its words."""
 
-    async def said() -> str:
+    async def read_message() -> str:
         groups = await client.list(POD_GROUP, namespace)
         mine = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
         conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
@@ -154,7 +154,7 @@ async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: 
         assert words, f"conditions {conditions}"
         return str(words[-1])
 
-    return await waiting.wait(said, seconds=seconds, describe=f"job {name} to be found unschedulable")
+    return await waiting.wait(read_message, seconds=seconds, describe=f"job {name} to be found unschedulable")
 
 
 def leaf_of(pod: api.Object) -> str:

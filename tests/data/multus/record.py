@@ -33,9 +33,9 @@ def main(oracle: str, count: int = 20_000) -> int:
         :-1
     ]
     answers = [(text, json.loads(line).get("networks")) for text, line in zip(asked, lines, strict=True)]
-    differing = [(text, said) for text, said in answers if said != ported(text)]
+    differing = [(text, said) for text, said in answers if said != parse_by_port(text)]
     for text, said in differing[:20]:
-        print(f"{text!r}\n  Multus: {said}\n  ported: {ported(text)}")
+        print(f"{text!r}\n  Multus: {said}\n  ported: {parse_by_port(text)}")
     print(f"{len(answers)} asked, {sum(said is not None for _, said in answers)} accepted, {len(differing)} differ")
     sample = []
     for accepted in (True, False):
@@ -46,7 +46,7 @@ def main(oracle: str, count: int = 20_000) -> int:
     return bool(differing)
 
 
-def ported(text: str) -> list | None:
+def parse_by_port(text: str) -> list | None:
     try:
         return [list(network) for network in multus.read(text, "team")]
     except multus.RejectedError:

@@ -71,7 +71,7 @@ def test_an_ended_authority_renews_everything(first):
     assert not any(certificate.reused for certificate in held.values())
 
 
-def spoiled(first):
+def list_spoiled(first):
     other = issue.issue_ca("other", now=NOW, lifetime=DAY)
     foreign = issue.issue_certificate(
         other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY
@@ -87,7 +87,7 @@ def spoiled(first):
 
 
 def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
-    for claim, damage, renewed in spoiled(first):
+    for claim, damage, renewed in list_spoiled(first):
         held = assemble({**first, **damage})
         assert {name for name, certificate in held.items() if not certificate.reused} == renewed, claim
         for name, certificate in itertools.islice(held.items(), 1, None):

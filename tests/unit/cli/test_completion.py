@@ -16,13 +16,13 @@ from railwright.cli import completion, dispatch, programs
 PARSER = dispatch.build_parser(dispatch.find_modules())
 
 
-def offered(*words: str) -> list[str]:
+def list_candidates(*words: str) -> list[str]:
     return [value for value, _ in completion.find(PARSER, words).candidates]
 
 
 def test_the_first_word_is_a_command():
-    assert set(offered("")) == set(dispatch.find_names())
-    assert offered("ga") == ["gangs"]
+    assert set(list_candidates("")) == set(dispatch.find_names())
+    assert list_candidates("ga") == ["gangs"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_first_word_is_a_command():
     ],
 )
 def test_then_what_that_command_takes(words, expected):
-    assert offered(*words) == expected
+    assert list_candidates(*words) == expected
 
 
 def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():

@@ -76,10 +76,10 @@ def commands() -> list[tuple[str, str, bool]]:
         (page, re.sub(r"^kubectl railwright\b", "railwright", text.strip()), whole)
         for page, text, whole in parts_of_pages
     ]
-    return sorted({(page, command, whole) for page, text, whole in cleaned for command in written(text)})
+    return sorted({(page, command, whole) for page, text, whole in cleaned for command in list_commands(text)})
 
 
-def written(text: str) -> list[str]:
+def list_commands(text: str) -> list[str]:
     """Return the commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
     if not re.match(r"railwright [a-z]", text):
         return []

@@ -27,7 +27,7 @@ def service() -> endpoints.Service:
     return msgspec.convert({**document, "metadata": {**document["metadata"], "uid": "u"}}, endpoints.Service)
 
 
-def granted(verb: str, resource: str) -> set[str]:
+def list_granted_names(verb: str, resource: str) -> set[str]:
     """Return the names for which the role in our own namespace grants a verb."""
     [role] = documents("extender-rbac.yaml", "Role")
     rules = [rule for rule in role["rules"] if verb in rule["verbs"] and resource in rule["resources"]]
@@ -87,13 +87,17 @@ def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
     at = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip=ip)
     made = endpoints.build_endpoint_slice(service(), at, [])
     for verb in ("get", "update"):
-        assert made["metadata"]["name"] in granted(verb, "endpointslices")
-        assert granted(verb, "endpoints") == {endpoints.build_endpoints(service(), at, [])["metadata"]["name"]}
-        assert granted(verb, "leases") == {names.EXTENDER_SERVICE}
-    assert granted("get", "services") == {names.EXTENDER_SERVICE}
-    assert granted("create", "leases") == {names.EXTENDER_SERVICE}, "it is created by PUT, whose path has its name"
+        assert made["metadata"]["name"] in list_granted_names(verb, "endpointslices")
+        assert list_granted_names(verb, "endpoints") == {
+            endpoints.build_endpoints(service(), at, [])["metadata"]["name"]
+        }
+        assert list_granted_names(verb, "leases") == {names.EXTENDER_SERVICE}
+    assert list_granted_names("get", "services") == {names.EXTENDER_SERVICE}
+    assert list_granted_names("create", "leases") == {names.EXTENDER_SERVICE}, (
+        "it is created by PUT, whose path has its name"
+    )
     for resource in ("endpointslices", "endpoints"):
-        assert granted("create", resource) == {"any"}, "a POST has no name to be granted by"
+        assert list_granted_names("create", resource) == {"any"}, "a POST has no name to be granted by"
 
 
 def test_the_service_selects_nobody_and_two_replicas_stand():

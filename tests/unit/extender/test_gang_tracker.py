@@ -293,7 +293,7 @@ def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_wi
 OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) for letter in "ab")
 
 
-def admitted(site, *records: str) -> None:
+def admit(site, *records: str) -> None:
     for rank, record in enumerate(records):
         given = {"railwright.io/injection": record} if record else {}
         site.pods[rank] = pod(f"w-{rank}", group="g", annotations=given)
@@ -302,7 +302,7 @@ def admitted(site, *records: str) -> None:
 
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(leaves(a=4), 4)
-    admitted(site, OLD, OLD, NEW, "")
+    admit(site, OLD, OLD, NEW, "")
     site.ask(0)
     (outcome,) = site.verbs.gangs.check(1.0)
     assert (outcome.code, outcome.pod) == (gang_tracker.MIXED, "w-0")
@@ -313,9 +313,9 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     )
     assert messages(site.explain().why) == texts(outcome.reasons)
     assert site.look() == []
-    admitted(site, OLD, NEW, NEW, NEW)
+    admit(site, OLD, NEW, NEW, NEW)
     assert site.look() == [gang_tracker.MIXED], "another mixture"
-    admitted(site, NEW, NEW, NEW, NEW)
+    admit(site, NEW, NEW, NEW, NEW)
     assert site.look() == []
     assert site.explain().why == ()
 
@@ -323,6 +323,6 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
 def test_an_invalid_record_is_not_a_policy_version(record):
     site = Site(leaves(a=2), 2)
-    admitted(site, record, OLD)
+    admit(site, record, OLD)
     site.ask(0)
     assert site.look() == []

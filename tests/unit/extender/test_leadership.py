@@ -47,7 +47,7 @@ class Part:
         self.state.assumed.assume(entry)
 
 
-def served(part: Part) -> list[routes.Route]:
+def build_gated_routes(part: Part) -> list[routes.Route]:
     table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
     return part.leading.gate(table)
 
@@ -55,7 +55,7 @@ def served(part: Part) -> list[routes.Route]:
 def test_an_extender_on_its_own_answers_always():
     part = Part()
     assert part.leading.is_leader
-    [route] = served(part)
+    [route] = build_gated_routes(part)
     assert route.handle(CALL) == routes.Reply(b"{}")
     part.leading.resign()
     assert part.leading.is_leader
@@ -64,7 +64,7 @@ def test_an_extender_on_its_own_answers_always():
 def test_a_standby_names_the_pod_that_leads_and_where_to_go():
     part = Part()
     part.stand()
-    [route] = served(part)
+    [route] = build_gated_routes(part)
     with pytest.raises(routes.HttpError, match="nobody leads yet; reconnect to the Service railwright-extender"):
         route.handle(CALL)
     part.hold(1, "extender-2_0a1b2c3d")

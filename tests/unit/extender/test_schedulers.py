@@ -154,16 +154,16 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
-    def announced() -> str:
+    def announce() -> str:
         return json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
 
     handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
-    assert announced() == "", "it may go elsewhere"
+    assert announce() == "", "it may go elsewhere"
     handlers.verbs.volcano_deallocate(raw(event), "")
     handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
-    assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announced()
+    assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announce()
     handlers.now += 0.6
-    assert announced() == ""
+    assert announce() == ""
 
 
 def test_session_close_drops_only_pipelined_pods(handlers):
@@ -379,13 +379,13 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
-    def asked(name: str) -> bytes:
+    def build_body(name: str) -> bytes:
         request_body = body("kube-scheduler-prioritize", NodeNames=offered)
         request_body["Pod"]["metadata"] |= {"name": name, "uid": name}
         return raw(request_body)
 
-    wires = [asked(f"job-{i}") for i in range(10)]
-    handlers.verbs.prioritize(asked("first"))  # what is made once
+    wires = [build_body(f"job-{i}") for i in range(10)]
+    handlers.verbs.prioritize(build_body("first"))  # what is made once
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:

@@ -91,7 +91,7 @@ def pods(draw) -> dict:
 actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 
-def called(tree: dict, by) -> dict | None:
+def call(tree: dict, by) -> dict | None:
     """Return the pod after our call; None if it is refused."""
     return None if isinstance(planned(tree, by, AT), pod_changes.Refusal) else admitted(tree, by, AT)
 
@@ -109,10 +109,10 @@ def check_nothing_twice(tree: dict) -> None:
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
 def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there_twice(tree, name, rounds):
     by = POLICIES[name]
-    after = called(tree, by)
+    after = call(tree, by)
     assume(after is not None)
     for names in rounds:
-        after = called(peers.acted(after, names), by)
+        after = call(peers.acted(after, names), by)
         assume(after is not None)
         again = planned(after, by, AT)
         assert again.changes == ()
@@ -154,10 +154,10 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
 def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names):
     by = POLICIES[name]
-    first = called(tree, by)
+    first = call(tree, by)
     assume(first is not None)
     before = record(first)["containers"]
-    last = called(peers.acted(first, names), by)
+    last = call(peers.acted(first, names), by)
     assume(last is not None)
     assume(any(container["name"] in before and _holds(container, tree) for container in first["spec"]["containers"]))
     assert sorted(record(last)["containers"]) == sorted(before)

@@ -262,7 +262,7 @@ def qos(spec: dict) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def charged(spec: dict) -> dict:
+def sum_requests(spec: dict) -> dict:
     """Return what quotas and schedulers count: the sum of app containers, or an init container if that is larger.
 
     A sidecar counts from its position on.
@@ -271,13 +271,13 @@ def charged(spec: dict) -> dict:
     aside: dict = {}
     peak: dict = {}
     for container in spec.get("initContainers", []):
-        amounts = asked(container)
+        amounts = parse_requests(container)
         if container.get("restartPolicy") == "Always":
             aside = plus(aside, amounts)
         for name, amount in plus(aside, {} if container.get("restartPolicy") == "Always" else amounts).items():
             peak[name] = max(peak.get(name, 0), amount)
     for container in spec["containers"]:
-        total = plus(total, asked(container))
+        total = plus(total, parse_requests(container))
     total = plus(total, aside)
     return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
 
@@ -286,7 +286,7 @@ def plus(one: dict, other: dict) -> dict:
     return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
 
 
-def asked(container: dict) -> dict:
+def parse_requests(container: dict) -> dict:
     resources = container.get("resources", {})
     return {
         name: quantity.parse(amount)
@@ -329,7 +329,7 @@ def test_quota_and_quality_of_service_are_as_without_it(apps, before):
     without, with_it = (admitted(tree, fabric(more))["spec"] for more in ("", ON))
     assert preflight({"spec": with_it})
     assert qos(with_it) == qos(without)
-    assert charged(with_it) == charged(without)
+    assert sum_requests(with_it) == sum_requests(without)
 
 
 def test_a_guaranteed_pod_gives_it_a_little_of_its_own():

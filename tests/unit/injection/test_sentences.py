@@ -59,12 +59,12 @@ def launching_with_networks(name: str) -> dict:
     return tree
 
 
-def said(key: str, value: str) -> Callable[[str], dict]:
+def annotate(key: str, value: str) -> Callable[[str], dict]:
     """Return a pod with one annotation of ours."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
 
 
-def labelled(label: str) -> Callable[[str], dict]:
+def label_pod(label: str) -> Callable[[str], dict]:
     return lambda name: pod(gpus(8, name), label=label)
 
 
@@ -102,14 +102,14 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
         by=CLAIMED,
     ),
-    "placement": Case(("railwright.io/placement", "remove it"), said("placement", "{}")),
-    "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), said("skip", "net")),
-    "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), said("delivery", "fax")),
+    "placement": Case(("railwright.io/placement", "remove it"), annotate("placement", "{}")),
+    "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), annotate("skip", "net")),
+    "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), annotate("delivery", "fax")),
     "no default": Case(
-        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), labelled("default"), NO_DEFAULT
+        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), label_pod("default"), NO_DEFAULT
     ),
-    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), labelled("rocee")),
-    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), labelled("")),
+    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), label_pod("rocee")),
+    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), label_pod("")),
     "unknown fabric of the namespace": Case(
         ("label railwright.io/fabric of namespace prod", "'rocee'", "allowed are f"),
         lambda name: pod(gpus(8, name), label=None),
@@ -163,16 +163,17 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),
         fabric("    preflight: {enabled: true}\n"),
     ),
-    "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
+    "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), annotate("rails", "9")),
     "rails empty": Case(
-        (ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove the annotation to get all"), said("rails", " ")
+        (ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove the annotation to get all"),
+        annotate("rails", " "),
     ),
-    "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
-    "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),
+    "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), annotate("rails", "rail1-rail0")),
+    "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), annotate("rails", "rail7")),
     "no containers": Case(
         ("spec.containers is empty", "needs a container"), lambda _: pod() | {"spec": {"containers": []}}
     ),
-    "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), said("containers", "b")),
+    "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), annotate("containers", "b")),
     "volume": Case(
         ("spec.volumes", "railwright-shm", "rename it"),
         lambda name: pod(gpus(8, name), volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
@@ -258,7 +259,7 @@ WARNINGS = {
     ),
     "devices left out": Case(
         ("railwright.io/skip leaves out devices", "too few of nvidia.com/mlx5_0", "request them, or add networks"),
-        said("skip", "devices"),
+        annotate("skip", "devices"),
         **POOL,
     ),
     "networks of a pod without rails": Case(
@@ -339,7 +340,7 @@ WARNINGS = {
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
     ),
     "forged file": Case(
-        ("railwright.io/nccl.conf", "was replaced", "remove it"), said("nccl.conf", "NCCL_DEBUG=TRACE\n")
+        ("railwright.io/nccl.conf", "was replaced", "remove it"), annotate("nccl.conf", "NCCL_DEBUG=TRACE\n")
     ),
     "a file of its own": Case(
         ("mounts /etc/nccl.conf itself", "remove that mount, or set the NCCL settings"),

@@ -37,7 +37,7 @@ FACTS = st.builds(
 
 
 @st.composite
-def admitted(draw):
+def draw_admitted(draw):
     """Return a container as injection leaves it, on a site that fits its policy."""
     transport = draw(st.sampled_from(list(policies.Transport)))
     facts = draw(FACTS)
@@ -90,7 +90,7 @@ def admitted(draw):
     )
 
 
-@hypothesis.given(admitted())
+@hypothesis.given(draw_admitted())
 def test_what_is_derived_is_never_a_warning_or_an_error_of_the_late_rules(ranks):
     violations = [
         f"{finding.code} {finding.message}"

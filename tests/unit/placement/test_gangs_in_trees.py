@@ -22,11 +22,11 @@ def tree(*leaves, prefix="leaf"):
             yield node(f"{prefix}-{number}-{index:02}", f"{prefix}-{number}", spine, labels=labels)
 
 
-def taken(*names):
+def fill_nodes(*names):
     return [pod(f"other-{name}", on=name) for name in names]
 
 
-def mixed(*leaves):
+def build_mixed_nodes(*leaves):
     """Yield nodes of leaves given as lists of products, all below one spine."""
     for number, products in enumerate(leaves):
         for index, product in enumerate(products):
@@ -38,7 +38,7 @@ def mixed(*leaves):
 
 def test_the_rest_of_a_gang_stays_below_a_spine_with_weak_uplinks():
     nodes = [*tree(("s0", 2), ("s0", 1), ("s0", 1), ("s1", 8))]
-    busy = taken(*(f"leaf-3-{index:02}" for index in range(6)))
+    busy = fill_nodes(*(f"leaf-3-{index:02}" for index in range(6)))
     loop = Loop(nodes, busy, policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
     pods = gang(4, pod)
     loop.submit(pods)
@@ -83,7 +83,7 @@ def test_a_soft_reservation_costs_other_gangs_no_spine():
 @pytest.mark.parametrize("seed", range(4))
 def test_a_gang_planned_on_one_node_type_gets_it(seed):
     orders = [["A", "A", "B"], ["A", "B", "A"], ["B", "A", "A"], ["B", "A", "A"]]
-    loop = Loop([*mixed(orders[seed], orders[-1 - seed])])
+    loop = Loop([*build_mixed_nodes(orders[seed], orders[-1 - seed])])
     pods = gang(4, pod)
     loop.submit(pods)
     types = {loop.state.nodes[name].labels[PRODUCT] for name in loop.place(pods)}
@@ -91,7 +91,7 @@ def test_a_gang_planned_on_one_node_type_gets_it(seed):
 
 
 def test_a_gang_on_two_node_types_leaves_each_leaf_once():
-    loop = Loop([*mixed(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
+    loop = Loop([*build_mixed_nodes(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
     pods = gang(5, pod)
     loop.submit(pods)
     leaves = loop.leaves(pods)
@@ -100,7 +100,7 @@ def test_a_gang_on_two_node_types_leaves_each_leaf_once():
 
 
 def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
-    loop = Loop([*mixed(["B"] * 4, ["C"] * 4, ["A"] * 4)])
+    loop = Loop([*build_mixed_nodes(["B"] * 4, ["C"] * 4, ["A"] * 4)])
     pods = gang(4, pod)
     loop.submit(pods)
     loop.state.upsert_pod(pod("g-0", group="g", on="leaf-1-00"))
@@ -110,7 +110,7 @@ def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
 
 
 def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
-    loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
+    loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
     messages = text(loop.decide(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
@@ -145,7 +145,7 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat
     nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
     names = [node.metadata.name for node in nodes]
-    loop = Loop(nodes, taken(*chance.sample(names, round(0.45 * len(names)))))
+    loop = Loop(nodes, fill_nodes(*chance.sample(names, round(0.45 * len(names)))))
     pods = gang(size, pod)
     loop.submit(pods)
     plan = loop.decide(pods[0]).plan
@@ -218,7 +218,7 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
 # --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
-def shared(*leaves):
+def build_shared_nodes(*leaves):
     """Yield nodes whose rails are shared by up to a hundred pods."""
     for number, size in enumerate(leaves):
         for index in range(size):
@@ -228,7 +228,7 @@ def shared(*leaves):
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 4 / 7)])
 def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
     assert loop.decide(pods[0]).plan.bandwidth == pytest.approx(value)
@@ -236,7 +236,7 @@ def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, va
 
 
 def test_peers_share_rails_that_they_use_without_requesting_them():
-    loop = Loop([*shared(1, 1)], [], policy())
+    loop = Loop([*build_shared_nodes(1, 1)], [], policy())
     pods = gang(2, pod, gpus=4, rails=0)
     loop.submit(pods)
     assert len(set(loop.place(pods))) == 2
@@ -245,7 +245,7 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
 def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_share_a_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
     half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
     assert loop.decide(half[0]).plan.bandwidth == pytest.approx(value)
@@ -253,7 +253,7 @@ def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_s
 
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
     half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
     messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
@@ -261,7 +261,7 @@ def test_reasons_name_the_uplinks_and_their_bandwidth():
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
-    loop = Loop([*shared(1)], [], policy())
+    loop = Loop([*build_shared_nodes(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))

@@ -182,7 +182,7 @@ def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
     state.upsert_topology(report(2, 2, manager="single-numa-node"))
     request = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
 
-    def refused(free: int, promised: int | None) -> bool:
+    def is_refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
         later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
         offers = {
@@ -194,6 +194,6 @@ def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
             .rejected
         )
 
-    assert refused(4, None)
-    assert not refused(2, 6), "once a pod has gone kubelet admits it"
-    assert not refused(6, None), "Volcano has seen a pod go before our watch has"
+    assert is_refused(4, None)
+    assert not is_refused(2, 6), "once a pod has gone kubelet admits it"
+    assert not is_refused(6, None), "Volcano has seen a pod go before our watch has"

@@ -21,14 +21,14 @@ CAP = 10 * 1024 * 1024  # bytes of an answer that Volcano reads (its fix of CVE-
 VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session-close"}
 
 
-def made(known: state.State) -> schedulers.Schedulers:
+def build_schedulers(known: state.State) -> schedulers.Schedulers:
     by = policy(required=True, domains=[LEAF])
     return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, observe=lambda *_: None)
 
 
 @pytest.fixture
 def verbs():
-    return made(state.State(assume_seconds=30))
+    return build_schedulers(state.State(assume_seconds=30))
 
 
 def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
@@ -54,7 +54,7 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
     requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
     asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
     asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    answer = made(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
+    answer = build_schedulers(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
     assert len(json.loads(answer)["FailedNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"

@@ -30,7 +30,7 @@ def policy_of(site):
     return result
 
 
-def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
+def print_job(capsys, *arguments: str) -> tuple[int, list[dict]]:
     code = command_line.main(["verify", "manifest", *arguments])
     return code, [*yaml.safe_load_all(capsys.readouterr().out)]
 
@@ -40,7 +40,7 @@ def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
 def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_network_it_takes(site, kind, capsys):
     policy = policy_of(site)
     fabric = SITES[site] or policy.document.default_fabric or next(iter(policy.document.fabrics))
-    code, trees = printed(
+    code, trees = print_job(
         capsys,
         "--policy",
         str(EXAMPLES / site / "policy.yaml"),
@@ -81,7 +81,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
 
 
 def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
-    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
+    _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]
     assert {words[at + 1] for at, word in enumerate(words) if word == "-x"} >= {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}
@@ -89,7 +89,7 @@ def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
 
 
 def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
-    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
+    _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
     (label,) = {tuple(task["template"]["metadata"]["labels"].items()) for task in job["spec"]["tasks"]}
     assert label == ((names.FABRIC, "roce-derived"),)
 

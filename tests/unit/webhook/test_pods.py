@@ -103,15 +103,15 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
 
 
 def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_that_opts_in():
-    def opted_in(namespace):
+    def find_opted_in_namespace(namespace):
         return admitting.known(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
-    def allowed(tree: dict) -> bool:
-        return json.loads(pods.handle(review(tree), None, opted_in).body)["response"]["allowed"]
+    def is_allowed(tree: dict) -> bool:
+        return json.loads(pods.handle(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
 
-    assert allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
-    assert not allowed(pod(gpus(1), label=None))
-    assert not allowed(pod(cpu(), label="f"))
+    assert is_allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
+    assert not is_allowed(pod(gpus(1), label=None))
+    assert not is_allowed(pod(cpu(), label="f"))
 
 
 def test_without_a_policy_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():

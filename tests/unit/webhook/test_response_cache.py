@@ -70,18 +70,18 @@ def token(tree: dict, name: str, path: str) -> None:
     container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": name, "mountPath": path}]
 
 
-def seen(view: type, name: str, *, status: dict | None = None, **metadata):
+def build_object(view: type, name: str, *, status: dict | None = None, **metadata):
     return msgspec.convert({"metadata": {"name": name, "namespace": "prod", **metadata}, "status": status or {}}, view)
 
 
-def versioned(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
+def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
 
 @pytest.mark.parametrize("first", ["", *STEPS])
 def test_an_answer_with_a_memory_is_the_answer_without(first):
     """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
-    cache, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for second in ("", *STEPS):
         body = admitting.review(after(first, second), namespace="prod")
         assert pods.handle(body, BY, lambda _: known, cache) == pods.handle(body, BY, lambda _: known), second
@@ -89,7 +89,7 @@ def test_an_answer_with_a_memory_is_the_answer_without(first):
 
 @given(st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=4), min_size=2, max_size=6))
 def test_whatever_pods_come_in_whatever_order(walks):
-    cache, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for walk in walks:
         body = admitting.review(after(*walk), namespace="prod")
         assert pods.handle(body, BY, lambda _: known, cache) == pods.handle(body, BY, lambda _: known)
@@ -105,7 +105,7 @@ def after(*steps: str) -> dict:
 
 def test_peers_of_a_gang_are_planned_once():
     cache = response_cache.ResponseCache()
-    known = versioned(KNOWN, 1)
+    known = set_version(KNOWN, 1)
     for rank in range(8):
         tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
         tree["metadata"]["name"] = f"peer-{rank}"
@@ -131,19 +131,19 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
         caches.networks.upsert(
-            seen(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
+            build_object(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
         )
     elif change == "offer":
-        caches.nodes.upsert(seen(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+        caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
-        caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
+        caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
     second = pods.handle(body, by, caches.build_facts, cache)
     assert second == pods.handle(body, by, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 
 def test_what_is_very_long_is_not_kept():
-    cache, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
@@ -174,7 +174,7 @@ def of_job(mounted: str) -> dict:
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
 def test_pods_that_a_short_key_would_mix_up(one, other):
-    cache, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
     assert [pods.handle(admitting.review(tree), BY, lambda _: known, cache) for tree in (one, other)] == without
     assert without[0].body != without[1].body

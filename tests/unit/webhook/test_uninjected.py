@@ -26,11 +26,11 @@ def phase(tree: dict, value: str) -> dict:
     return {**tree, "status": {"phase": value}}
 
 
-def injected(tree: dict) -> dict:
+def inject(tree: dict) -> dict:
     return admitting.admitted(tree, admitting.fabric())
 
 
-def labelled(tree: dict, **labels: str) -> dict:
+def add_labels(tree: dict, **labels: str) -> dict:
     tree["metadata"].setdefault("labels", {}).update(labels)
     return tree
 
@@ -38,9 +38,9 @@ def labelled(tree: dict, **labels: str) -> dict:
 @pytest.mark.parametrize(
     "tree",
     [
-        injected(admitting.pod()),
-        injected(admitting.pod(label="default")),
-        injected(labelled(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
+        inject(admitting.pod()),
+        inject(admitting.pod(label="default")),
+        inject(add_labels(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
         phase(admitting.pod(), "Succeeded"),
         phase(admitting.pod(), "Failed"),
         admitting.pod(label="none"),
@@ -77,7 +77,7 @@ def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
 
     for leave in (
         lambda: counter.upsert(admitting.view(phase(admitting.pod(), "Succeeded"))),
-        lambda: counter.upsert(admitting.view(injected(admitting.pod()))),
+        lambda: counter.upsert(admitting.view(inject(admitting.pod()))),
         lambda: counter.remove("prod", "p"),
         counter.clear,
     ):

@@ -19,7 +19,7 @@ BINDINGS = wire.Reader(wire.Binding, "Binding")
 CONFIG_MAPS = wire.Reader(views.ConfigMap, "ConfigMap")
 
 
-def captured(name: str) -> bytes:
+def read_captured(name: str) -> bytes:
     return (WIRE / f"admission-{name}.json").read_bytes()
 
 
@@ -41,7 +41,7 @@ def sent(response_sent: wire.Response, uid: str = "u-1") -> dict:
 
 @pytest.mark.parametrize("name", ["pods-admin", "pods-bench", "pods-replicaset-controller"])
 def test_captured_pod_reviews_decode_to_what_was_sent(name):
-    body = captured(name)
+    body = read_captured(name)
     there = json.loads(body)["request"]
     request = PODS.read(body)
     assert (request.uid, request.operation, request.namespace) == (there["uid"], "CREATE", there["namespace"])
@@ -54,7 +54,7 @@ def test_captured_pod_reviews_decode_to_what_was_sent(name):
 
 
 def test_a_captured_binding_review_decodes_with_its_target():
-    request = BINDINGS.read(captured("bindings-admin"))
+    request = BINDINGS.read(read_captured("bindings-admin"))
     assert request.sub_resource == "binding"
     assert request.object.target == wire.Target("Node", "gpu-3")
     assert request.object.metadata.uid == "961f63f0-c0a7-46b8-8d56-1be193c52103"
@@ -178,7 +178,7 @@ def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
 
 def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
     for place in (b'"namespace": "prod"', b'"name": "rdma-test-master-3"', b'"railwright.io/fabric": "roce"'):
-        body = captured("pods-admin")
+        body = read_captured("pods-admin")
         assert place in body
         with pytest.raises(wire.MalformedError, match=r"not JSON|does not decode"):
             PODS.read(body.replace(place, place[:-2] + b'\xff"'))
