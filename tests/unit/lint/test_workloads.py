@@ -22,7 +22,7 @@ def read(kind, spec, **more):
     return [(template.part, template.count, template.container(0)) for template in workload.templates]
 
 
-def path_to(*path):
+def locate(*path):
     return ("spec", *path, "spec", "containers", 0)
 
 
@@ -30,28 +30,32 @@ def path_to(*path):
     ("kind", "spec", "templates"),
     [
         ("Pod", POD["spec"], [("", 1, ("spec", "containers", 0))]),
-        ("Deployment", {"replicas": 3, "template": POD}, [("", 3, path_to("template"))]),
-        ("StatefulSet", {"replicas": 2, "template": POD}, [("", 2, path_to("template"))]),
-        ("DaemonSet", {"template": POD}, [("", None, path_to("template"))]),
-        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", 4, path_to("template"))]),
+        ("Deployment", {"replicas": 3, "template": POD}, [("", 3, locate("template"))]),
+        ("StatefulSet", {"replicas": 2, "template": POD}, [("", 2, locate("template"))]),
+        ("DaemonSet", {"template": POD}, [("", None, locate("template"))]),
+        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", 4, locate("template"))]),
         (
             "CronJob",
             {"jobTemplate": {"spec": {"parallelism": 2, "template": POD}}},
-            [("", 2, path_to("jobTemplate", "spec", "template"))],
+            [("", 2, locate("jobTemplate", "spec", "template"))],
         ),
         (
             "Job",
             {"tasks": [pods(1, name="master"), pods(7, name="worker")]},
-            [("master", 1, path_to("tasks", 0, "template")), ("worker", 7, path_to("tasks", 1, "template"))],
+            [("master", 1, locate("tasks", 0, "template")), ("worker", 7, locate("tasks", 1, "template"))],
         ),
         (
             "MPIJob",
             {"mpiReplicaSpecs": {"Launcher": pods(1), "Worker": pods(4)}},
-            [("Launcher", 1, path_to("mpiReplicaSpecs", "Launcher", "template")),
-             ("Worker", 4, path_to("mpiReplicaSpecs", "Worker", "template"))],
+            [("Launcher", 1, locate("mpiReplicaSpecs", "Launcher", "template")),
+             ("Worker", 4, locate("mpiReplicaSpecs", "Worker", "template"))],
         ),
         *[
-            (kind, {key: {"Worker": {"replicas": 2, "template": POD}}}, [("Worker", 2, path_to(key, "Worker", "template"))])
+            (
+                kind,
+                {key: {"Worker": {"replicas": 2, "template": POD}}},
+                [("Worker", 2, locate(key, "Worker", "template"))],
+            )
             for kind, key in (
                 ("PyTorchJob", "pytorchReplicaSpecs"), ("TFJob", "tfReplicaSpecs"), ("XGBoostJob", "xgbReplicaSpecs"),
                 ("PaddleJob", "paddleReplicaSpecs"), ("JAXJob", "jaxReplicaSpecs"),
@@ -60,26 +64,29 @@ def path_to(*path):
         (
             "JobSet",
             {"replicatedJobs": [{"name": "w", "replicas": 2, "template": PARALLEL}]},
-            [("w", 6, path_to("replicatedJobs", 0, "template", "spec", "template"))],
+            [("w", 6, locate("replicatedJobs", 0, "template", "spec", "template"))],
         ),
         (
             "LeaderWorkerSet",
             {"replicas": 9, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": POD, "workerTemplate": POD}},
-            [("leaderTemplate", 1, path_to("leaderWorkerTemplate", "leaderTemplate")),
-             ("workerTemplate", 3, path_to("leaderWorkerTemplate", "workerTemplate"))],
+            [("leaderTemplate", 1, locate("leaderWorkerTemplate", "leaderTemplate")),
+             ("workerTemplate", 3, locate("leaderWorkerTemplate", "workerTemplate"))],
         ),
         (
             "RayCluster",
             {"headGroupSpec": {"template": POD}, "workerGroupSpecs": [pods(2, groupName="gpu")]},
-            [("headGroupSpec", 1, path_to("headGroupSpec", "template")), ("gpu", 2, path_to("workerGroupSpecs", 0, "template"))],
+            [
+                ("headGroupSpec", 1, locate("headGroupSpec", "template")),
+                ("gpu", 2, locate("workerGroupSpecs", 0, "template")),
+            ],
         ),
         (
             "RayJob",
             {"rayClusterSpec": {"workerGroupSpecs": [pods(2, groupName="g", numOfHosts=4)]}},
-            [("g", 8, path_to("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
+            [("g", 8, locate("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
         ),
         ("TrainJob", {"trainer": {"numNodes": 2, "env": []}}, [("trainer", 2, ("spec", "trainer"))]),
-        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", 1, path_to("deep", 0, "er", "template"))]),
+        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", 1, locate("deep", 0, "er", "template"))]),
     ],
 )  # fmt: skip
 def test_the_templates_of_a_kind_are_found_with_their_place_and_number(kind, spec, templates):
