@@ -234,6 +234,6 @@ def test_two_instances_in_any_order_never_hold_more_of_a_rail_than_there_is(step
         elif what == "close":
             site.verbs.volcano_close(b"{}", scope)
             snapshot[scope] = len(bound)
-        for node_name in names:
-            total = sum(list(taken.values()).count(node_name) for taken in (*placed.values(), bound))
-            assert total <= devices, (node_name, placed, bound)
+        for each in names:
+            total = sum(list(taken.values()).count(each) for taken in (*placed.values(), bound))
+            assert total <= devices, (each, placed, bound)

@@ -146,6 +146,7 @@ def test_no_retired_word_or_citation_is_in_the_tests():
     listing = subprocess.run(["git", "ls-files", "tests/*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
     own = pathlib.Path(__file__).relative_to(ROOT)  # quotes what it looks for
     paths = [path for path in map(pathlib.Path, listing.stdout.splitlines()) if path != own and (ROOT / path).exists()]
+    paths = [path for path in paths if not is_pending(path)]
     findings = [str(finding) for path in paths for finding in check_test((ROOT / path).read_text(), str(path))]
     assert not findings, "\n" + "\n".join(findings)
 
