@@ -616,6 +616,6 @@ def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(
     other_webhook("volcano", 10)(trees)
     for index, label in enumerate(labels):
         other_webhook(f"framework-{index}", 10, label)(trees)
-    (row,) = [result for result in judged(trees) if result.check == "timeouts"]
+    (row,) = [result for result in assess_trees(trees) if result.check == "timeouts"]
     assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
     assert f" {seconds} s" in row.detail

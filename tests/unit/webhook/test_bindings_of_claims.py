@@ -139,8 +139,10 @@ def test_a_network_interface_without_rdma_that_the_pod_claims_beside_its_rails_d
     tree["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": UID}]
     known = caches(admitting.admitted(pod(DIRECT), BY), tree)
     assert not answer(known).get("warnings")
-    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
-    assert [device["device"] for device in placed(known).get("devices", [])] == [NIC.format(root) for root in nics]
+    assert list_written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert [device["device"] for device in read_placement(known).get("devices", [])] == [
+        NIC.format(root) for root in nics
+    ]
 
 
 def test_the_interface_of_the_claims_configuration_precedes_the_policys():
