@@ -50,7 +50,7 @@ def is_presentable(pair: issue.Pair, now: dt.datetime) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def split_bundle(pem: bytes) -> tuple[bytes, ...]:
-    """Return the certificates of a bundle, deduplicated and normalised; () if it cannot be read."""
+    """Return the certificates of a bundle, deduplicated and normalized; () if it cannot be read."""
     try:
         parsed = x509.load_pem_x509_certificates(pem)
     except ValueError:

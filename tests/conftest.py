@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Configures every test."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 
 @pytest.fixture(autouse=True)
 def _log_as_before():
-    """A command run in the test's own process sets up its log, on a stderr that is closed when the test ends."""
+    """Yield a command run in the test's own process sets up its log, on a stderr that is closed when the test ends."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -37,7 +37,7 @@ _environment = {name: value for name, value in os.environ.items() if name.starts
 
 @pytest.fixture(autouse=True)
 def _forget_installation():
-    """A command run in the test's own process stores in the environment which installation it found."""
+    """Yield a command run in the test's own process stores in the environment which installation it found."""
     yield
     for name in [name for name in os.environ if name.startswith("RAILWRIGHT_")]:
         del os.environ[name]

@@ -90,7 +90,7 @@ def _check_conf(path: str, text: str, context: Context) -> lint_reports.Report:
 
 
 def _find_default_use(context: Context) -> fabric_context.FabricUse:
-    """The only fabric of the policy, or its default: a file says of no fabric that it is meant for it."""
+    """Return the use of the policy's only or default fabric, because a file does not name the fabric it is for."""
     document = context.policy.document if context.policy else None
     if document is None:
         return fabric_context.FabricUse()

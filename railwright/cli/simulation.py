@@ -205,7 +205,7 @@ _COLUMNS = (
     formats.Column("by rank order", drop=7, right=True),
     formats.Column("avoidable NUMA splits", drop=5, right=True),
     formats.Column("mean wait", drop=8, right=True),
-    formats.Column("utilisation", drop=6, right=True),
+    formats.Column("utilization", drop=6, right=True),
 )
 
 
@@ -316,5 +316,5 @@ def _format_row(result: experiments.Result) -> Sequence[str]:
         f"{summary.rank_order_crossings}",
         f"{summary.avoidable_splits}",
         f"{summary.mean_wait:.0f} s",
-        f"{summary.utilisation:.1%}",
+        f"{summary.utilization:.1%}",
     )

@@ -1,4 +1,4 @@
-"""The dashboard's aiohttp application: the page for anybody, its data for authorised readers.
+"""The dashboard's aiohttp application: the page for anybody, its data for authorized readers.
 
 The application is read-only: GET and HEAD. The page itself contains nothing about the cluster; data needs the guard's
 permission, again each time a stream reconnects. On loopback the Host header must be loopback too, so that no web site

@@ -26,7 +26,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Timing of a stream in seconds; tests shorten it."""
 
     beat: float = 5.0  # heartbeat interval: the page shows itself as stale after two and a half intervals
-    renew: float = 600.0  # then the stream ends and the reader is authorised again
+    renew: float = 600.0  # then the stream ends and the reader is authorized again
     slow: float = 20.0  # a reader that receives nothing for this long is disconnected
 
 
@@ -51,7 +51,7 @@ class Streams:
         self._closing.set()
 
     async def send(self, request: web.Request, view: str) -> web.StreamResponse:
-        """Send changes of a view until the reader has to be authorised again, disconnects, or receives nothing."""
+        """Send changes of a view until the reader has to be authorized again, disconnects, or receives nothing."""
         source, epoch = self._views[view], self._epochs[view]
         response = web.StreamResponse(headers=_HEADERS)
         response.force_close()

@@ -115,9 +115,9 @@ class ResourceRequirements(View, frozen=True):
         return self.claims_or_none or []
 
 
-@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalised several times
+@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalized several times
 def _clean(path: str) -> str:
-    """Normalise a path in a container as runtimes do: absolute, without "//", "." and ".."."""
+    """Normalize a path in a container as runtimes do: absolute, without "//", "." and ".."."""
     return posixpath.normpath(f"/{path.lstrip('/')}")  # normpath keeps two leading slashes, runtimes do not
 
 
@@ -129,7 +129,7 @@ class VolumeMount(View, frozen=True):
 
     @property
     def path(self) -> str:
-        """The normalised mount path."""
+        """The normalized mount path."""
         return _clean(self.mount_path)
 
 
@@ -141,7 +141,7 @@ class VolumeDevice(View, frozen=True):
 
     @property
     def path(self) -> str:
-        """The normalised device path."""
+        """The normalized device path."""
         return _clean(self.device_path)
 
 

@@ -58,7 +58,7 @@ def read(host: hosts.Host) -> Network:
 
 
 def _is_enabled(flags: str | None) -> bool:
-    """False if the kernel's flags, such as 0x1003, lack IFF_UP (include/uapi/linux/if.h)."""
+    """Return whether the kernel's flags, such as 0x1003, have IFF_UP (include/uapi/linux/if.h), or are unknown."""
     number = hosts.parse_number((flags or "").removeprefix("0x"), 16)
     return number is None or bool(number & 1)
 

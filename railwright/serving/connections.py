@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._handover.pause_writing()
 
     def resume_writing(self) -> None:
-        """Continue."""
+        """Answer again: the client has received enough."""
         self._is_writing_paused = False
         if self._handover is not None:
             self._handover.resume_writing()

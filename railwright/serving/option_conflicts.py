@@ -49,7 +49,7 @@ def _find_dashboard_problem(settings: Settings) -> str | None:
         if listen.port == second.port != 0 and _do_overlap(listen, second):
             return f"--dashboard-listen {listen} and {flag} {second} use the same port: change one"
     if settings.snapshot and not listen.is_loopback:
-        return f"--dashboard-listen {listen} with --snapshot: no API server can authorise viewers; use 127.0.0.1"
+        return f"--dashboard-listen {listen} with --snapshot: no API server can authorize viewers; use 127.0.0.1"
     return None
 
 

@@ -61,7 +61,7 @@ class Table:
     """Routes by path: one lookup for those without parameters, the others in order."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        """Raises ValueError for a duplicate route."""
+        """Index the routes. Raises ValueError for a duplicate one."""
         self._exact: dict[str, dict[str, Route]] = {}
         self._patterns: list[tuple[tuple[str, ...], Route]] = []
         for route in routes:

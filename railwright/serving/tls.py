@@ -84,7 +84,7 @@ class Source:
         return self.not_after - self._current.not_before
 
     def check(self) -> str | None:
-        """Readiness check: None unless the certificate in use expires within EXPIRY_MARGIN."""
+        """Return why the server is not ready: its certificate expires within EXPIRY_MARGIN. None otherwise."""
         if self._now() + EXPIRY_MARGIN < self.not_after:
             return None
         return f"the certificate of {self._files.certificate} expires at {self.not_after.isoformat()}: renew it"

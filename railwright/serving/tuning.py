@@ -24,7 +24,7 @@ _FILES = 8192  # up to the hard limit: enough for connections, watches and log f
 
 
 def raise_limits() -> None:
-    """Set the allocator's thresholds (glibc only) and the file limit. Never fails, because both are optimisations."""
+    """Set the allocator's thresholds (glibc only) and the file limit. Never fails, because both are optimizations."""
     if (os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None) is not None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
@@ -52,7 +52,7 @@ def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def freeze_when(complete: Callable[[], bool]) -> None:
-    """When the caches are complete, exclude their objects from garbage collection; then wait until cancelled.
+    """Wait until the caches are complete, exclude their objects from garbage collection, and wait until cancelled.
 
     No collection runs first: scanning 100,000 pods takes longer than a request may wait.
     """

@@ -1,7 +1,7 @@
 """Assesses each placement at the time it was made, compared with the best possible then, and sums up a run.
 
 All bandwidths are modelled. A single pod has no ring and no bandwidth; it counts only for NUMA splits, waiting and
-utilisation.
+utilization.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class Summary(msgspec.Struct, frozen=True):
     avoidable_splits: int
     misaligned: int
     mean_wait: float  # seconds
-    utilisation: float  # of GPU time until the last arrival
+    utilization: float  # of GPU time until the last arrival
 
 
 def assess(  # noqa: PLR0913, PLR0917 - the facts of one placement
@@ -160,7 +160,7 @@ def summarize(placed: Sequence[PlacedJob], *, horizon: float, busy: float, gpus:
         avoidable_splits=sum(job.avoidable_splits for job in jobs),
         misaligned=sum(job.misaligned for job in jobs),
         mean_wait=sum(job.waited for job in jobs) / len(jobs) if jobs else 0.0,
-        utilisation=busy / (horizon * gpus) if horizon else 0.0,
+        utilization=busy / (horizon * gpus) if horizon else 0.0,
     )
 
 

@@ -39,7 +39,7 @@ class ApiServer:
         self._watchers: dict[str, list[web.StreamResponse]] = {path: [] for path in _WATCHED.values()}
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """A page of a list, or a watch."""
+        """Return a page of a list, or a watch."""
         objects = self._lists.get(request.path, [])
         if request.query.get("watch"):
             return await self._watch(request)

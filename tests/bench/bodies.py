@@ -1,4 +1,4 @@
-"""What schedulers send, made of captured bodies: the same fields in the same order, with the padding of real clusters.
+"""Builds request bodies of schedulers from captured ones: the same fields and order, with the padding of real clusters.
 
 Every function gives one body as bytes; nothing here measures.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import clusters
 
 EVENT_BYTES = 7900  # of the captured event
-NODE_INFO_BYTES = 150_000  # a node with its images and 20 pods (volcano.md 1.3)
+NODE_INFO_BYTES = 150_000  # a node with its images and 20 pods
 TASKS_A_NODE = 20
 _ROOM = dict.fromkeys(clusters.RAILS, 1000) | {clusters.GPU: 8000}
 
@@ -22,23 +22,23 @@ def kube(pod: bytes, names: Iterable[str]) -> bytes:
 
 
 def event(gang: int, rank: int, node: str, *, status: int = 2) -> bytes:
-    """An allocate (2) or deallocate (1) event of a task."""
+    """Return an allocate (2) or deallocate (1) event of a task."""
     return b'{"task":%b}' % task(gang, rank, node=node, status=status)
 
 
 def prioritize(of: bytes, nodes: Sequence[bytes]) -> bytes:
-    """A prioritize request: the task and one NodeInfo a node."""
+    """Return a prioritize request: the task and one NodeInfo a node."""
     return b'{"task":%b,"nodes":[%b]}' % (of, b",".join(nodes))
 
 
 def task(gang: int, rank: int, *, node: str = "", status: int = 1, opted: bool = True) -> bytes:
-    """A TaskInfo of one of Volcano's gangs, as large as the captured one."""
+    """Return a TaskInfo of one of Volcano's gangs, as large as the captured one."""
     text = _task_text(opted).replace("@gang@", f"volcano-{gang}").replace("@rank@", str(rank))
     return text.replace('"@status@"', str(status)).replace("@node@", node).encode()
 
 
 def node_info(name: str, *, padded: bool) -> bytes:
-    """A NodeInfo with all devices idle: of 150 KB, or only as large as the fields of an empty node make it."""
+    """Return a NodeInfo with all devices idle: of 150 KB, or only as large as the fields of an empty node make it."""
     return _node_info_text(padded).replace("@name@", name).encode()
 
 

@@ -115,12 +115,12 @@ async def clear(plane: planes.Plane) -> None:
     """Remove all pods; returns when no claim holds a device."""
     await plane.remove_pods(NAMESPACE)
 
-    async def released() -> bool:
+    async def is_released() -> bool:
         claims = await plane.api.list(_CLAIM, NAMESPACE)
         assert not claims, f"{len(claims)} claims"
         return True
 
-    await waiting.wait(released, describe="the claims to be gone")
+    await waiting.wait(is_released, describe="the claims to be gone")
 
 
 if __name__ == "__main__":

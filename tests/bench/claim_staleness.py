@@ -31,7 +31,7 @@ import devices  # noqa: E402
 import machine  # noqa: E402
 import yaml  # noqa: E402
 from plane import kube as kubes  # noqa: E402
-from plane import nodes as fleet  # noqa: E402
+from plane import nodes as plane_nodes  # noqa: E402
 from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import waiting  # noqa: E402
@@ -86,7 +86,7 @@ class Extender:
         )
 
     def is_synced(self) -> bool:
-        """True if the watches have delivered all there is."""
+        """Return whether the watches have delivered all there is."""
         return self.origin is not None and not self.origin.cache_problem() and self.state.cluster.has_slices
 
     async def filter(self, request: web.Request) -> web.Response:
@@ -184,7 +184,7 @@ async def _measure(plane: planes.Plane, gangs: int) -> dict[str, Any]:
 async def _prepare(plane: planes.Plane, count: int) -> None:
     for tree in (devices.GPU_CLASS, devices.NIC_CLASS):
         await plane.api.create(tree)
-    made = fleet.Nodes(plane.api)
+    made = plane_nodes.Nodes(plane.api)
     for number in range(count):
         name = f"n-{number:03}"
         labels = {kubes.LEAF: f"leaf-{number // LEAF_NODES}", kubes.SPINE: "s0"}

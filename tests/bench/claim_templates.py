@@ -39,7 +39,7 @@ BEGIN, END = "<!-- begin: tests/bench/claim_templates.py -->\n", "<!-- end: test
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What 100 pods of a template got. `reason` is the scheduler's for a pod that it never scheduled."""
+    """Result of 100 pods of a template. `reason` is the scheduler's for a pod that it never scheduled."""
 
     shape: str
     template: str

@@ -76,12 +76,12 @@ class Cluster:
         return [name for number, name in enumerate(self.names) if number not in held]
 
     def nodes(self) -> Iterator[bytes]:
-        """Each node as JSON."""
+        """Yield each node as JSON."""
         for number, name in enumerate(self.names):
             yield node(name, self.leaves[number], bulky=self.shape.bulky, devices=not self.shape.claims)
 
     def pods(self) -> Iterator[bytes]:
-        """Each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
+        """Yield each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
         claiming = self.shape.claims == TEMPLATES
         make = functools.partial(pod, bulky=self.shape.bulky, claiming=claiming)
         for count, number in enumerate(self.taken):
@@ -94,13 +94,13 @@ class Cluster:
             yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
 
     def slices(self) -> Iterator[bytes]:
-        """Each ResourceSlice as JSON; none if devices come from device plugins."""
+        """Return each ResourceSlice as JSON; none if devices come from device plugins."""
         shape = shapes.load(MACHINE)
         trees = [compact(tree) for tree in shape.build_slices("@name@")] if self.shape.claims else []
         return (text.replace("@name@", name).encode() for name in self.names for text in trees)
 
     def claims(self) -> Iterator[bytes]:
-        """The claim of each pod that holds a node, and of each that waits if pods name templates."""
+        """Yield the claim of each pod that holds a node, and of each that waits if pods name templates."""
         if not self.shape.claims:
             return
         for count, number in enumerate(self.taken):
@@ -110,7 +110,7 @@ class Cluster:
                 yield claim(f"kube-{gang}-{rank}", "", TEMPLATES)
 
     def classes(self) -> Iterator[bytes]:
-        """The DeviceClasses, which map the devices to the names by which pods request them."""
+        """Return the DeviceClasses, which map the devices to the names by which pods request them."""
         gpus = build_class("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"', GPU)
         rails = (
             build_class(
@@ -150,7 +150,7 @@ class Cluster:
 
 
 def kube_pod(gang: int, rank: int, *, on: str = "", bulky: bool = True, claiming: bool = False) -> bytes:
-    """A pod of one of kube-scheduler's gangs."""
+    """Return a pod of one of kube-scheduler's gangs."""
     name, group = f"kube-{gang}-{rank}", f"kube-{gang}"
     return pod(name, group=group, label=PLUGINS_GROUP, on=on, bulky=bulky, claiming=claiming)
 
@@ -165,7 +165,7 @@ def pod(
     bulky: bool = True,
     claiming: bool = False,
 ) -> bytes:
-    """A pod of 8 GPUs and every rail, by a claim if it is `claiming`; without `devices` a daemon."""
+    """Return a pod of 8 GPUs and every rail, by a claim if it is `claiming`; without `devices` a daemon."""
     text = _pod_text(devices, label if group else "", bool(on), bulky, claiming)
     rank = name.rpartition("-")[2]
     for mark, value in (("@name@", name), ("@group@", group), ("@node@", on), ("@rank@", rank)):
@@ -174,19 +174,19 @@ def pod(
 
 
 def claim(name: str, on: str, kind: str) -> bytes:
-    """The claim of a pod: for its extended resources, or of its template. Allocated on a node if one is given."""
+    """Return the claim of a pod, for its extended resources or of its template; allocated if a node is given."""
     return _claim_text(kind, bool(on)).replace("@name@", name).replace("@node@", on).encode()
 
 
 def node(name: str, leaf: int, *, bulky: bool = True, devices: bool = True) -> bytes:
-    """A node with 8 GPUs and one device a rail; without `devices` its device plugins report none."""
+    """Return a node with 8 GPUs and one device a rail; without `devices` its device plugins report none."""
     text = _node_text(bulky, devices).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
     return text.replace("@spine@", f"spine-{leaf // SPINE_LEAVES:02}").encode()
 
 
 @functools.cache
 def captured(name: str) -> Any:
-    """A captured body of tests/data/wire."""
+    """Return a captured body of tests/data/wire."""
     return json.loads((WIRE / name).read_text())
 
 
@@ -206,9 +206,9 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
         metadata["labels"][label] = "@group@"
     elif label:
         metadata["annotations"] |= {label: "@group@", "volcano.sh/task-index": "@rank@"}
-    wanted = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
+    amounts = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
     (container,) = spec["containers"]
-    container["resources"] = {"requests": wanted, "limits": wanted}
+    container["resources"] = {"requests": amounts, "limits": amounts}
     if devices and claiming:
         managed = {"railwright.io/rails": "0"}
         container["resources"] = {"requests": managed, "limits": managed, "claims": [{"name": "railwright"}]}
@@ -222,17 +222,17 @@ def _pod_text(devices: bool, label: str, bound: bool, bulky: bool, claiming: boo
     if devices and claiming:
         tree["status"]["resourceClaimStatuses"] = [{"name": "railwright", "resourceClaimName": "@name@-claim"}]
     if bulky:
-        _padded_environment(container)
+        _pad_environment(container)
     else:
         keep = ("name", "namespace", "uid", "labels", "annotations", "ownerReferences")
         tree["metadata"] = {key: metadata[key] for key in keep if key in metadata}
         tree["spec"] = {key: value for key, value in spec.items() if key == "nodeName"}
-        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": wanted}}]
+        tree["spec"]["containers"] = [{"name": "c", "resources": {"requests": amounts}}]
     return compact(tree)
 
 
-def _padded_environment(container: dict[str, Any]) -> None:
-    """The environment a training pod has, ours included."""
+def _pad_environment(container: dict[str, Any]) -> None:
+    """Yield the variables of a training pod, ours included."""
     container.setdefault("env", []).extend(
         {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)
     )

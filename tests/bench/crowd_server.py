@@ -43,12 +43,12 @@ class CrowdServer:
         self._turns = itertools.count(0, _STRIDE)
         self._version = 1000
         self._watchers: list[asyncio.Queue[bytes]] = []
-        self._rate = self._told = self._opened = 0
+        self._rate = self._sent = self._opened = 0
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """The state, a page of a list, or a watch."""
+        """Return the state, a page of a list, or a watch."""
         if request.path == "/bench/state":
-            return web.json_response({"watches": self._opened, "events": self._told})
+            return web.json_response({"watches": self._opened, "events": self._sent})
         if request.query.get("watch"):
             return await self._watch(request)
         objects = self._lists.get(request.path, [])
@@ -59,7 +59,7 @@ class CrowdServer:
         return web.Response(body=body, content_type="application/json")
 
     async def post(self, request: web.Request) -> web.Response:
-        """What the bench tells; any other object is taken and forgotten, as Events are."""
+        """Answer requests of the bench. Accept any other object without storing it, such as Events."""
         await request.read()
         if request.path == "/bench/expire":
             for _ in range(int(request.query["changed"])):
@@ -77,13 +77,13 @@ class CrowdServer:
             owed += self._rate * _TICK
             while owed >= 1:
                 owed -= 1
-                self._told += 1
+                self._sent += 1
                 self._tell(b'{"type":"MODIFIED","object":%b}\n' % self._changed())
 
     def _changed(self) -> bytes:
         number = next(self._turns) % len(self._pods)
         self._version += 1
-        self._pods[number] = crowds.versioned(self._pods[number], self._version)
+        self._pods[number] = crowds.set_version(self._pods[number], self._version)
         return self._pods[number]
 
     def _tell(self, line: bytes) -> None:

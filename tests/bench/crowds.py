@@ -64,11 +64,11 @@ class Crowd:
         self.names = self._cluster.names
 
     def nodes(self) -> Iterator[bytes]:
-        """Each node as JSON."""
+        """Return each node as JSON."""
         return self._cluster.nodes()
 
     def pods(self) -> Iterator[bytes]:
-        """Each pod: the running gangs, the waiting ones, and all others."""
+        """Yield each pod: the running gangs, the waiting ones, and all others."""
         running, waiting = self.size.running, self.size.waiting
         for number in range(running + waiting):
             on = self.names[number // PODS_A_NODE] if number < running else ""
@@ -86,7 +86,7 @@ class Crowd:
             yield clusters.compact({"metadata": tree, "spec": {"minMember": GANG}}).encode()
 
     def namespaces(self) -> Iterator[bytes]:
-        """Each namespace."""
+        """Yield each namespace."""
         for number in range(TEAMS):
             name = _team(number)
             labels = {"kubernetes.io/metadata.name": name}
@@ -104,12 +104,12 @@ class Crowd:
 
 
 def training_pod(gang: int, rank: int, *, on: str = "") -> bytes:
-    """A pod of two GPUs and one rail in a gang of Volcano's."""
+    """Return a pod of two GPUs and one rail in a gang of Volcano's."""
     return _pod(f"{_gang(gang)}-worker-{rank}", gang % TEAMS, group=_gang(gang), on=on, rail=rank % len(clusters.RAILS))
 
 
-def versioned(obj: bytes, version: int) -> bytes:
-    """The object as it is after another write."""
+def set_version(obj: bytes, version: int) -> bytes:
+    """Return the object as it is after another write."""
     return _VERSION.sub(b'"resourceVersion":"%09d"' % version, obj, count=1)
 
 

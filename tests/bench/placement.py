@@ -1,7 +1,7 @@
-"""The modelled quality of placements on every shape, beside the targets: `make bench-placement`.
+"""Compares the modelled quality of placements on every shape with targets: `make bench-placement`.
 
-Owns the targets and the verdict. All bandwidths are modelled; equal seeds give equal figures on any machine. With
-`--week` also a week of Acme-Seren-like jobs on 847 hosts, for its time (CPU seconds of one core).
+All bandwidths are modelled; equal seeds give equal figures on any machine. `--week` also simulates a week of jobs like
+those of Acme Seren on 847 hosts and measures its CPU seconds on one core.
 """
 
 import argparse
@@ -46,9 +46,9 @@ class Row(msgspec.Struct, frozen=True):
         return [name for name, there in faults.items() if there]
 
     def line(self) -> str:
-        """The run as text."""
+        """Return the run as text."""
         it, result = self.result.summary, self.result
-        each = 1000 * result.decision_seconds / max(1, result.decisions)
+        milliseconds = 1000 * result.decision_seconds / max(1, result.decisions)
         return _ROW.format(
             self.shape,
             f"{self.ratio:g}:1",
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
             it.avoidable_crossings,
             it.rank_order_crossings,
             it.avoidable_splits,
-            each,
+            milliseconds,
             "misses " + ", ".join(self.missed) if self.missed else "ok",
         )
 

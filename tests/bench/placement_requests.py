@@ -39,7 +39,7 @@ from rich import console, table  # noqa: E402
 POLICY, POLICY_OF_CLAIMS = HERE / "placement.yaml", HERE / "placement-claims.yaml"
 OUT = ROOT / "build" / "bench" / "extender.json"
 EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
-OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind (volcano.md 2.5)
+OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind
 BODY_REPEATS = 12
 _MILLI = 1e3
 _EXTENDED, _CLAIMS = ", extended", ", claims"  # suffixes of figures with GPUs and rails in ResourceSlices

@@ -2,7 +2,7 @@
 
 Each row starts a server on the first core this process may use, over a made cluster (`crowds`) whose API server runs
 niced beside the load on the last core. Measured: memory when started, at rest and at its highest; CPU of the start, of
-200 changes of pods a second and of a list from anew; time to ready; and what callers at a steady pace wait before,
+200 changes of pods a second and of a relist; time to ready; and how long callers at a steady pace wait before,
 during and after that list. The longest turns of the event loop come from a run of their own (`turns`), in CPU time.
 Writes build/bench/scale.json.
 """
@@ -70,8 +70,8 @@ class Running:
         """CPU seconds so far."""
         return machine.read_clocks(self.pid)[0]
 
-    def told(self) -> Mapping[str, int]:
-        """The API server's state."""
+    def read_counts(self) -> Mapping[str, int]:
+        """Return the API server's state."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/state", timeout=60) as answer:
             document: Mapping[str, int] = json.load(answer)
         return document
@@ -81,11 +81,11 @@ class Running:
         urllib.request.urlopen(f"http://127.0.0.1:{self.api}/bench/{what}", data=b"", timeout=60).close()
 
     def relist(self, changed: int) -> tuple[float, float]:
-        """A list from anew; from when to when it took, by time.perf_counter."""
-        before = self.told()["watches"]
+        """Make the server relist. Return the start and the end by time.perf_counter."""
+        before = self.read_counts()["watches"]
         self.tell(f"expire?changed={changed}")
         began = time.perf_counter()
-        while self.told()["watches"] == before:
+        while self.read_counts()["watches"] == before:
             time.sleep(0.05)
         return began, time.perf_counter()
 
@@ -115,12 +115,12 @@ def main() -> int:
             rows.append(row | {"load": os.getloadavg()[0]})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    found = {
+    results = {
         "machine": {"cpu": machine.read_cpu_model(), "cores": len(cores), "python": platform.python_version()},
         "rows": rows,
     }
-    OUT.write_text(json.dumps(found, indent=1))
-    show(found)
+    OUT.write_text(json.dumps(results, indent=1))
+    show(results)
     return 0
 
 
@@ -130,56 +130,56 @@ def main() -> int:
 def _row(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     changed = round(size.pods * CHANGED)
     with _serving(proxy, size, cores, folder) as running:
-        found = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
-        found |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
+        measures = {"ready_s": time.perf_counter() - running.begun, "start_cpu_s": running.cpu()}
+        measures |= {"start_peak_mib": machine.read_peak_rss(running.pid)}
         time.sleep(SETTLE_SECONDS)
-        found |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
-        found["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
+        measures |= {"rest_mib": machine.read_rss(running.pid), "rest_pss_mib": machine.read_pss(running.pid)}
+        measures["rest_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell(f"traffic?rate={TRAFFIC}")
-        found["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
+        measures["traffic_cores"] = _cores(running, TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
         machine.reset_peak_rss(running.pid)
-        found |= _waits(proxy, size, running, changed)
-        found |= {"relist_peak_mib": machine.read_peak_rss(running.pid), "end_mib": machine.read_rss(running.pid)}
-        return found
+        measures |= _waits(proxy, size, running, changed)
+        measures |= {"relist_peak_mib": machine.read_peak_rss(running.pid), "end_mib": machine.read_rss(running.pid)}
+        return measures
 
 
 def _waits(proxy: ReverseProxy, size: crowds.Size, running: Running, changed: int) -> dict[str, Any]:
-    """What callers wait before, during and after a list from anew."""
+    """Measure how long callers wait before, during and after a relist."""
     ended = threading.Event()
     spans: list[tuple[float, float, float, float]] = []
 
-    def relisted() -> None:
+    def relist() -> None:
         time.sleep(QUIET_SECONDS)
-        cpu, kept_off = running.cpu(), machine.read_waited_seconds(running.pid)
+        cpu, waited_seconds = running.cpu(), machine.read_waited_seconds(running.pid)
         began, over = running.relist(changed)
-        kept_off = machine.read_waited_seconds(running.pid) - kept_off
-        spans.append((began, over, running.cpu() - cpu, kept_off))
+        waited_seconds = machine.read_waited_seconds(running.pid) - waited_seconds
+        spans.append((began, over, running.cpu() - cpu, waited_seconds))
         time.sleep(QUIET_SECONDS)
         ended.set()
 
-    thread = threading.Thread(target=relisted)
+    thread = threading.Thread(target=relist)
     thread.start()
     samples = loads.send_paced(
         running.port, proxy.wires(crowds.Crowd(size)), proxy.rate, proxy.connections, ended.is_set
     )
     thread.join()
-    began, over, cpu, kept_off = spans[0]
-    found: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": kept_off}
-    for name, kept in (
+    began, over, cpu, waited_seconds = spans[0]
+    measures: dict[str, Any] = {"relist_s": over - began, "relist_cpu_s": cpu, "relist_without_core_s": waited_seconds}
+    for name, delays in (
         ("before", [sample.waited for sample in samples if sample.due < began]),
         ("during", [sample.waited for sample in samples if began <= sample.due < over]),
         ("after", [sample.waited for sample in samples if sample.due >= over]),
     ):
-        found[name] = {"n": len(kept), **{f"p{q * 100:g}": _quantile(kept, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
-    return found
+        measures[name] = {"n": len(delays), **{f"p{q * 100:g}": _quantile(delays, q) * 1e3 for q in (0.5, 0.99, 1.0)}}
+    return measures
 
 
 def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
-    """The longest turns of the loop, CPU milliseconds, of a start, at rest and of a list from anew."""
+    """Measure the longest turns of the loop, in CPU milliseconds, at the start, at rest and during a relist."""
     out = folder / "turns.json"
 
-    def told(running: Running) -> list[tuple[float, str]]:
+    def read_longest_turns(running: Running) -> list[tuple[float, str]]:
         out.unlink(missing_ok=True)
         os.kill(running.pid, signal.SIGUSR1)
         while not out.exists():
@@ -189,14 +189,14 @@ def _turns(proxy: ReverseProxy, size: crowds.Size, cores: Sequence[int], folder:
 
     with _serving(proxy, size, cores, folder, [str(HERE / "turns.py"), str(out)]) as running:
         time.sleep(SETTLE_SECONDS)  # caches full: what is done once after that belongs to the start
-        start = told(running)
+        start = read_longest_turns(running)
         running.tell(f"traffic?rate={TRAFFIC}")
         time.sleep(2 * TRAFFIC_SECONDS)
         running.tell("traffic?rate=0")
-        traffic = told(running)
+        traffic = read_longest_turns(running)
         running.relist(round(size.pods * CHANGED))
         time.sleep(1)
-        return {"turns": {"start": start, "traffic": traffic, "relist": told(running)}}
+        return {"turns": {"start": start, "traffic": traffic, "relist": read_longest_turns(running)}}
 
 
 def _cores(running: Running, seconds: float) -> float:
@@ -277,9 +277,9 @@ DOORS: Mapping[str, ReverseProxy] = {
 }
 
 
-def show(found: Mapping[str, Any]) -> None:
-    """The tables."""
-    shown = table.Table(title=f"{found['machine']['cpu']}, one core for the server, one for load and API server")
+def show(results: Mapping[str, Any]) -> None:
+    """Print the tables."""
+    shown = table.Table(title=f"{results['machine']['cpu']}, one core for the server, one for load and API server")
     figures: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "server": lambda row: str(row["server"]),
         "nodes / pods": lambda row: f"{row['nodes']:,} / {row['pods']:,}",
@@ -295,17 +295,17 @@ def show(found: Mapping[str, Any]) -> None:
         "during": lambda row: _three(row["during"]),
         "after": lambda row: _three(row["after"]),
         "longest turn, CPU ms: start, changes, relist": lambda row: ", ".join(
-            f"{row['turns'][each][0][0]:.0f}" for each in ("start", "traffic", "relist") if "turns" in row
+            f"{row['turns'][phase][0][0]:.0f}" for phase in ("start", "traffic", "relist") if "turns" in row
         ),
     }
     for title in figures:
         shown.add_column(title, justify="left" if title == "server" else "right")
-    for row in found["rows"]:
+    for row in results["rows"]:
         shown.add_row(*(figure(row) for figure in figures.values()))
     out = console.Console(width=200)
     out.print(shown)
-    gauges = [row["fixed_work_us"] for row in found["rows"]]
-    loaded = statistics.median(row["load"] for row in found["rows"])
+    gauges = [row["fixed_work_us"] for row in results["rows"]]
+    loaded = statistics.median(row["load"] for row in results["rows"])
     out.print(
         f"fixed piece of work: {min(gauges):.0f} to {max(gauges):.0f} µs; load average {loaded:.1f} at the median"
     )

@@ -18,26 +18,26 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-_KEPT = 12
+_NUMBER_OF_TURNS = 12
 _longest: list[tuple[float, str]] = []
 _run = asyncio.Handle._run
 
 
-def _timed(handle: Any) -> None:
+def _run_timed(handle: Any) -> None:
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
     began = time.thread_time()
     _run(handle)
     spent = (time.thread_time() - began) * 1e3
-    if len(_longest) < _KEPT or spent > _longest[0][0]:
+    if len(_longest) < _NUMBER_OF_TURNS or spent > _longest[0][0]:
         what = _chain(coroutine) or getattr(callback, "__qualname__", repr(type(callback)))
-        keep = heapq.heappush if len(_longest) < _KEPT else heapq.heappushpop
+        keep = heapq.heappush if len(_longest) < _NUMBER_OF_TURNS else heapq.heappushpop
         keep(_longest, (spent, what))
 
 
 def _chain(coroutine: Any) -> str:
-    """The coroutines that wait for each other, outermost first."""
+    """Return the coroutines that wait for each other, outermost first."""
     names = []
     while coroutine is not None and hasattr(coroutine, "__qualname__"):
         names.append(coroutine.__qualname__)
@@ -46,21 +46,21 @@ def _chain(coroutine: Any) -> str:
 
 
 def main() -> int:
-    """The server's exit code."""
+    """Return the server's exit code."""
     out = pathlib.Path(sys.argv[1])
 
     def tell(*_: object) -> None:
-        found = [[round(spent, 2), what] for spent, what in sorted(_longest, reverse=True)]
+        turns = [[round(spent, 2), what] for spent, what in sorted(_longest, reverse=True)]
         _longest.clear()
         whole = out.with_suffix(".part")
-        whole.write_text(json.dumps(found))
+        whole.write_text(json.dumps(turns))
         os.replace(whole, out)  # noqa: PTH105 - one step: a reader never sees half
 
     signal.signal(signal.SIGUSR1, tell)
     from railwright.cli import __main__ as command
     from railwright.serving import tuning
 
-    asyncio.Handle._run = _timed  # type: ignore[method-assign]
+    asyncio.Handle._run = _run_timed  # type: ignore[method-assign]
     tuning.find_loop_factory = lambda: None
     return command.main(sys.argv[2:])
 

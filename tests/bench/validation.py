@@ -1,9 +1,9 @@
-"""What checking large policies costs the reviews of pods: their latency, and the longest turns of the event loop.
+"""Measures how checks of large policies slow reviews of pods: their latency, and the longest turns of the event loop.
 
 `python validation.py [--callers 4] [--seconds 10] [--rate 100]`: a webhook reviews pods at a fixed rate, alone, then
-while callers have policies of a mebibyte checked without a pause: good ones, and the text that takes longest. Who is
-turned away comes again when it was told to. Turns are CPU time (turns.py), so that other processes make none longer;
-latencies want two quiet cores.
+while callers have policies of a mebibyte checked without a pause: valid ones, and the text that takes longest. Rejected
+callers repeat after Retry-After. Turns are CPU time (turns.py), so other processes do not make them longer. Latencies
+need two quiet cores.
 """
 
 import argparse

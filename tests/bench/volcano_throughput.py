@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "tests" / "controlplane"), str(
 
 import clusters  # noqa: E402 - the path is set above: this file is run by itself
 import machine  # noqa: E402
-from plane import nodes as fleet  # noqa: E402
+from plane import nodes as plane_nodes  # noqa: E402
 from plane import plane as planes  # noqa: E402
 from plane import site as sites  # noqa: E402
 from plane import volcano, waiting  # noqa: E402
@@ -47,8 +47,8 @@ async def main() -> int:
     rounds: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder)) as plane:
-            rounds = await _measured(plane, options.rounds, options.jobs)
-    found = {
+            rounds = await _measure_rounds(plane, options.rounds, options.jobs)
+    results = {
         "machine": {"cpu": machine.read_cpu_model()},
         "nodes": NODES,
         "jobs": options.jobs,
@@ -56,13 +56,13 @@ async def main() -> int:
         "rounds": rounds,
     }
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(found, indent=1))
-    show(found)
+    OUT.write_text(json.dumps(results, indent=1))
+    show(results)
     return 0
 
 
-async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
-    made = fleet.Nodes(plane.api)
+async def _measure_rounds(plane: planes.Plane, count: int, jobs: int) -> list[dict[str, Any]]:
+    made = plane_nodes.Nodes(plane.api)
     for first in range(0, NODES, _AT_ONCE):
         await asyncio.gather(*(_node(made, number) for number in range(first, first + _AT_ONCE)))
     site = sites.Site(plane)
@@ -83,7 +83,7 @@ async def _measured(plane: planes.Plane, count: int, jobs: int) -> list[dict[str
     return rounds
 
 
-async def _node(made: fleet.Nodes, number: int) -> None:
+async def _node(made: plane_nodes.Nodes, number: int) -> None:
     leaf = number // clusters.LEAF_NODES
     labels = {clusters.LEAF: f"leaf-{leaf:03}", clusters.SPINE: f"spine-{leaf // clusters.SPINE_LEAVES}"}
     rails = dict.fromkeys(clusters.RAILS, RAIL_DEVICES)
@@ -123,18 +123,18 @@ async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, d
         url = f"{plane.parts.server}/api/v1/namespaces/{namespace}/pods"
         accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
         async with plane.session.get(url, params=query, headers=accept) as answer:
-            found = len((await answer.json())["items"] or ())  # null where there is none
-        if found != count:
+            number = len((await answer.json())["items"] or ())  # null where there is none
+        if number != count:
             await asyncio.sleep(_LOOK_SECONDS)
-        assert found == count, f"{found} of {count}"
+        assert number == count, f"{number} of {count}"
         return True
 
     await waiting.wait(there, seconds=_WAIT_SECONDS, describe=describe)
 
 
 def _job(name: str) -> dict[str, Any]:
-    wanted = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
-    container = {"name": "c", "image": "torch", "resources": {"requests": wanted, "limits": wanted}}
+    amounts = {clusters.GPU: str(GPUS), **dict.fromkeys(clusters.RAILS, "1")}
+    container = {"name": "c", "image": "torch", "resources": {"requests": amounts, "limits": amounts}}
     template = {
         "metadata": {"labels": {"railwright.io/fabric": "roce"}},
         "spec": {"containers": [container], "restartPolicy": "Never"},
@@ -148,19 +148,21 @@ def _job(name: str) -> dict[str, Any]:
     }
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """Rates of both, and their ratio."""
-    pods = found["jobs"] * found["gang"]
-    shown = table.Table(title=f"{found['nodes']:,} nodes, {found['jobs']} gangs of {found['gang']}, a real Volcano")
+    pods = results["jobs"] * results["gang"]
+    shown = table.Table(
+        title=f"{results['nodes']:,} nodes, {results['jobs']} gangs of {results['gang']}, a real Volcano"
+    )
     for title in ("extender", "pods bound/s", "±", "its own CPU, s"):
         shown.add_column(title, justify="left" if title == "extender" else "right")
     middle = {}
     for name in ("null", "railwright"):
-        rounds = [each for each in found["rounds"] if each["extender"] == name]
-        rates = [pods / each["seconds"] for each in rounds]
+        rounds = [run for run in results["rounds"] if run["extender"] == name]
+        rates = [pods / run["seconds"] for run in rounds]
         middle[name] = statistics.median(rates)
         noise = (max(rates) - min(rates)) / 2 / middle[name]
-        cpu = statistics.median(each["cpu_s"] for each in rounds)
+        cpu = statistics.median(run["cpu_s"] for run in rounds)
         shown.add_row(name, f"{middle[name]:.1f}", f"{noise:.0%}", f"{cpu:.2f}")
     out = console.Console()
     out.print(shown)

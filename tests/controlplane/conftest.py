@@ -1,4 +1,4 @@
-"""What is in this folder runs against a real control plane; the fixtures are in tests/support/plane_fixtures.py."""
+"""Configures the tests on a real control plane; the fixtures are in tests/support/plane_fixtures.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the webhook's presence means to pods, through the real API server (absence: tests/faults)."""
+"""Pods reviewed by the webhook through the real API server (without the webhook: tests/faults)."""
 
 import json
 
@@ -50,7 +50,7 @@ async def installed(site, namespace):
 
 
 def timeless(created: dict) -> str:
-    """A pod without what the API server makes anew for each one."""
+    """Return a pod without the fields that the API server generates for each one."""
     metadata = created["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         metadata.pop(key, None)
@@ -86,8 +86,10 @@ async def test_an_opted_in_pod_is_injected_once_and_says_by_which_policy(plane, 
     record = json.loads(created["metadata"]["annotations"][INJECTION])
     assert record["policy"].startswith("sha256:")
     # Made again from what it has become: nothing is added twice.
-    kept = {key: value for key, value in container.items() if key != "volumeMounts"}  # the token's, made anew
-    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [kept]}}
+    container_without_mounts = {
+        key: value for key, value in container.items() if key != "volumeMounts"
+    }  # the token's mount gets a new name each time
+    again = pod("again", label="ib") | {"spec": {**pod("again")["spec"], "containers": [container_without_mounts]}}
     again["metadata"]["annotations"] = {INJECTION: created["metadata"]["annotations"][INJECTION]}
     recreated = await plane.api.create(again, namespace=namespace)
     assert recreated["spec"]["containers"][0]["env"] == container["env"]

@@ -47,7 +47,7 @@ async def guarded(plane):
         await plane.remove_namespace(name)
 
 
-async def denied(plane, pod: api.Object, namespace: str) -> str:
+async def create_denied(plane, pod: api.Object, namespace: str) -> str:
     with pytest.raises(api.ApiError) as refused:
         await plane.api.create(pod, namespace=namespace, dry_run=True)
     assert refused.value.status == 403
@@ -57,33 +57,35 @@ async def denied(plane, pod: api.Object, namespace: str) -> str:
 async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-    async def checked() -> list[dict]:
-        found = [each for each in await plane.api.list(kind) if each["metadata"]["name"].startswith("railwright")]
-        assert len(found) == 3
-        for each in found:
-            seen = each.get("status", {}).get("observedGeneration")
-            assert seen == each["metadata"]["generation"], each["metadata"]["name"]
-        return found
+    async def list_checked_policies() -> list[dict]:
+        policies = [
+            policy for policy in await plane.api.list(kind) if policy["metadata"]["name"].startswith("railwright")
+        ]
+        assert len(policies) == 3
+        for policy in policies:
+            seen = policy.get("status", {}).get("observedGeneration")
+            assert seen == policy["metadata"]["generation"], policy["metadata"]["name"]
+        return policies
 
-    for each in await waiting.wait(checked, describe="the API server's check of types"):
-        assert not each["status"].get("typeChecking", {}).get("expressionWarnings"), each["status"]
+    for policy in await waiting.wait(list_checked_policies, describe="the API server's check of types"):
+        assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
 
 
 async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
     namespace = await guarded()
-    message = await denied(plane, POD(LABELLED), namespace)
+    message = await create_denied(plane, POD(LABELLED), namespace)
     assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in message
     assert "railwright check" in message
     assert "set the label to none" in message
     generated = POD(LABELLED)
     generated["metadata"] |= {"generateName": "rank-"}
     del generated["metadata"]["name"]
-    assert f"pod {namespace}/rank-" in await denied(plane, generated, namespace)
+    assert f"pod {namespace}/rank-" in await create_denied(plane, generated, namespace)
 
 
 async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
     namespace = await guarded(fabric="ib")
-    message = await denied(plane, POD({}), namespace)
+    message = await create_denied(plane, POD({}), namespace)
     assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in message
     bystander, zero = POD({}), POD({})
     bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
@@ -98,12 +100,14 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
     system = {"kube-system", names.NAMESPACE}
     await site.Site(plane).prepare()  # our own namespace
     levels = {}
-    for each in system:
-        await guard.put(plane.api, each)
-        found = await plane.api.get("Namespace", each)
-        present = found["metadata"].get("labels", {})
-        levels[each] = {key: present.get(key) for key in LEVELS}  # of the manifests, where a test has applied them
-        await plane.api.patch("Namespace", each, {"metadata": {"labels": dict.fromkeys(LEVELS)}})
+    for system_namespace in system:
+        await guard.put(plane.api, system_namespace)
+        stored = await plane.api.get("Namespace", system_namespace)
+        present = stored["metadata"].get("labels", {})
+        levels[system_namespace] = {
+            key: present.get(key) for key in LEVELS
+        }  # of the manifests, where a test has applied them
+        await plane.api.patch("Namespace", system_namespace, {"metadata": {"labels": dict.fromkeys(LEVELS)}})
     wrong = {}
     try:
         for name, case in missed_pods.CASES.items():
@@ -124,14 +128,18 @@ async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_count
             if (NOT_INJECTED in answer) != (case.label is not None) or (case.label is None and answer):
                 wrong[name] = answer
     finally:
-        for each in system:
-            await plane.api.patch("Namespace", each, {"metadata": {"labels": {FABRIC: None, **levels.get(each, {})}}})
-            await guard.take_away(plane.api, each)
+        for system_namespace in system:
+            await plane.api.patch(
+                "Namespace",
+                system_namespace,
+                {"metadata": {"labels": {FABRIC: None, **levels.get(system_namespace, {})}}},
+            )
+            await guard.take_away(plane.api, system_namespace)
     assert not wrong
 
 
 async def _answer(plane, pod: api.Object, namespace: str) -> str:
-    """What the API server says against a pod, or warns of; nothing where it takes the pod in silence."""
+    """Return the error or warnings of the API server for a pod; "" if it accepts the pod silently."""
     try:
         await plane.api.create(pod, namespace=namespace, dry_run=True)
     except api.ApiError as error:
@@ -186,34 +194,34 @@ async def test_whatever_the_webhook_answers_for_passes_and_what_it_wrote_stays(p
 async def _keys_stay(plane, tenant: api.Api, namespace: str) -> None:
     """T3: who may edit the pod may not edit what we wrote on it; anything else he may."""
 
-    async def patched(annotations: dict, *, who: api.Api = tenant, subresource: str = "") -> dict:
+    async def patch_pod(annotations: dict, *, who: api.Api = tenant, subresource: str = "") -> dict:
         change = {"metadata": {"annotations": annotations}}
         return await who.patch("Pod", "p", change, namespace, subresource=subresource)
 
-    async def permitted() -> bool:
+    async def is_permitted() -> bool:
         try:
-            return bool(await patched({"own": "1"}))
+            return bool(await patch_pod({"own": "1"}))
         except api.ApiError as error:
             raise AssertionError(error.message) from None
 
-    await waiting.wait(permitted, describe="the tenant's role to be in force")
+    await waiting.wait(is_permitted, describe="the tenant's role to be in force")
     for forged in ({INJECTION: "{}"}, {INJECTION: None}, {PLACEMENT: "{}"}, {"railwright.io/nccl.conf": "NCCL_X=1"}):
         with pytest.raises(api.ApiError, match="cannot be changed on an existing pod"):
-            await patched(forged)
+            await patch_pod(forged)
     for subresource in ("resize", "ephemeralcontainers"):  # the API server leaves out what is not theirs to change
-        kept = await patched({PLACEMENT: "{}"}, subresource=subresource)
-        assert PLACEMENT not in kept["metadata"]["annotations"], subresource
-    reported = await patched({PLACEMENT: "{}"}, subresource="status")
+        patched_pod = await patch_pod({PLACEMENT: "{}"}, subresource=subresource)
+        assert PLACEMENT not in patched_pod["metadata"]["annotations"], subresource
+    reported = await patch_pod({PLACEMENT: "{}"}, subresource="status")
     assert reported["metadata"]["annotations"][PLACEMENT] == "{}", "no status update is looked at, kubelet's or other"
-    await patched({PLACEMENT: None}, subresource="status")
-    mended = await patched({PLACEMENT: "{}", INJECTION: "{}"}, who=plane.api)
+    await patch_pod({PLACEMENT: None}, subresource="status")
+    mended = await patch_pod({PLACEMENT: "{}", INJECTION: "{}"}, who=plane.api)
     assert mended["metadata"]["annotations"][INJECTION] == "{}", "an administrator may"
 
 
 async def _devices_stay(tenant: api.Api, namespace: str) -> None:
     """T4: no way after admission leads to more devices or a place on the host network."""
 
-    async def refused(spec: dict, subresource: str = "") -> str:
+    async def read_rejection(spec: dict, subresource: str = "") -> str:
         with pytest.raises(api.ApiError) as error:
             await tenant.patch("Pod", "p", {"spec": spec}, namespace, subresource=subresource)
         assert error.value.status == 422
@@ -222,17 +230,17 @@ async def _devices_stay(tenant: api.Api, namespace: str) -> None:
     devices = {"nvidia.com/gpu": "1", "nvidia.com/mlx5_0": "8"}
     resources = {"limits": devices, "requests": devices}
     more = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
-    assert "may not change fields" in await refused(more)
-    assert "only cpu and memory" in await refused(more, "resize")
-    assert "may not change fields" in await refused({"hostNetwork": True})
+    assert "may not change fields" in await read_rejection(more)
+    assert "only cpu and memory" in await read_rejection(more, "resize")
+    assert "may not change fields" in await read_rejection({"hostNetwork": True})
     debugger = {"name": "d", "image": "i", "resources": resources}
-    assert "ephemeralContainers[0].resources: Forbidden" in await refused(
+    assert "ephemeralContainers[0].resources: Forbidden" in await read_rejection(
         {"ephemeralContainers": [debugger]}, "ephemeralcontainers"
     )
 
 
 def _editor(namespace: str) -> str:
-    """A tenant with every right over pods that any subresource could need."""
+    """Return a tenant with every right over pods that any subresource could need."""
     kinds = ["pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"]
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "editor", "namespace": namespace}}
     role = {**rbac, "kind": "Role", "rules": [{"apiGroups": [""], "resources": kinds, "verbs": ["get", "patch"]}]}

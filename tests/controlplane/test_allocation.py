@@ -53,7 +53,7 @@ async def classes(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def offered(plane, nodes):
-    """Two nodes of slices."""
+    """Yield two nodes of slices."""
     made = []
     for name in ("dra-0", "dra-1"):
         await nodes.make(name, gpus=0, rails={})
@@ -80,7 +80,7 @@ async def installed(plane, namespace, site, schedulers, extender_proxy, classes,
 
 
 def request(name: str, *rdma_devices: str) -> dict:
-    """A request of one NIC, of those with one of these names."""
+    """Return a request of one NIC, of those with one of these names."""
     selector = {
         "cel": {"expression": f'device.attributes["dra.net"].rdmaDevice in {list(rdma_devices)}'.replace("'", '"')}
     }
@@ -105,15 +105,15 @@ def pod(scheduler: str, *, template: str = "", claim: str = "", name: str = "p")
 
 async def bind(plane, namespace: str, name: str = "p") -> dict:
     async def find():
-        (found,) = await plane.api.list("Pod", namespace, labels=f"name={name}")
-        assert found["spec"].get("nodeName"), found["status"]
-        return found
+        (bound_pod,) = await plane.api.list("Pod", namespace, labels=f"name={name}")
+        assert bound_pod["spec"].get("nodeName"), bound_pod["status"]
+        return bound_pod
 
     return await waiting.wait(find, seconds=60, describe=f"pod {name} to be bound")
 
 
 async def list_held(plane, namespace: str, node: str) -> set[str]:
-    """The RDMA devices that the claims of a namespace hold, by the slices."""
+    """Return the RDMA devices that the claims of a namespace hold, by the slices."""
     (tree,) = [slice_ for slice_ in devices.build_slices(node) if slice_["spec"]["driver"] == "dra.net"]
     names = {
         device["name"]: device["attributes"]["dra.net/rdmaDevice"]["string"]
@@ -129,8 +129,8 @@ async def list_held(plane, namespace: str, node: str) -> set[str]:
     return {names[result["device"]] for result in results}
 
 
-def read_devices(found: dict) -> list[str]:
-    conf = found["metadata"]["annotations"][CONF]
+def read_devices(bound_pod: dict) -> list[str]:
+    conf = bound_pod["metadata"]["annotations"][CONF]
     assert conf.startswith("NCCL_IB_HCA=="), conf
     assert conf.count("\n") == 1, conf
     return conf.removeprefix("NCCL_IB_HCA==").strip().split(",")
@@ -150,17 +150,17 @@ async def test_the_file_names_what_the_claim_holds_in_the_order_of_the_rails(
     late_first = (request("second", "rdmap160s27", "rdmap144s27"), request("first", "rdmap32s27"))
     await create_claim(plane, namespace, "two", *late_first, template=template)
     await plane.api.create(pod(scheduler, **{"template" if template else "claim": "two"}), namespace=namespace)
-    found = await bind(plane, namespace)
+    bound_pod = await bind(plane, namespace)
     extender_proxy.hook = None
-    assert found["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
+    assert bound_pod["spec"]["containers"][0]["resources"]["limits"] == {CALL: "0"}
     verb = "/volcano/prioritize" if scheduler == "volcano" else "/scheduler/prioritize"
     assert verb in asked
-    named = read_devices(found)
+    named = read_devices(bound_pod)
     assert named[0] == "rdmap32s27"
-    assert set(named) == await list_held(plane, namespace, found["spec"]["nodeName"])
+    assert set(named) == await list_held(plane, namespace, bound_pod["spec"]["nodeName"])
     ucx = ",".join(f"{device}:1" for device in named)
-    assert found["metadata"]["annotations"]["railwright.io/ucx-net-devices"] == ucx
-    placement = json.loads(found["metadata"]["annotations"][PLACEMENT])
+    assert bound_pod["metadata"]["annotations"]["railwright.io/ucx-net-devices"] == ucx
+    placement = json.loads(bound_pod["metadata"]["annotations"][PLACEMENT])
     assert [device["rdmaDevice"] for device in placement["devices"]] == named
     assert [device["request"] for device in placement["devices"]] == ["first", "second"]
     assert placement["rails"] == [device["rail"] for device in placement["devices"]]
@@ -176,9 +176,9 @@ async def test_the_claims_that_railwright_writes_are_followed_too(plane, namespa
     spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
     tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     await plane.api.create(tree, namespace=namespace)
-    found = await bind(plane, namespace)
-    assert read_devices(found) == ["rdmap32s27", "rdmap144s27"]
-    rail1, _ = json.loads(found["metadata"]["annotations"][PLACEMENT])["devices"]
+    bound_pod = await bind(plane, namespace)
+    assert read_devices(bound_pod) == ["rdmap32s27", "rdmap144s27"]
+    rail1, _ = json.loads(bound_pod["metadata"]["annotations"][PLACEMENT])["devices"]
     assert (rail1["rail"], rail1["request"], rail1["interface"]) == ("rail1", "rail1", "net2")
 
 
@@ -188,7 +188,7 @@ async def test_two_pods_of_a_node_get_lists_without_a_common_device(plane, names
     for name in names:
         await plane.api.create(pod("default-scheduler", template="two", name=name), namespace=namespace)
     bound = await asyncio.gather(*(bind(plane, namespace, name) for name in names))
-    lists = [(found["spec"]["nodeName"], device) for found in bound for device in read_devices(found)]
+    lists = [(bound_pod["spec"]["nodeName"], device) for bound_pod in bound for device in read_devices(bound_pod)]
     assert len(lists) == len(set(lists)) == 8
 
 
@@ -198,9 +198,9 @@ async def test_two_pods_of_a_node_get_lists_without_a_common_device(plane, names
 async def test_extended_resources_of_a_device_class_are_listed_by_their_claim(plane, namespace, installed):
     tree = kubes.pod("p", gpus=0, rails={MAPPED: 1}, fabric="mapped", labels={"name": "p"})
     await plane.api.create(tree, namespace=namespace)
-    found = await bind(plane, namespace)
-    assert set(read_devices(found)) == await list_held(plane, namespace, found["spec"]["nodeName"])
-    (nic,) = json.loads(found["metadata"]["annotations"][PLACEMENT])["devices"]
+    bound_pod = await bind(plane, namespace)
+    assert set(read_devices(bound_pod)) == await list_held(plane, namespace, bound_pod["spec"]["nodeName"])
+    (nic,) = json.loads(bound_pod["metadata"]["annotations"][PLACEMENT])["devices"]
     assert nic["rail"] == "rail0"
 
 
@@ -212,17 +212,17 @@ async def test_without_the_webhook_at_binding_the_file_names_no_device_that_exis
     await plane.api.create(tree, namespace=namespace)  # waits for its template
     await installed.webhook.stop()
     await create_claim(plane, namespace, "two", request("a"), template=True)
-    found = await bind(plane, namespace)
-    assert found["metadata"]["annotations"][CONF].splitlines() == [
+    bound_pod = await bind(plane, namespace)
+    assert bound_pod["metadata"]["annotations"][CONF].splitlines() == [
         "NCCL_IB_HCA==not-written-at-binding",
         "NCCL_NET=not-written-at-binding",
     ]
-    assert PLACEMENT not in found["metadata"]["annotations"]
+    assert PLACEMENT not in bound_pod["metadata"]["annotations"]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def opted_in(plane, installed):
-    """A namespace with the label, and the entry of the manifests for its pods."""
+    """Yield a namespace with the label, and the entry of the manifests for its pods."""
     name = f"claims-{uuid.uuid4().hex[:6]}"
     tree = registration.shipped(installed.webhook.port, plane.certificates.authority.certificate_pem)
     hooks = [hook for hook in tree["webhooks"] if hook["name"] == "namespaced-pods.railwright.io"]

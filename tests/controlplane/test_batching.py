@@ -1,4 +1,4 @@
-"""What extenders and claims do to kube-scheduler's batching of equal pods (OpportunisticBatching, on since 1.35).
+"""Effect of extenders and claims on kube-scheduler's batching of equal pods (OpportunisticBatching, on since 1.35).
 
 A pod with the signature of the previous one goes to the next node by that pod's scores, if such pods fill a node each.
 """

@@ -1,4 +1,4 @@
-"""What is on a pod the moment it has a node: its place on the fabric and the devices of that very node, by both
+"""Annotations of a pod when it gets a node: its position in the fabric and the devices of that node, by both
 schedulers, whatever else happened to the pod meanwhile.
 """
 
@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize("scheduler", ["volcano", "default-scheduler"])
 
 
 def template(annotations: dict | None = None) -> dict:
-    """A pod that takes a whole node's GPUs."""
+    """Return a pod that takes a whole node's GPUs."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     metadata = {"labels": {"railwright.io/fabric": "rails"}, "annotations": annotations or {}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
@@ -107,7 +107,7 @@ async def create(plane, namespace: str, manifests: list[dict]) -> None:
         await plane.api.create(manifest, namespace=namespace)
 
 
-def written(pod: dict) -> tuple[dict, str]:
+def read_annotations(pod: dict) -> tuple[dict, str]:
     annotations = pod["metadata"]["annotations"]
     return json.loads(annotations[PLACEMENT]), annotations.get(CONF, "")
 
@@ -123,7 +123,7 @@ async def test_placement_and_devices_of_the_node_come_together_with_its_name(
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-old", "gpu-new"}
     for pod in pods:
         shape = pod["spec"]["nodeName"].removeprefix("gpu-")
-        placement, conf = written(pod)
+        placement, conf = read_annotations(pod)
         expected = {"node": f"gpu-{shape}", "shape": shape, "rails": ["rail0", "rail1"], "domains": [f"leaf-{shape}"]}
         assert placement == expected
         assert conf == f"NCCL_IB_HCA=={','.join(DEVICES[shape])}\n"
@@ -133,8 +133,10 @@ async def test_placement_and_devices_of_the_node_come_together_with_its_name(
     bound = seen.bound()
     assert {pod["metadata"]["name"] for pod in bound} == {pod["metadata"]["name"] for pod in pods}
     for pod in bound:
-        assert written(pod)[0]["node"] == pod["spec"]["nodeName"], "a version of the pod had a node and not its place"
-        assert written(pod)[1]
+        assert read_annotations(pod)[0]["node"] == pod["spec"]["nodeName"], (
+            "a version of the pod had a node and not its place"
+        )
+        assert read_annotations(pod)[1]
 
 
 @BOTH
@@ -142,7 +144,7 @@ async def test_a_rail_the_node_cannot_give_is_in_neither_list(plane, namespace, 
     await nodes.make("gpu-new", rails={RAILS[0]: 1, RAILS[1]: 0}, labels={"gpu": "new"})
     await create(plane, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
     (pod,) = await running(plane, namespace, 1)
-    placement, conf = written(pod)
+    placement, conf = read_annotations(pod)
     assert placement == {"node": "gpu-new", "shape": "new", "rails": ["rail0"], "domains": []}
     assert conf == "NCCL_IB_HCA==mlx5_4\n"
 
@@ -174,8 +176,8 @@ async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_s
         "added": "new",
         "same": "old",
     }
-    assert written(pod)[0]["node"] == "gpu-old"
-    assert written(pod)[1] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
+    assert read_annotations(pod)[0]["node"] == "gpu-old"
+    assert read_annotations(pod)[1] == "NCCL_IB_HCA==mlx5_0,mlx5_1\n"
     assert json.loads(annotations["railwright.io/injection"])["fabric"] == "rails"
 
 

@@ -29,7 +29,7 @@ def configuration(kind, namespace, *foreign):
 
     service = {"service": {"name": "railwright-webhook", "namespace": namespace, "path": "/mutate/pods"}}
     by_url = {"url": "https://127.0.0.1:9/mutate/bindings"}
-    hooks = [webhook("service", service), webhook("url", by_url), *(webhook(*each) for each in foreign)]
+    hooks = [webhook("service", service), webhook("url", by_url), *(webhook(*arguments) for arguments in foreign)]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -67,9 +67,9 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     capsys.readouterr()
     made = await secrets(plane, namespace)
     assert set(made) == {"railwright-ca", "railwright-webhook-tls", "railwright-extender-tls"}
-    assert {each["type"] for each in made.values()} == {"kubernetes.io/tls"}
+    assert {secret["type"] for secret in made.values()} == {"kubernetes.io/tls"}
     authority = made["railwright-ca"]["data"]["tls.crt"]
-    assert {each["data"]["ca.crt"] for each in made.values()} == {authority}
+    assert {secret["data"]["ca.crt"] for secret in made.values()} == {authority}
     assert (tmp_path / "out" / "ca.crt").read_bytes() == base64.b64decode(authority)
     assert (tmp_path / "out" / "client.key").exists()
     for kind in configurations:
@@ -80,8 +80,8 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     assert await run(*arguments, "-o", "json") == 0
     document = json.loads(capsys.readouterr().out)
     assert {certificate["state"] for certificate in document["certificates"]} == {"kept"}
-    assert [each["filled"] for each in document["configurations"]] == [[], []]
-    assert [each["foreign"] for each in document["configurations"]] == [[], ["foreign.railwright.io"]]
+    assert [configuration["filled"] for configuration in document["configurations"]] == [[], []]
+    assert [configuration["foreign"] for configuration in document["configurations"]] == [[], ["foreign.railwright.io"]]
     assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
 
 
@@ -145,7 +145,7 @@ async def test_rotate_does_what_is_due_and_hands_callers_their_files(
     both = (await secrets(plane, namespace))["railwright-ca"]["data"]["ca.crt"]
     assert await run("--secrets", *common, "--host=10.0.0.8") == 0
     after = await secrets(plane, namespace)
-    assert {each["data"]["ca.crt"] for each in after.values()} == {both}
+    assert {secret["data"]["ca.crt"] for secret in after.values()} == {both}
     assert after["railwright-ca"]["data"]["next.key"]
 
     out = tmp_path / "files"

@@ -46,15 +46,15 @@ MATRIX = {  # the kustomization: the chart's values for the same
 
 def objects(text: str) -> dict[tuple, dict]:
     """Objects by what tells them apart; without those of the chart's test."""
-    found: dict[tuple, dict] = {}
+    by_key: dict[tuple, dict] = {}
     for document in filter(None, yaml.safe_load_all(text)):
         metadata = document["metadata"]
         if metadata.get("annotations", {}).get("helm.sh/hook") == "test":
             continue
         key = (document["apiVersion"], document["kind"], metadata.get("namespace"), metadata["name"])
-        assert key not in found, f"{key} is there twice"
-        found[key] = document
-    return found
+        assert key not in by_key, f"{key} is there twice"
+        by_key[key] = document
+    return by_key
 
 
 @pytest.fixture
@@ -68,21 +68,21 @@ async def rendered(helm, *options):
 
 @pytest.fixture
 def placed(tmp_path):
-    """The folder to render for one of manifests/: a component comes on top of the base."""
+    """Return the folder to render for one of manifests/: a component comes on top of the base."""
 
     def place(folder):
         if not folder.startswith("components/"):
             return MANIFESTS / folder
         made = tmp_path.resolve()
         lists = {"resources": MANIFESTS / "base", "components": MANIFESTS / folder}
-        text = yaml.safe_dump({key: [os.path.relpath(each, made)] for key, each in lists.items()})
+        text = yaml.safe_dump({key: [os.path.relpath(path, made)] for key, path in lists.items()})
         (made / "kustomization.yaml").write_text(text)
         return made
 
     return place
 
 
-async def kustomized(folder):
+async def kustomize(folder):
     process = await asyncio.create_subprocess_exec(
         binaries.locate()["kubectl"], "kustomize", folder, stdout=asyncio.subprocess.PIPE
     )
@@ -94,15 +94,15 @@ async def kustomized(folder):
 @pytest.mark.plane
 @pytest.mark.parametrize("folder", MATRIX)
 async def test_chart_and_kustomization_make_the_same_objects(helm, placed, folder):
-    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomized(placed(folder))
+    ours, theirs = await rendered(helm, *MATRIX[folder]), await kustomize(placed(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
-    for key, wanted in theirs.items():
-        assert wanted["metadata"]["labels"].pop("app.kubernetes.io/managed-by") == "kustomize"
+    for key, expected in theirs.items():
+        assert expected["metadata"]["labels"].pop("app.kubernetes.io/managed-by") == "kustomize"
         labels = ours[key]["metadata"]["labels"]
         assert labels.pop("app.kubernetes.io/managed-by") == "Helm"
         assert labels.pop("helm.sh/chart") == f"railwright-{version.VERSION}"
-        assert ours[key] == wanted, key
+        assert ours[key] == expected, key
 
 
 @pytest.mark.plane
@@ -129,7 +129,7 @@ async def test_a_value_reaches_what_it_is_for(helm):
         "--set-string=certificates.caBundle=PEM",
         "--set-string=policy.document=" + "kind: FabricPolicy",
     )
-    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]
     assert webhook["containers"][0]["image"] == f"r.example/railwright@sha256:{'a' * 64}"
     assert webhook["containers"][0]["imagePullPolicy"] == "Always"
@@ -146,21 +146,21 @@ async def test_a_value_reaches_what_it_is_for(helm):
     assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"UEVN"}
     assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
     assert sorted(hook["timeoutSeconds"] for hook in hooks) == [2, 2, 2, 9, 9, 9]
-    guards = [each["spec"]["matchConstraints"] for (kind, _), each in by_name.items() if kind == GUARD]
+    guards = [manifest["spec"]["matchConstraints"] for (kind, _), manifest in by_name.items() if kind == GUARD]
     assert len(guards) == 3
-    for each in (*hooks, *guards):
-        assert "infra" in json.dumps(each["namespaceSelector"])
+    for webhook_or_guard in (*hooks, *guards):
+        assert "infra" in json.dumps(webhook_or_guard["namespaceSelector"])
     by_namespace = by_name["ValidatingAdmissionPolicy", "railwright-injected-by-namespace"]["spec"]
     assert "['nvidia.com/gpu', 'amd.com/gpu'].exists" in by_namespace["matchConditions"][1]["expression"]
-    bindings = {name: each["spec"] for (kind, name), each in by_name.items() if kind.endswith("PolicyBinding")}
+    bindings = {name: manifest["spec"] for (kind, name), manifest in by_name.items() if kind.endswith("PolicyBinding")}
     denying = [name for name, spec in bindings.items() if "Deny" in spec["validationActions"]]
     assert denying == ["railwright-written-keys"]
     assert by_name["ConfigMap", "railwright-policy"]["data"] == {"policy.yaml": "kind: FabricPolicy\n"}
     assert "prom" in json.dumps(by_name["NetworkPolicy", "railwright-metrics"])
     assert ("NetworkPolicy", "railwright-traces") in by_name
     absent = [("ResourceQuota", "railwright-critical-pods"), ("Deployment", "railwright-certs")]
-    assert not [each for each in absent if each in by_name]
-    assert not [each for each in by_name if each[0] in ("Secret", "Certificate")]
+    assert not [key for key in absent if key in by_name]
+    assert not [key for key in by_name if key[0] in ("Secret", "Certificate")]
 
 
 PODS = {"webhook": "webhook", "extender": "extender", "certificates": "certs"}
@@ -192,7 +192,7 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     }
     manifests = await rendered(helm, f"--set-json={table}={json.dumps(values)}", "--set-string=commonLabels.cost=hpc")
     name = f"railwright-{PODS[table]}"
-    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
     deployment = by_name["Deployment", name]["spec"]
     assert {key: deployment[key] for key in ("replicas", "strategy", "revisionHistoryLimit")} == {
         key: values[key] for key in ("replicas", "strategy", "revisionHistoryLimit")
@@ -213,7 +213,7 @@ async def test_a_value_reaches_the_pods_of_each_component(helm, table):
     assert {"name": "ops", "containerPort": 18080} in container["ports"]
     assert by_name["ServiceAccount", name]["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
     assert ("PodDisruptionBudget", name) not in by_name
-    assert all(each["metadata"]["labels"]["cost"] == "hpc" for each in manifests.values())
+    assert all(manifest["metadata"]["labels"]["cost"] == "hpc" for manifest in manifests.values())
 
 
 @pytest.mark.plane
@@ -229,7 +229,7 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
         "--set=metrics.prometheusRule.labels.release=kps,metrics.prometheusRule.gangWaitingSeconds=7200",
         "--set=metrics.prometheusRule.runbookUrl=https://wiki.example/runbook,metrics.dashboards.namespace=grafana",
     )
-    by_name = {(kind, name): each for (_, kind, _, name), each in manifests.items()}
+    by_name = {(kind, name): manifest for (_, kind, _, name), manifest in manifests.items()}
     webhook = by_name["Deployment", "railwright-webhook"]["spec"]["template"]["spec"]["containers"][0]
     assert "--listen=:10250" in webhook["args"]
     assert {"name": "webhook", "containerPort": 10250} in webhook["ports"]
@@ -252,7 +252,7 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": [NAMESPACE]}
     assert monitor["spec"]["endpoints"][0]["interval"] == "1m"
     rule = by_name["PrometheusRule", "railwright"]
-    alerts = {each["alert"]: each for group in rule["spec"]["groups"] for each in group["rules"]}
+    alerts = {rule["alert"]: rule for group in rule["spec"]["groups"] for rule in group["rules"]}
     assert rule["metadata"]["labels"]["release"] == "kps"
     assert "> 7200 and" in alerts["RailwrightGangWaitingLong"]["expr"]
     assert alerts["RailwrightWebhookDown"]["annotations"].keys() == {"summary", "description", "runbook_url"}
@@ -264,11 +264,11 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
 @pytest.mark.plane
 async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
     manifests = await rendered(helm, "--set=webhook.replicas=1,extender.replicas=1,certificates.replicas=1")
-    for (_, kind, _, name), each in manifests.items():
+    for (_, kind, _, name), manifest in manifests.items():
         if kind == "PodDisruptionBudget":
-            assert each["spec"]["maxUnavailable"] == 1, name
+            assert manifest["spec"]["maxUnavailable"] == 1, name
         if kind == "Deployment":
-            hosts, _ = each["spec"]["template"]["spec"]["topologySpreadConstraints"]
+            hosts, _ = manifest["spec"]["template"]["spec"]["topologySpreadConstraints"]
             assert hosts["matchLabelKeys"] == ["pod-template-hash"], "the old pod does not count"
 
 
@@ -278,14 +278,14 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
     options = ("--set=nameOverride=rw", f"--set={MONITORED},certificates.clientAuth=true,tracing.endpoint=http://o:1")
     for override, prefix in (((), "hpc-rw"), (("--set=fullnameOverride=network",), "network")):
         text = await helm("template", "hpc", str(CHART), *options, *override, "--set-string=policy.document=a")
-        found = objects(text)
+        rendered = objects(text)
         fixed_name = "fabricpolicies.railwright.io"  # of a definition: PLURAL.GROUP
-        assert all(name.startswith(prefix) or name == fixed_name for _, _, _, name in found), found.keys()
-        assert {namespace for _, _, namespace, _ in found} == {None, "fabrics"}
+        assert all(name.startswith(prefix) or name == fixed_name for _, _, _, name in rendered), rendered.keys()
+        assert {namespace for _, _, namespace, _ in rendered} == {None, "fabrics"}
         fixed = re.compile(r"railwright-(system|webhook|extender|certs|policy)")
-        for key, each in found.items():  # the runbook's text has the default names
-            assert key[1] == "PrometheusRule" or not fixed.findall(json.dumps(each)), key
-        labels = found["apps/v1", "Deployment", "fabrics", f"{prefix}-webhook"]["metadata"]["labels"]
+        for key, manifest in rendered.items():  # the runbook's text has the default names
+            assert key[1] == "PrometheusRule" or not fixed.findall(json.dumps(manifest)), key
+        labels = rendered["apps/v1", "Deployment", "fabrics", f"{prefix}-webhook"]["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "rw"
         assert labels["app.kubernetes.io/instance"] == "hpc"
 
@@ -338,7 +338,7 @@ async def test_helm_finds_nothing_to_say_about_the_chart(helm):
 
 
 class Cluster:
-    """What is in the API server, and Helm's hands on it."""
+    """The objects in the API server, and Helm to change them."""
 
     def __init__(self, plane, folder):
         self.plane, self.api = plane, plane.api
@@ -347,10 +347,10 @@ class Cluster:
         self.before = set()
 
     async def listed(self):
-        """Every object there is but for those that come and go, as kind, namespace and name."""
+        """Return every object there is but for those that come and go, as kind, namespace and name."""
         if not self.kinds:
-            found = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
-            self.kinds = ",".join(each for each in found if each.split(".")[0] not in PASSING)
+            listed = (await self.plane.kubectl("api-resources", "--verbs=list", "-o", "name")).split()
+            self.kinds = ",".join(kind for kind in listed if kind.split(".")[0] not in PASSING)
         columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
         lines = (await self.plane.kubectl("get", self.kinds, "-A", "--no-headers", "-o", columns)).splitlines()
         return {tuple(line.split()) for line in lines if line}
@@ -387,22 +387,26 @@ class Cluster:
         return (await self.api.get("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE))["data"][names.POLICY_KEY]
 
     async def published(self):
-        """The addresses behind the extender's Service."""
+        """Return the addresses behind the extender's Service."""
         labels = "kubernetes.io/service-name=railwright-extender"
         endpoint_slices = await self.api.list("EndpointSlice", NAMESPACE, labels=labels)
-        return [each["endpoints"][0]["addresses"] for each in endpoint_slices if each.get("endpoints")]
+        return [
+            endpoint_slice["endpoints"][0]["addresses"]
+            for endpoint_slice in endpoint_slices
+            if endpoint_slice.get("endpoints")
+        ]
 
     async def state(self):
-        """All that is written by others than Helm."""
+        """Return all that is written by others than Helm."""
         return await self.bundles(), await self.secrets(), await self.policy(), await self.published()
 
     async def certified(self):
         """Wait for certificates and caBundle."""
 
-        async def filled():
+        async def is_certified():
             return None not in await self.bundles() and all((await self.secrets()).values())
 
-        await waiting.wait(filled, seconds=30, describe="certificates and caBundle to be written")
+        await waiting.wait(is_certified, seconds=30, describe="certificates and caBundle to be written")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -420,7 +424,7 @@ async def cluster(plane, tmp_path_factory):
 
 @dataclasses.dataclass
 class Installed:
-    """What Helm said after the installation, and what runs."""
+    """Helm's notes after the installation, and the running servers."""
 
     notes: str
     servers: list
@@ -447,7 +451,7 @@ async def installed(cluster, plane):
 
 
 def with_token(kubeconfig, token):
-    """The same cluster, as whose token it is."""
+    """Return the same cluster, as whose token it is."""
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
     path = kubeconfig.with_name("with-token.yaml")
@@ -503,7 +507,7 @@ async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, 
 
 
 async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):
-    """What `helm test` would run, by hand: the check, with the token of the test's account."""
+    """Run the check with the token of the test's account, as `helm test` would."""
     text = await cluster.helm("template", releases.RELEASE, str(CHART), "--show-only=templates/tests/check.yaml")
     documents = list(yaml.safe_load_all(text))
     [pod] = [document for document in documents if document["kind"] == "Pod"]
@@ -529,23 +533,23 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     for row in ("webhook-deployment", "policy-valid"):
         assert rows[row]["state"] == "ok", rows[row]
     rights = rows.pop("caller-permissions")["detail"]
-    hidden = {name: each["detail"] for name, each in rows.items() if "you may not" in each["detail"]}
+    hidden = {name: row["detail"] for name, row in rows.items() if "you may not" in row["detail"]}
     left_out = (
         "secrets/",
         "create pods",
         "configmaps -n kube-system",
         "configmaps/volcano-scheduler-configmap",
     )
-    assert not {name: text for name, text in hidden.items() if not any(each in text for each in left_out)}, rights
+    assert not {name: text for name, text in hidden.items() if not any(word in text for word in left_out)}, rights
 
 
 async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
-    """`--force` puts whole objects: certificates go, and come anew. The page says so, and not to."""
+    """`--force` replaces whole objects, so certificates are issued again. The page warns against it."""
     held = await cluster.secrets()
     with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed
         await cluster.helm.upgrade("--force")
     await cluster.certified()
-    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, mend the page"
+    assert (await cluster.secrets())["railwright-ca"] != held["railwright-ca"], "if it stays, correct the page"
 
 
 async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, installed):
@@ -685,16 +689,16 @@ async def test_a_policy_in_the_values_follows_each_rendering_and_stays_when_it_i
 
 
 async def _versions(plane, manifests):
-    """What tells whether an object was written: its generation, which its status does not change, else its version.
+    """Return a value that changes with each write: the generation, which a status does not change, else the version.
 
     Without Leases, which their holders renew meanwhile.
     """
     items = json.loads(await plane.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))["items"]
     return {
-        (each["kind"], each["metadata"]["name"]): each["metadata"].get("generation")
-        or each["metadata"]["resourceVersion"]
-        for each in items
-        if each["kind"] != "Lease"
+        (item["kind"], item["metadata"]["name"]): item["metadata"].get("generation")
+        or item["metadata"]["resourceVersion"]
+        for item in items
+        if item["kind"] != "Lease"
     }
 
 
@@ -725,23 +729,23 @@ async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_
     assert not await cluster.api.list("Deployment", NAMESPACE), "nothing is made by halves"
     made = [definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
     try:
-        await asyncio.gather(*(plane.api.create(each) for each in made))
+        await asyncio.gather(*(plane.api.create(definition) for definition in made))
 
-        async def established():
+        async def is_established():
             custom_resource_definitions = await plane.api.list("CustomResourceDefinition")
             good = {"type": "Established", "status": "True"}
-            return {each["metadata"]["name"] for each in made} <= {
-                each["metadata"]["name"]
-                for each in custom_resource_definitions
-                if any(good.items() <= condition.items() for condition in each["status"].get("conditions") or ())
+            return {definition["metadata"]["name"] for definition in made} <= {
+                definition["metadata"]["name"]
+                for definition in custom_resource_definitions
+                if any(good.items() <= condition.items() for condition in definition["status"].get("conditions") or ())
             }
 
-        await waiting.wait(established, describe="the definitions to be established")
+        await waiting.wait(is_established, describe="the definitions to be established")
         for overlay in ("production", "cert-manager", "prometheus"):
             folder = str(MANIFESTS / "overlays" / overlay)
             applied = await plane.kubectl("apply", "-k", folder, "--dry-run=server")
             assert "deployment.apps/railwright-webhook created" in applied
         await cluster.helm.install(dry, "--dry-run=server")
     finally:
-        for each in made:
-            await plane.api.delete("CustomResourceDefinition", each["metadata"]["name"])
+        for created_definition in made:
+            await plane.api.delete("CustomResourceDefinition", created_definition["metadata"]["name"])

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from plane import binaries, ports, site, waiting
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 
 from certs import issue
 from railwright.cli.__main__ import main
@@ -46,11 +46,11 @@ fabrics:
 
 
 class Installed:
-    """The installation, and the ways a test breaks and mends it."""
+    """The installation, and the ways in which a test breaks and repairs it."""
 
     def __init__(self, plane):
         self.plane, self.api = plane, plane.api
-        self.nodes = fleet.Nodes(plane.api)
+        self.nodes = plane_nodes.Nodes(plane.api)
 
     async def install(self, folder):
         await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
@@ -67,11 +67,11 @@ class Installed:
 
     async def settled(self, deployment):
         """Its pods run, as far as kwok lets them."""
-        name, wanted = deployment["metadata"]["name"], deployment["spec"]["replicas"]
+        name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
 
         async def ready():
             status = (await self.api.get("Deployment", name, NAMESPACE))["status"]
-            assert status.get("readyReplicas", 0) == wanted, status
+            assert status.get("readyReplicas", 0) == replicas, status
             return True
 
         await waiting.wait(ready, describe=f"Deployment {name} to be ready")
@@ -79,7 +79,7 @@ class Installed:
     async def remove(self):
         """All but the namespace, which other tests use too and which would take its time."""
         rendered = yaml.safe_load_all(await self.plane.kubectl("kustomize", str(site.BASE)))
-        manifests = yaml.safe_dump_all(each for each in rendered if each["kind"] != "Namespace")
+        manifests = yaml.safe_dump_all(tree for tree in rendered if tree["kind"] != "Namespace")
         await self.plane.kubectl(
             "delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=manifests, check=False
         )
@@ -87,13 +87,13 @@ class Installed:
         for kind in ("Secret", "Lease", "EndpointSlice"):
             await self.api.delete_all(kind, NAMESPACE)
 
-        async def emptied():
+        async def is_empty():
             await self.api.delete_all("Pod", NAMESPACE, grace=0)
             assert not await self.api.list("Deployment", NAMESPACE)
             assert not await self.api.list("Pod", NAMESPACE)
             return True
 
-        await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+        await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
         await self.api.delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
         await self.plane.remove_namespace(NETWORKS)
         await self.nodes.remove()
@@ -145,18 +145,18 @@ class Installed:
         code, out, _ = await run("check", f"--kubeconfig={self.plane.kubeconfig}", "-o", "json", *options)
         return code, json.loads(out)
 
-    async def until(self, wanted):
-        """The results once exactly the wanted rows do not hold: the API server takes a moment to see a change."""
+    async def until(self, expected):
+        """Wait until exactly the expected rows report problems, because the API server sees a change with a delay."""
 
-        async def told():
+        async def compare_rows():
             code, answer = await self.check()
-            found = [each for each in answer["checks"] if each["state"] in ("warn", "fail")]
-            rows = {each["check"] for each in found} - UNTOUCHED_BY_US
-            assert rows == wanted, [(each["check"], each["detail"]) for each in found]
-            assert code == (1 if any(each["state"] == "fail" for each in found) else 0)
+            problems = [row for row in answer["checks"] if row["state"] in ("warn", "fail")]
+            rows = {problem["check"] for problem in problems} - UNTOUCHED_BY_US
+            assert rows == expected, [(problem["check"], problem["detail"]) for problem in problems]
+            assert code == (1 if any(problem["state"] == "fail" for problem in problems) else 0)
             return answer
 
-        return await waiting.wait(told, seconds=20, describe=f"the rows {wanted} to be told")
+        return await waiting.wait(compare_rows, seconds=20, describe=f"the rows {expected} to be told")
 
 
 async def run(*arguments):
@@ -207,7 +207,7 @@ async def test_a_healthy_installation_passes_and_says_what_it_looked_at(installe
 
 
 def change(kind, name, patch, namespace=None, *, subresource=""):
-    """A break by a patch; the mending writes the object back as it was."""
+    """Break an object by a patch; the repair writes the previous object."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -227,8 +227,8 @@ def change(kind, name, patch, namespace=None, *, subresource=""):
     return broken
 
 
-def gone(kind, name, namespace=None):
-    """A break by deletion."""
+def delete(kind, name, namespace=None):
+    """Return a break by deletion."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -245,7 +245,7 @@ def gone(kind, name, namespace=None):
 
 
 def entry(name, path, value, kind=MUTATING):
-    """A break of one field of a webhook entry."""
+    """Return a break of one field of a webhook entry."""
 
     def patch(configuration):
         index = next(n for n, hook in enumerate(configuration["webhooks"]) if hook["name"] == name)
@@ -256,8 +256,8 @@ def entry(name, path, value, kind=MUTATING):
     return change(kind, "railwright", patch)
 
 
-def reissued(secret, days, ago, *hosts):
-    """A break by another certificate of the same authority."""
+def reissue(secret, days, ago, *hosts):
+    """Return a break by another certificate of the same authority."""
 
     @contextlib.asynccontextmanager
     async def broken(it):
@@ -307,7 +307,7 @@ async def rail_dead(it):
 
 
 @contextlib.asynccontextmanager
-async def scaled_away(it):
+async def scale_away(it):
     async def scale(replicas):
         await it.api.patch("Deployment", "railwright-webhook", {"spec": {"replicas": replicas}}, NAMESPACE)
 
@@ -332,7 +332,7 @@ async def bare_pod(it):
         await it.api.delete("Pod", "bare", NETWORKS, grace=0)
 
 
-def closed_port(hook):
+def close_port(hook):
     url = hook["clientConfig"]["url"]
     return f"https://127.0.0.1:{ports.free()}/{url.rpartition(':')[2].partition('/')[2]}"
 
@@ -348,7 +348,7 @@ def volcano(old, new):
 
 @contextlib.asynccontextmanager
 async def both_bindings(it):
-    """The bindings of one admission policy."""
+    """Yield the bindings of one admission policy."""
     bindings = [
         binding["metadata"]["name"]
         for binding in await it.api.list(BINDING)
@@ -356,7 +356,7 @@ async def both_bindings(it):
     ]
     async with contextlib.AsyncExitStack() as stack:
         for name in bindings:
-            await stack.enter_async_context(gone(BINDING, name)(it))
+            await stack.enter_async_context(delete(BINDING, name)(it))
         yield
 
 
@@ -366,21 +366,21 @@ NOBODY = base64.b64encode(
 SERVICE = f"railwright-webhook.{NAMESPACE}.svc"
 # what is broken: how, the one row that says so, and words of it
 BREAKS = {
-    "scaled to 0": (scaled_away, "webhook-replicas", "scaled to 0"),
-    "no budget": (gone("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
+    "scaled to 0": (scale_away, "webhook-replicas", "scaled to 0"),
+    "no budget": (delete("PodDisruptionBudget", "railwright-webhook", NAMESPACE), "webhook-budget",
                   "no PodDisruptionBudget"),
-    "no secret": (gone("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
+    "no secret": (delete("Secret", "railwright-webhook-tls", NAMESPACE), "webhook-secret", "railwright-webhook-tls"),
     "another key": (another_key, "webhook-pair", "not the key"),
-    "another host": (reissued("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
-    "expired": (reissued("railwright-webhook-tls", 9, 9.5, SERVICE, "127.0.0.1"), "webhook-validity", "expired"),
-    "ending": (reissued("railwright-extender-tls", 9, 7, f"railwright-extender.{NAMESPACE}.svc"), "extender-validity",
+    "another host": (reissue("railwright-webhook-tls", 90, 1, "elsewhere.example"), "webhook-names", "127.0.0.1"),
+    "expired": (reissue("railwright-webhook-tls", 9, 9.5, SERVICE, "127.0.0.1"), "webhook-validity", "expired"),
+    "ending": (reissue("railwright-extender-tls", 9, 7, f"railwright-extender.{NAMESPACE}.svc"), "extender-validity",
                "less than a third"),
     "another authority": (entry("bindings.railwright.io", "clientConfig/caBundle", NOBODY), "ca-bundle",
                           "bindings.railwright.io"),
     "an entry short": (change(MUTATING, "railwright", lambda c: [{"op": "remove",
                        "path": f"/webhooks/{len(c['webhooks']) - 1}"}]),
                        "entries-complete", "bindings.railwright.io"),
-    "no validation": (gone(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
+    "no validation": (delete(VALIDATING, "railwright"), "validating-configuration", "does not exist"),
     "a wrong path": (entry("bindings.railwright.io", "clientConfig/url",
                      lambda hook: hook["clientConfig"]["url"] + "s"),
                      "entries-target", "/mutate/bindingss, not /mutate/bindings"),
@@ -390,9 +390,9 @@ BREAKS = {
     "a wide entry": (entry("namespaced-pods.railwright.io", "matchConditions", []), "entries-selectors",
                      "requests-devices"),
     "too patient": (entry("templates.railwright.io", "timeoutSeconds", 30), "timeouts", "timeoutSeconds 30"),
-    "nobody answers": (entry("pods.railwright.io", "clientConfig/url", closed_port), "dry-run", "connection refused"),
-    "no policy": (gone("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),
-    "no network": (gone(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
+    "nobody answers": (entry("pods.railwright.io", "clientConfig/url", close_port), "dry-run", "connection refused"),
+    "no policy": (delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE), "policy-exists", "does not exist"),
+    "no network": (delete(NAD, "rail1", NETWORKS), "rail-networks", f"rail1: {NETWORKS}/rail1"),
     "another pool": (change(NAD, "rail0", {"metadata": {"annotations": {names.NAD_RESOURCE_NAME: "x/y"}}}, NETWORKS),
                      "rail-pools", "x/y"),
     "a network of nothing": (change(NAD, "rail0", {"spec": {"config": "{}"}}, NETWORKS), "rail-configurations",
@@ -417,9 +417,11 @@ async def test_what_is_broken_is_told_by_its_row_with_a_hint(installed, name):
     broken, row, words = BREAKS[name]
     async with broken(installed):
         answer = await installed.until({row})
-    (found,) = [each for each in answer["checks"] if each["check"] == row and each["state"] in ("warn", "fail")]
-    assert words in found["detail"]
-    assert found["hint"]
+    (problem,) = [
+        result for result in answer["checks"] if result["check"] == row and result["state"] in ("warn", "fail")
+    ]
+    assert words in problem["detail"]
+    assert problem["hint"]
 
 
 @contextlib.asynccontextmanager
@@ -435,7 +437,7 @@ async def rail_by_slices(it, resource):
     finally:
         await asyncio.gather(
             *(it.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"]) for tree in trees),
-            *(it.nodes.resize(name, {resource: fleet.RAILS[resource]}) for name in it.nodes.names),
+            *(it.nodes.resize(name, {resource: plane_nodes.RAILS[resource]}) for name in it.nodes.names),
         )
 
 
@@ -454,15 +456,15 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
     await installed.until(set())
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        async with gone(NAD, "rail1", NETWORKS)(installed):
+        async with delete(NAD, "rail1", NETWORKS)(installed):
             arguments = ("check", f"--kubeconfig={installed.plane.kubeconfig}", "--wait", "60")
             running = asyncio.ensure_future(asyncio.to_thread(main, arguments))
 
-            async def told():
+            async def read_progress():
                 assert "waiting for rail-networks" in err.getvalue()
                 return True
 
-            await waiting.wait(told, describe="the command to say what it waits for")
+            await waiting.wait(read_progress, describe="the command to say what it waits for")
             assert not running.done()
         assert await asyncio.wait_for(running, 60) == 0
     assert " failed" not in out.getvalue()
@@ -470,18 +472,18 @@ async def test_waiting_ends_when_the_installation_is_mended(installed):
 
 async def test_waiting_in_vain_ends_in_time_with_the_failure(installed, tmp_path):
     picture = tmp_path / "check.svg"
-    async with gone(NAD, "rail1", NETWORKS)(installed):
+    async with delete(NAD, "rail1", NETWORKS)(installed):
         code, answer = await installed.check("--wait", "0.2", "--svg", str(picture))
     assert code == 1
     assert "check-networks/rail1" in picture.read_text()
-    assert "rail-networks" in {each["check"] for each in answer["checks"] if each["state"] == "fail"}
+    assert "rail-networks" in {result["check"] for result in answer["checks"] if result["state"] == "fail"}
 
 
 async def test_who_may_read_little_is_told_what_was_skipped(installed):
     plane = installed.plane
     kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
     code, out, _ = await run("check", f"--kubeconfig={kubeconfig}", "-o", "json")
-    results = {each["check"]: each for each in json.loads(out)["checks"]}
+    results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 2, "what cannot be seen is neither a failure nor fine"
     assert results["caller-permissions"]["state"] == "warn"
     assert "list deployments.apps -n railwright-system" in results["webhook-replicas"]["detail"]
@@ -492,14 +494,14 @@ async def test_before_installing_the_cluster_is_judged_and_rights_are_asked_for(
     plane = installed.plane
     code, answer = await installed.check("--pre")
     assert code == 0
-    states = {each["check"]: each["state"] for each in answer["checks"]}
+    states = {result["check"]: result["state"] for result in answer["checks"]}
     assert states["install-permissions"] == states["device-pools"] == states["volcano"] == "ok"
     assert "webhook-deployment" not in states
     kubeconfig = plane.certificates.kubeconfig("reader", plane.parts.server, "reader", ("system:authenticated",))
     code, out, _ = await run("check", "--pre", f"--kubeconfig={kubeconfig}", "-o", "json")
-    told = {each["check"]: each for each in json.loads(out)["checks"]}
+    results = {result["check"]: result for result in json.loads(out)["checks"]}
     assert code == 1
-    assert "create namespaces" in told["install-permissions"]["detail"]
+    assert "create namespaces" in results["install-permissions"]["detail"]
 
 
 async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_path):

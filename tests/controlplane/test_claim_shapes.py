@@ -87,12 +87,12 @@ async def test_a_device_that_is_gone_or_tainted_keeps_pods_of_its_rail_out_until
         await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 2) | {"devices": changed}})
         await plane.api.create(claim_gangs.build_fabric_pod("whole", "g", len(shape.gpus)), namespace=namespace)
 
-        async def refused():
+        async def is_refused():
             (allocation,) = await claim_gangs.list_allocations(plane.api, namespace)
             assert "cannot allocate all claims" in allocation.message
             return True
 
-        await waiting.wait(refused, describe="the pod to wait for the device")
+        await waiting.wait(is_refused, describe="the pod to wait for the device")
         await plane.api.patch(_SLICE, f"{node}-dra.net", {"spec": nics | _generation(nics, 3)})
         (allocation,) = await claim_gangs.settle(plane, namespace, 1, until_bound=True)
         assert shape.is_paired(allocation.devices)

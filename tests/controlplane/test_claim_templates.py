@@ -30,7 +30,7 @@ UNUSED_SECONDS = 2
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, site):
-    """The policy and the webhook, called for the namespace of the test, and the device classes."""
+    """Yield the policy and the webhook, called for the namespace of the test, and the device classes."""
     for tree in CLASSES:
         await plane.api.create(tree)
     await site.policy(POLICY)
@@ -121,12 +121,12 @@ async def test_a_second_gang_gets_the_other_rails_and_a_restarted_pod_the_same(p
     gone = second[0]["metadata"]["name"]
     await plane.api.delete("Pod", gone, namespace, grace=0)
 
-    async def restarted():
+    async def list_restarted_pods():
         pods = await kubes.bound(plane.api, namespace, 2, f"{kubes.JOB_NAME}=second")
         assert gone not in {pod["metadata"]["name"] for pod in pods}
         return pods
 
-    again = await waiting.wait(restarted, seconds=60, describe="the restarted pod")
+    again = await waiting.wait(list_restarted_pods, seconds=60, describe="the restarted pod")
     assert {*await list_rails(plane, namespace, again)} == sets[1]
 
 
@@ -175,11 +175,11 @@ async def test_a_template_that_no_pod_names_is_removed_and_that_of_a_user_stays(
     assert len(await list_templates(plane, namespace)) == 2
     await plane.api.delete("Pod", "p", namespace, grace=0)
 
-    async def removed():
+    async def is_removed():
         assert list(await list_templates(plane, namespace)) == ["mine"]
         return True
 
-    await waiting.wait(removed, seconds=30, describe="the unused template to be gone")
+    await waiting.wait(is_removed, seconds=30, describe="the unused template to be gone")
     assert await sites.metric(installed.webhook, "railwright_claim_templates_total", outcome="removed") >= 1
 
 
@@ -202,20 +202,20 @@ async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, i
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": quota}, namespace=namespace
     )
 
-    async def enforced():
+    async def is_enforced():
         status = (await plane.api.get("ResourceQuota", "q", namespace)).get("status", {})
         assert status.get("hard"), status
         return True
 
-    await waiting.wait(enforced, describe="the quota")
+    await waiting.wait(is_enforced, describe="the quota")
     await plane.api.create(build_pod("p", 8, labels={"name": "p"}), namespace=namespace)
 
-    async def reported():
-        found = await plane.api.list("Event", namespace, fields="reason=ClaimTemplateNotWritten")
-        assert found
-        return found[0]["message"]
+    async def read_event():
+        events = await plane.api.list("Event", namespace, fields="reason=ClaimTemplateNotWritten")
+        assert events
+        return events[0]["message"]
 
-    message = await waiting.wait(reported, seconds=30, describe="the Event")
+    message = await waiting.wait(read_event, seconds=30, describe="the Event")
     assert "exceeded quota: q" in message
     await plane.api.delete("ResourceQuota", "q", namespace)
     assert await kubes.where(plane.api, namespace, "p") == "p4d-0"
@@ -229,9 +229,9 @@ async def test_a_quota_of_a_device_class_counts_the_devices_of_the_claims(plane,
     await plane.api.create(build_job("j", 1, gpus=8), namespace=namespace)
     await kubes.bound(plane.api, namespace, 1, f"{kubes.JOB_NAME}=j")
 
-    async def counted():
+    async def is_counted():
         status = (await plane.api.get("ResourceQuota", "q", namespace))["status"]
         assert status["used"] == {resource: "4"}
         return True
 
-    await waiting.wait(counted, describe="the quota to count four NICs")
+    await waiting.wait(is_counted, describe="the quota to count four NICs")

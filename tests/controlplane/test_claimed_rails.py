@@ -19,7 +19,7 @@ SLICE = "resource.k8s.io/v1/ResourceSlice"
 
 
 def build_document():
-    """The fabric by claims, and one whose rails come by a device plugin."""
+    """Return the fabric by claims, and one whose rails come by a device plugin."""
     document = claimed.build_document()
     rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(kubes.RAILS)]
     document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails, "placement": {"rails": "required"}}
@@ -28,7 +28,7 @@ def build_document():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane):
-    """The installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
+    """Yield the installation beside kube-scheduler with a policy whose rails come as claims, and the device classes."""
     for tree in CLASSES:
         await plane.api.create(tree)
     async with kubes.running(plane, ignored=True) as running:
@@ -60,7 +60,7 @@ async def create_templates(client, namespace):
 
 
 def build_pod(name, template, *, gang=""):
-    """A pod as the webhook leaves it: devices by claims, and a limit that makes schedulers ask the extender."""
+    """Return a pod as the webhook leaves it: devices by claims, and a limit that makes schedulers ask the extender."""
     labels = {"railwright.io/fabric": claimed.FABRIC, "name": name} | ({kubes.GROUP: gang} if gang else {})
     tree = kubes.pod(name, gpus=0, rails={}, labels=labels)
     tree["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": template}]

@@ -13,7 +13,7 @@ NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane):
-    """The installation beside kube-scheduler, and the device classes."""
+    """Yield the installation beside kube-scheduler, and the device classes."""
     for tree in devices.CLASSES:
         await plane.api.create(tree)
     async with kubes.running(plane, ignored=True) as running:

@@ -1,6 +1,6 @@
 """The pods that the real controllers of jobs make: what `tests/data/pods` holds is what they make today.
 
-RAILWRIGHT_RECORD=1 writes the files anew; the unit tests of roles and gangs read them.
+RAILWRIGHT_RECORD=1 writes the files again; the unit tests of roles and gangs read them.
 """
 
 import json
@@ -9,7 +9,7 @@ import pathlib
 
 import pytest_asyncio
 from plane import comparable_pods, jobs
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "pods"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
@@ -18,17 +18,17 @@ NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def recorded(plane):
     """`await recorded(controller, job, selector, count)`: the pods a controller makes of a job, by name."""
-    nodes = fleet.Nodes(plane.api)
+    nodes = plane_nodes.Nodes(plane.api)
     for index in range(2):
         await nodes.make(f"gpu-{index}")
     await plane.make_namespace(NAMESPACE)
 
-    async def made(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
+    async def record_pods(controller: str, job: dict, labels: str, count: int) -> dict[str, dict]:
         await plane.controllers.start(controller)
         await plane.api.create(job, namespace=NAMESPACE)
         return {comparable_pods.title(pod): pod for pod in await jobs.pods(plane.api, NAMESPACE, labels, count)}
 
-    yield made
+    yield record_pods
     await plane.remove_namespace(NAMESPACE)
     await nodes.remove()
 

@@ -24,10 +24,10 @@ async def test_the_documented_folder_renders_to_the_base_with_the_operators_imag
     policy_of_ours = ("ConfigMap", names.POLICY_CONFIGMAP)
     assert policy_of_ours not in map(name_of, base), "applying the base again would put it over the operator's"
     assert sorted(map(name_of, rendered)) == sorted([*map(name_of, base), policy_of_ours])
-    images = {c["image"] for each in rendered if each["kind"] == "Deployment" for c in containers(each)}
+    images = {c["image"] for tree in rendered if tree["kind"] == "Deployment" for c in containers(tree)}
     assert images == {f"REGISTRY/railwright:{version.VERSION}"}
-    (found,) = [each for each in rendered if name_of(each) == policy_of_ours]
-    assert found["data"][names.POLICY_KEY] == policy
+    (config_map,) = [tree for tree in rendered if name_of(tree) == policy_of_ours]
+    assert config_map["data"][names.POLICY_KEY] == policy
 
 
 def name_of(tree: dict) -> tuple[str, str]:

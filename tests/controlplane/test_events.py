@@ -1,4 +1,4 @@
-"""What people see where they look: Events on the owners of pods, and the API server's audit log."""
+"""Events on the owners of pods, and entries of the API server's audit log."""
 
 import pytest
 from plane import api, audit_log, waiting
@@ -48,19 +48,19 @@ def volcano_job() -> dict:
 
 
 @pytest.fixture
-def told(plane, namespace):
-    async def told(*, of: str, count: int = 1) -> list[dict]:
+def wait_for_events(plane, namespace):
+    async def wait_for_events(*, of: str, count: int = 1) -> list[dict]:
         """Our Events about objects of a kind, once one of them counts so many."""
 
-        async def counted() -> list[dict] | None:
+        async def list_counted_events() -> list[dict] | None:
             every = [event for event in await plane.api.list("Event", namespace) if ours(event)]
-            found = [each for each in every if each["involvedObject"]["kind"] == of]
-            assert any(each["count"] >= count for each in found), f"Events {[words(each) for each in every]}"
-            return found
+            matches = [event for event in every if event["involvedObject"]["kind"] == of]
+            assert any(event["count"] >= count for event in matches), f"Events {[words(event) for event in every]}"
+            return matches
 
-        return await waiting.wait(counted, describe=f"an Event on a {of} that counts {count}", seconds=60)
+        return await waiting.wait(list_counted_events, describe=f"an Event on a {of} that counts {count}", seconds=60)
 
-    return told
+    return wait_for_events
 
 
 def ours(event: dict) -> bool:
@@ -81,12 +81,14 @@ def installed(site, namespace):
     return installed
 
 
-async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_set(plane, namespace, installed, told):
+async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_set(
+    plane, namespace, installed, wait_for_events
+):
     await installed()
     await plane.api.create(deployment("unfinished"), namespace=namespace)
-    found = await told(of="ReplicaSet", count=3)
-    assert len(found) == 1, "many tries, one Event"
-    (event,) = found
+    events = await wait_for_events(of="ReplicaSet", count=3)
+    assert len(events) == 1, "many tries, one Event"
+    (event,) = events
     assert (event["type"], event["reason"]) == ("Warning", "FabricRefused")
     assert SENTENCE in event["message"]
     (replica_set,) = await plane.api.list("apps/v1/ReplicaSet", namespace)
@@ -97,18 +99,18 @@ async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_s
 
 
 async def test_a_warning_about_the_pods_of_a_volcano_job_is_an_event_on_the_job(
-    plane, nodes, namespace, installed, told
+    plane, nodes, namespace, installed, wait_for_events
 ):
     await nodes.make("gpu-0")  # Volcano makes no pods of a job whose devices no node has
     await installed()
     await plane.api.create(volcano_job(), namespace=namespace)
-    found = await told(of="Job")
-    assert {(each["type"], each["reason"]) for each in found} == {("Warning", "FabricWarning")}
-    assert any("spec.hostNetwork is true" in each["message"] for each in found)
-    assert all(each["involvedObject"]["apiVersion"] == "batch.volcano.sh/v1alpha1" for each in found)
+    events = await wait_for_events(of="Job")
+    assert {(event["type"], event["reason"]) for event in events} == {("Warning", "FabricWarning")}
+    assert any("spec.hostNetwork is true" in event["message"] for event in events)
+    assert all(event["involvedObject"]["apiVersion"] == "batch.volcano.sh/v1alpha1" for event in events)
 
 
-async def test_a_dry_run_leaves_no_event(plane, namespace, installed, told):
+async def test_a_dry_run_leaves_no_event(plane, namespace, installed, wait_for_events):
     await installed()
     owner = await plane.api.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
@@ -125,8 +127,8 @@ async def test_a_dry_run_leaves_no_event(plane, namespace, installed, told):
         pod["metadata"] |= {"name": "p", "ownerReferences": [reference]}
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace, dry_run=dry_run)
-    found = await told(of="ConfigMap")
-    assert ["'ibb-1'" in each["message"] for each in found] == [True], "the dry run came first and is not among them"
+    events = await wait_for_events(of="ConfigMap")
+    assert ["'ibb-1'" in event["message"] for event in events] == [True], "the dry run came first and is not among them"
 
 
 async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_refused(plane, namespace, installed):
@@ -143,15 +145,19 @@ async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_ref
         lines = audit_log.read(plane.parts.audit_log)
         return [line for line in lines if line.get("objectRef", {}).get("namespace") == namespace]
 
-    def said(entry: dict) -> dict:
+    def read_annotations(entry: dict) -> dict:
         prefix = "pods.railwright.io/"
         annotations = entry["annotations"]
         return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
 
-    def of(code: int) -> dict:
-        return next(said(entry) for entry in entries() if entry["responseStatus"]["code"] == code and said(entry))
+    def find_annotations(code: int) -> dict:
+        return next(
+            read_annotations(entry)
+            for entry in entries()
+            if entry["responseStatus"]["code"] == code and read_annotations(entry)
+        )
 
-    admitted, refused = of(201), of(403)
+    admitted, refused = find_annotations(201), find_annotations(403)
     changes = admitted.pop("changes")
     assert admitted == {"fabric": "ib", "role": "worker", "rails": "rail0"}
     assert int(changes) > 0

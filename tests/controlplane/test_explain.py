@@ -1,4 +1,4 @@
-"""Who may read why a pod was placed, and what is told unasked: Events of the extender's own account on the PodGroup."""
+"""Access to explanations of placements, and Events of the extender's account on the PodGroup."""
 
 import asyncio
 import json
@@ -64,18 +64,18 @@ async def test_an_explanation_is_for_those_who_may_get_the_pod(plane, namespace,
         namespace,
     )
 
-    async def permitted():
+    async def is_permitted():
         status, _ = await explain(bearer)
         assert status == 404, status
         return True
 
-    await waiting.wait(permitted, describe="the role binding to be in force")
+    await waiting.wait(is_permitted, describe="the role binding to be in force")
     async with plane.session.post(f"{url}/scheduler/filter", json=question(namespace)) as answer:
         assert (await answer.json())["NodeNames"] == ["gpu-0"]
-    status, told = await explain(bearer)
+    status, explanation = await explain(bearer)
     assert status == 200
-    assert told["fabric"] == "ib"
-    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in told["nodes"]}
+    assert explanation["fabric"] == "ib"
+    refused = {row["node"]: row.get("rejection", {}).get("message", "") for row in explanation["nodes"]}
     assert refused["gpu-0"] == ""
     assert "cannot give rail0" in refused["bare-0"]
 
@@ -127,17 +127,17 @@ class Gang:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await self.plane.api.request("POST", f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding", body=body)
 
-    async def told(self, reason: str) -> dict:
-        """The extender's Event on the PodGroup."""
+    async def wait_for_event(self, reason: str) -> dict:
+        """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
 
-        async def posted():
+        async def find_event():
             every = await self.plane.api.list("Event", self.namespace)
-            ours = [each for each in every if each["source"].get("component") == "railwright-extender"]
-            found = [our for our in ours if our["reason"] == reason]
-            assert found, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
-            return found[0]
+            ours = [event for event in every if event["source"].get("component") == "railwright-extender"]
+            matches = [our for our in ours if our["reason"] == reason]
+            assert matches, f"Events of ours: {[(our['reason'], our['message']) for our in ours]}"
+            return matches[0]
 
-        return await waiting.wait(posted, describe=f"the Event {reason}", seconds=PATIENCE)
+        return await waiting.wait(find_event, describe=f"the Event {reason}", seconds=PATIENCE)
 
     async def explain(self, bearer: str, rank: int, *options: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
@@ -151,7 +151,7 @@ class Gang:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(plane, namespace):
-    """A token of whom may get pods in the test's namespace."""
+    """Return a token of whom may get pods in the test's namespace."""
     account = f"--serviceaccount={namespace}:default"
     await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", account, "-n", namespace)
     return await token(plane, namespace)
@@ -176,13 +176,13 @@ async def test_a_gang_that_cannot_be_placed_is_an_event_on_its_pod_group(plane, 
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 1, out + err
-        told = json.loads(out)
-        assert told["outcome"] == "unplaceable"
-        return told
+        explanation = json.loads(out)
+        assert explanation["outcome"] == "unplaceable"
+        return explanation
 
-    told = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
-    assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
-    event = await gang.told("GangUnplaceable")
+    explanation = await waiting.wait(seen_as_held, describe="the gang to be told unplaceable", seconds=PATIENCE)
+    assert explanation["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
+    event = await gang.wait_for_event("GangUnplaceable")
     assert event["type"] == "Warning"
     involved = event["involvedObject"]
     assert (involved["kind"], involved["name"], involved["uid"]) == ("PodGroup", "train", gang.uid)
@@ -202,7 +202,7 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
     extender = await site.start_extender()
     gang = await Gang(plane, namespace, extender, "spread", 2).make()
 
-    async def planned_whole():
+    async def is_planned():
         await gang.ask(0, names)
         code, out, err = await gang.explain(reader, 0, "-o", "json")
         assert code == 0, out + err
@@ -210,10 +210,10 @@ async def test_a_gang_that_was_spread_is_told_with_where_it_could_have_been(plan
         assert (document["gang_size"], document["leaves_used"], document["min_leaves"]) == (2, 1, 1), document
         return True
 
-    await waiting.wait(planned_whole, describe="the whole gang to be planned", seconds=PATIENCE)
+    await waiting.wait(is_planned, describe="the whole gang to be planned", seconds=PATIENCE)
     await gang.bind(0, "leaf-a-0")
     await gang.bind(1, "leaf-b-0")
-    event = await gang.told("GangSpread")
+    event = await gang.wait_for_event("GangSpread")
     assert event["involvedObject"]["uid"] == gang.uid
     assert "2 pods run on 2 leaves (leaf-a 1, leaf-b 1); 1 was the minimum" in event["message"]
     assert "carry 0.50" in event["message"]

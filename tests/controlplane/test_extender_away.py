@@ -1,4 +1,4 @@
-"""What becomes of pods of kube-scheduler while the extender is away."""
+"""Pods of kube-scheduler while no extender answers."""
 
 import pytest
 import pytest_asyncio
@@ -37,10 +37,10 @@ async def test_pods_wait_for_an_extender_that_is_not_ignorable_and_only_those_th
     await kubes.create(plane.api, namespace, [kubes.pod("railed-0", gpus=0), kubes.pod("bare-0", gpus=1, rails={})])
     await kubes.event(plane.api, namespace, "railed-0", "/scheduler/filter")
 
-    async def untouched():
+    async def is_untouched():
         return kubes.node_of(await plane.api.get("Pod", "bare-0", namespace))
 
-    assert await waiting.wait(untouched, describe="the pod without rails to be bound")
+    assert await waiting.wait(is_untouched, describe="the pod without rails to be bound")
     assert kubes.node_of(await plane.api.get("Pod", "railed-0", namespace)) == ""
     await kube.restart_extender()
     await kubes.bound(plane.api, namespace, 2)

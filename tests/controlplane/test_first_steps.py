@@ -38,7 +38,7 @@ fabrics:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(plane, namespace, nodes, site):
-    """A namespace, two nodes and the webhook, as the page's reader finds them."""
+    """Return a namespace, two nodes and the webhook, as the page's reader finds them."""
     rails = {"nvidia.com/mlx5_0": 1, "nvidia.com/mlx5_1": 1}
     for name in ("gpu-0", "gpu-1"):
         await nodes.make(name, rails=rails, labels={LEAF: "leaf-0", SPINE: "spine-0"})
@@ -83,16 +83,16 @@ async def shell(plane, cluster, tmp_path):
         out, _ = await asyncio.wait_for(process.communicate(), 60)
         return out.decode()
 
-    async def permitted():
+    async def is_permitted():
         return (await run(f"kubectl auth can-i create pods -n {cluster}")).strip() == "yes"
 
-    await waiting.wait(permitted, describe=f"the rights of {user}")
+    await waiting.wait(is_permitted, describe=f"the rights of {user}")
     run.folder = folder
     return run
 
 
 def read_steps() -> list[tuple[str, list[str]]]:
-    """The commands of the page in their order, each with its expected lines."""
+    """Return the commands of the page in their order, each with its expected lines."""
     steps: list[tuple[str, list[str]]] = []
     for block in pages.blocks(PAGE):
         for line in block.text.splitlines() if block.language == "console" else ():

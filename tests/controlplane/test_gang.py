@@ -17,7 +17,7 @@ from railwright.fabric.multus import annotation
 LEAF, SPINE = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
 RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 PLACEMENT, INJECTION, NETWORKS = (f"railwright.io/{key}" for key in ("placement", "injection", "networks"))
-# Names of their own: Volcano's controller may lose a job that is created anew under a name it is still cleaning up.
+# Names of their own: Volcano's controller may lose a job that is created again under a name it is still cleaning up.
 BY_HAND, ALONE, OURS = "seed-by-hand", "seed-alone", "seed-ours"
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 # leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
@@ -45,10 +45,10 @@ async def prod(plane, nodes):
         )
     yield "prod"
     await plane.remove_namespace("prod")
-    await waiting.wait(lambda: gone(plane, "prod"), describe="namespace prod to be gone", seconds=60)
+    await waiting.wait(lambda: is_gone(plane, "prod"), describe="namespace prod to be gone", seconds=60)
 
 
-async def gone(plane, name):
+async def is_gone(plane, name):
     return await plane.api.get_or_none("Namespace", name) is None
 
 
@@ -63,7 +63,7 @@ def filler(name: str, node: str, resources: dict) -> dict:
 
 
 async def arrange(plane, nodes, namespace: str) -> None:
-    """The fabric: everything but leaf-right is emptier by CPU, so that Volcano's own plugins prefer it."""
+    """Create the fabric. All leaves but leaf-right have more free CPU, so that Volcano's own plugins prefer them."""
     taken, full = {}, {"nvidia.com/gpu": "8", **dict.fromkeys(RAILS, "1")}
     jobs = []
     for leaf, (size, busy) in LEAVES.items():
@@ -77,15 +77,15 @@ async def arrange(plane, nodes, namespace: str) -> None:
         *(plane.api.create(filler(f"on-{name}", name, what), namespace=namespace) for name, what in taken.items())
     )
 
-    async def counted():
+    async def is_counted():
         pods = await plane.api.list("Pod", namespace)
         return sum(pod["status"].get("phase") == "Running" for pod in pods) == len(taken)
 
-    await waiting.wait(counted, describe="the other jobs' pods to run")
+    await waiting.wait(is_counted, describe="the other jobs' pods to run")
 
 
 def job(name: str, replicas: int, source: str = "job.yaml", *, fabric: str = "roce") -> dict:
-    """The seed's job as its users write it with railwright, at this size."""
+    """Return the seed's job as its users write it with railwright, at this size."""
     manifest = yaml.safe_load((EXAMPLES / "360-roce" / source).read_text())
     manifest["metadata"] = {"name": name, "namespace": "prod"}
     (task,) = manifest["spec"]["tasks"]
@@ -104,8 +104,8 @@ async def running(plane, namespace: str, name: str, count: int) -> list[dict]:
         assert list(states.values()) == ["Running"] * count, states
         return pods
 
-    found = await waiting.wait(all_running, seconds=60, describe=f"{count} running pods of job {name}")
-    return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
+    running_pods = await waiting.wait(all_running, seconds=60, describe=f"{count} running pods of job {name}")
+    return sorted(running_pods, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
 
 
 def leaves_of(pods: list[dict]) -> set[str]:
@@ -113,7 +113,7 @@ def leaves_of(pods: list[dict]) -> set[str]:
 
 
 def meaning(pod: dict) -> dict:
-    """What a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
+    """Return what a pod means to Kubernetes, Multus and NCCL, without what differs between any two pods."""
     containers = []
     for container in pod["spec"]["containers"]:
         env = {
@@ -139,7 +139,7 @@ def meaning(pod: dict) -> dict:
         "containers": containers,
         "volumes": volumes,
         "annotations": annotations,
-        "networks": [(each.namespace, each.name, each.interface) for each in selected],
+        "networks": [(selection.namespace, selection.name, selection.interface) for selection in selected],
     }
 
 
@@ -272,9 +272,9 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
         data=msgspec.json.encode(body),
         headers={"Content-Type": "application/json"},
     ) as answer:
-        verdict = await answer.json()
-    assert verdict["NodeNames"] == []
-    assert set(verdict["FailedNodes"]) == set(used)
+        filter_answer = await answer.json()
+    assert filter_answer["NodeNames"] == []
+    assert set(filter_answer["FailedNodes"]) == set(used)
 
 
 async def test_volcano_takes_the_example_configuration_and_asks_us_by_every_verb_of_it(

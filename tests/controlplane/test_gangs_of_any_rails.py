@@ -36,7 +36,7 @@ CALL = "railwright.io/rails"
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def leaves(plane, nodes, namespace):
-    """The nodes of HELD, with the pods that hold devices there."""
+    """Yield the nodes of HELD, with the pods that hold devices there."""
     slices = [tree for name in HELD for tree in devices.build_slices(name)]
     labels = {name: {kubes.LEAF: name.partition("-")[0], kubes.SPINE: "s0"} for name in HELD}
     await asyncio.gather(

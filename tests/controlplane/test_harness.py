@@ -66,11 +66,11 @@ async def test_a_volcano_job_of_4_is_gang_placed_runs_and_keeps_running(plane, n
     job = await plane.api.get(VOLCANO_JOB, "train", namespace)
     assert job["spec"]["queue"] == "default"
 
-    async def counted():
+    async def is_counted():
         job = await plane.api.get(VOLCANO_JOB, "train", namespace)
         return job["status"].get("running") == 4
 
-    await waiting.wait(counted, describe="the job to count its running pods")
+    await waiting.wait(is_counted, describe="the job to count its running pods")
     for _ in range(3):  # longer than kwok's own stages would let a Job's pod live
         await plane.schedulers.volcano_session()
     assert {pod["status"]["phase"] for pod in await plane.api.list("Pod", namespace)} == {"Running"}
@@ -81,7 +81,7 @@ async def test_a_gang_that_does_not_fit_whole_gets_nothing(plane, namespace, nod
         await nodes.make(f"short-{number}")
     await plane.api.create(volcano_job("train", 4), namespace=namespace)
 
-    async def refused():
+    async def list_conditions():
         groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
         return [
             condition
@@ -90,7 +90,7 @@ async def test_a_gang_that_does_not_fit_whole_gets_nothing(plane, namespace, nod
             if condition["type"] == "Unschedulable"
         ]
 
-    assert await waiting.wait(refused, describe="the gang to be found unschedulable")
+    assert await waiting.wait(list_conditions, describe="the gang to be found unschedulable")
     assert not [pod for pod in await plane.api.list("Pod", namespace) if pod["spec"].get("nodeName")]
 
 
@@ -135,7 +135,7 @@ async def test_kube_scheduler_asks_an_extender_once_it_is_configured(
     plane, namespace, nodes, schedulers, extender_proxy
 ):
     await nodes.make("only")
-    with scripted_extender() as (port, bodies):
+    with serve_scripted_extender() as (port, bodies):
         extender_proxy.backend = port
         entry = {"urlPrefix": extender_proxy.url, "filterVerb": "filter", "nodeCacheCapable": True, "weight": 1}
         await schedulers.kube(entry)
@@ -146,8 +146,8 @@ async def test_kube_scheduler_asks_an_extender_once_it_is_configured(
 
 
 @contextlib.contextmanager
-def scripted_extender():
-    """A kube-scheduler extender that lets every node pass; yields its port and the bodies it got."""
+def serve_scripted_extender():
+    """Yield a kube-scheduler extender that lets every node pass; yields its port and the bodies it got."""
     bodies = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -211,9 +211,9 @@ async def test_network_attachment_definitions_can_be_made(plane, namespace):
 
 async def test_a_watch_tells_what_happens(plane, namespace):
     async def first_added():
-        async for kind, found in plane.api.watch("ConfigMap", namespace):
-            if found["metadata"]["name"] == "watched":
-                return kind, found["data"]
+        async for kind, config_map in plane.api.watch("ConfigMap", namespace):
+            if config_map["metadata"]["name"] == "watched":
+                return kind, config_map["data"]
         raise AssertionError("the watch ended")
 
     task = asyncio.create_task(first_added())
@@ -280,7 +280,7 @@ async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plan
         assert request == reverse_proxy.Request("POST", "/filter")
         extender_proxy.backend = None
 
-    with scripted_extender() as (port, bodies):
+    with serve_scripted_extender() as (port, bodies):
         extender_proxy.backend = port
         assert [await ask(), await ask()] == [body, body]  # the second over the same connection
         extender_proxy.hook = kill

@@ -34,7 +34,7 @@ class HyperNodes:
         await self._api.create(manifest)
 
     async def tree(self, **spines: list[str]) -> None:
-        """A HyperNode of tier 1 for the nodes of each leaf, of tier 2 for the leaves of each spine."""
+        """Create a HyperNode of tier 1 for the nodes of each leaf, and of tier 2 for the leaves of each spine."""
         for spine, leaves in spines.items():
             for leaf in leaves:
                 labels = {"labelMatch": {"matchLabels": {training.LEAF: leaf}}}
@@ -53,8 +53,8 @@ async def hyper_nodes(plane):
     await made.remove()
 
 
-def named(hyper: str, nodes: list[str]) -> dict:
-    """A HyperNode of tier 1 that lists its nodes."""
+def build_hyper_node(hyper: str, nodes: list[str]) -> dict:
+    """Return a HyperNode of tier 1 that lists its nodes."""
     members = [{"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in nodes]
     manifest = hyper_node(hyper, 1, "Node", {})
     manifest["spec"]["members"] = members
@@ -106,10 +106,10 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
     await plane.api.create(training.job("broken", 2, takes=takes, **HARD), namespace=namespace)
     await training.unschedulable(plane.api, namespace, "broken")
 
-    async def tried():
+    async def is_tried():
         return (await events(extender))[1] >= 2
 
-    await waiting.wait(tried, describe="a trial taken back")
+    await waiting.wait(is_tried, describe="a trial taken back")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     await plane.api.create(training.job("small", 2, takes=half, **HARD), namespace=namespace)
     pods = await training.running(plane.api, namespace, "small", 2)
@@ -124,7 +124,7 @@ async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_th
     """HyperNodes across the labels, and Volcano told nothing of topology."""
     a, b = await training.make_leaves(nodes, a=6, b=6)
     groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}
-    await asyncio.gather(*(hyper_nodes.add(named(hyper, names)) for hyper, names in groups.items()))
+    await asyncio.gather(*(hyper_nodes.add(build_hyper_node(hyper, names)) for hyper, names in groups.items()))
     text = training.policy(domains=[], preset="volcano")
     extender = await training.install(plane, site, extender_proxy, text, training.conf(extender_proxy.url))
     await sites.wait_metric(extender, "railwright_cache_objects", 3, kind="hypernodes.topology.volcano.sh")
@@ -134,7 +134,7 @@ async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_th
         assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(groups[group])
 
     late = await training.make_leaf(nodes, "c", 2)
-    await hyper_nodes.add(named("late", late))
+    await hyper_nodes.add(build_hyper_node("late", late))
     await sites.wait_metric(extender, "railwright_cache_objects", 4, kind="hypernodes.topology.volcano.sh")
     await plane.api.create(training.job("two", 2), namespace=namespace)
     pods = await training.running(plane.api, namespace, "two", 2)

@@ -53,8 +53,8 @@ ENTRIES = (
 SELECTIONS = (None, "vf", "mine@x", "vf,vf@y", '[{"name":"vf","x-unknown":1}]', "a,,b")
 
 
-def generated(seed: int) -> list[dict]:
-    """Pods with and without accelerators, and what other webhooks are to do to each."""
+def generate_pods(seed: int) -> list[dict]:
+    """Return pods with and without accelerators, and what other webhooks are to do to each."""
     chance = random.Random(seed)  # noqa: S311 - the same pods in each run
     made = []
     for number in range(PODS):
@@ -82,7 +82,7 @@ def generated(seed: int) -> list[dict]:
                     "containers": containers,
                     "volumes": [{"name": "own", "emptyDir": {}}],
                     "schedulerName": "nobody",
-                    "automountServiceAccountToken": False,  # its volume has a name made anew each time
+                    "automountServiceAccountToken": False,  # its volume has a new name each time
                 },
             }
         )
@@ -104,34 +104,34 @@ def _container(chance: random.Random, name: str) -> dict:
     return copy.deepcopy(container)
 
 
-def predicted(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
-    """The pod after the other before us, us, the other after us, and us again if it changed something; or a refusal."""
-    tree = acted(tree, peer.BEFORE)
+def predict(tree: dict, by, at: facts.ClusterFacts) -> dict | str:
+    """Return the pod after the webhook before us, us, the one after us, and us again if it changed; or a rejection."""
+    tree = act(tree, peer.BEFORE)
     for last in (False, True):
         outcome = admitting.planned(tree, by, at)
         if isinstance(outcome, pod_changes.Refusal):
             return outcome.message
         tree = admitting.admitted(tree, by, at)
         if not last:
-            after = acted(tree, peer.AFTER)
+            after = act(tree, peer.AFTER)
             if after == tree:
                 return tree
             tree = after
     return tree
 
 
-def acted(tree: dict, when: str) -> dict:
+def act(tree: dict, when: str) -> dict:
     return peers.acted(tree, filter(None, tree["metadata"]["annotations"].get(when, "").split(",")))
 
 
 def essence(tree: dict) -> dict:
-    """What decides how a pod runs, without what the API server fills in."""
+    """Return the fields that decide how a pod runs, without the API server's defaults."""
     containers = []
     for container in tree["spec"]["containers"]:
-        kept = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}
+        stable = {key: container.get(key) for key in ("name", "image", "envFrom", "volumeMounts")}
         env = json.loads(json.dumps(container.get("env", [])).replace('"apiVersion": "v1", ', ""))
         resources = {part: amounts for part, amounts in container.get("resources", {}).items() if amounts}
-        containers.append(kept | {"env": env, "resources": resources, "security": container.get("securityContext")})
+        containers.append(stable | {"env": env, "resources": resources, "security": container.get("securityContext")})
     volumes = [(volume["name"], sorted(volume)) for volume in tree["spec"].get("volumes", [])]
     return {"annotations": tree["metadata"]["annotations"], "containers": containers, "volumes": volumes}
 
@@ -163,7 +163,7 @@ async def crowded(plane, site, namespace):
 
 
 async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
-    probe = generated(SEED)[0]
+    probe = generate_pods(SEED)[0]
     probe["metadata"] = {"name": "probe", "annotations": {peer.BEFORE: "annotated", peer.AFTER: "sidecar_last"}}
     created = await client.create(probe, namespace=namespace, dry_run=True)
     assert created["metadata"]["annotations"].get("peer/seen") == "yes"
@@ -176,10 +176,10 @@ async def test_around_other_webhooks_the_api_server_stores_what_strict_applicati
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
     at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
     stored = refused = changed = 0
-    for tree in generated(SEED):
+    for tree in generate_pods(SEED):
         alone = await plane.api.create(tree, namespace=BYSTANDER, dry_run=True)
         alone["metadata"] = {key: alone["metadata"][key] for key in ("name", "labels", "annotations")}
-        expected = predicted(alone | {"metadata": alone["metadata"] | {"namespace": namespace}}, by, at)
+        expected = predict(alone | {"metadata": alone["metadata"] | {"namespace": namespace}}, by, at)
         if isinstance(expected, str):
             with pytest.raises(api.ApiError) as error:
                 await plane.api.create(tree, namespace=namespace)

@@ -75,7 +75,7 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
     await kubes.make_leaves(nodes, one=6, two=6, few=2)
     await kubes.release(plane.api, namespace, *(pods(name, 6, GROUP) for name in ("left", "right")))
     placed = [await kubes.bound(plane.api, namespace, 6, f"{GROUP}={name}") for name in ("left", "right")]
-    leaves = [kubes.runs_of(kubes.leaves_of(each)) for each in placed]
+    leaves = [kubes.runs_of(kubes.leaves_of(gang)) for gang in placed]
     assert sorted(leaves) == [["one"], ["two"]], leaves
 
 
@@ -90,7 +90,7 @@ async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, no
     for index in (1, 2):
         await kubes.create(plane.api, namespace, [kubes.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
         placed = await kubes.bound(plane.api, namespace, index, "half=two")
-    assert len({kubes.node_of(each) for each in placed}) == 1
+    assert len({kubes.node_of(pod) for pod in placed}) == 1
 
 
 async def test_a_gang_short_of_one_rail_says_where_and_by_how_much(plane, kube, nodes, namespace):

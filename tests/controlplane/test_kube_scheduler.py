@@ -68,11 +68,11 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
 
     await plane.api.create(deployment(1), namespace=namespace)
 
-    async def placed():
+    async def list_running():
         pods = await plane.api.list("Pod", namespace, labels="app=serve")
         return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
-    (pod,) = await waiting.wait(placed, describe="the first replica to run")
+    (pod,) = await waiting.wait(list_running, describe="the first replica to run")
     assert pod["spec"]["nodeName"] == "free-0"
     written = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
     assert (written["node"], written["rails"]) == ("free-0", ["rail0", "rail1"])
@@ -87,7 +87,7 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
 
     async def event():
         events = await plane.api.list("Event", namespace, fields="reason=FailedScheduling")
-        messages = [each.get("message", "") for each in events]
+        messages = [event.get("message", "") for event in events]
         assert any(all(sentence in message for sentence in sentences) for message in messages), messages
         return True
 
@@ -108,9 +108,9 @@ async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube
     await schedulers.kube(entry)
     await plane.api.create(deployment(1), namespace=namespace)
 
-    async def placed():
+    async def list_running():
         pods = await plane.api.list("Pod", namespace, labels="app=serve")
         return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
-    assert await waiting.wait(placed, describe="the replica to run")
+    assert await waiting.wait(list_running, describe="the replica to run")
     assert extender_proxy.counts["/scheduler/filter"] >= 1

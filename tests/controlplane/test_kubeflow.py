@@ -42,7 +42,7 @@ def record(pod: dict) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def injected(namespace, site):  # in this order: the product is taken away before its namespace
-    """The product at work on the test's namespace."""
+    """Return the product at work on the test's namespace."""
     await site.policy(POLICY)
     await site.start_webhook()
     await site.register(namespace)
@@ -91,19 +91,19 @@ async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, cont
 
 
 def on_the_object(manifest: dict) -> dict:
-    """The one label a user writes: on the workload."""
+    """Return the one label a user writes: on the workload."""
     return manifest | {"metadata": manifest["metadata"] | {"labels": LABELS}}
 
 
 def templates(value: object) -> list[dict]:
-    """Every pod template in a workload's spec, wherever it is."""
+    """Return every pod template in a workload's spec, wherever it is."""
     if isinstance(value, list):
-        return [template for each in value for template in templates(each)]
+        return [template for child in value for template in templates(child)]
     if not isinstance(value, dict):
         return []
     if "containers" in value.get("spec", {}):
         return [value]
-    return [template for each in value.values() for template in templates(each)]
+    return [template for child in value.values() for template in templates(child)]
 
 
 def amounts(spec: dict) -> set[str]:
@@ -130,9 +130,9 @@ async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_t
     await nodes.make("gpu-0")
     await controllers.start(controller)
     created = await plane.api.create(on_the_object(manifest), namespace=injected)
-    found = templates(created["spec"])
-    assert found, "the workload has templates"
-    for template in found:
+    before = templates(created["spec"])
+    assert before, "the workload has templates"
+    for template in before:
         computes = "nvidia.com/gpu" in template["spec"]["containers"][0].get("resources", {}).get("limits", {})
         assert template["metadata"]["labels"][FABRIC] == "ib"
         assert amounts(template["spec"]) == ({"1"} if computes else {"0"})
@@ -143,4 +143,4 @@ async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_t
         assert INJECTION in pod["metadata"]["annotations"]
     name = f"{manifest['apiVersion']}/{kind}"
     after = await plane.api.get(name, "one", injected)
-    assert templates(after["spec"]) == found, "its controller's own updates change no template"
+    assert templates(after["spec"]) == before, "its controller's own updates change no template"

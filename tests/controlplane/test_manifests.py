@@ -30,16 +30,16 @@ async def railwright(*arguments: str) -> tuple[int, str]:
 
 
 async def generations(plane) -> dict[str, int]:
-    """How often each object of the base has changed in its spec; objects without a generation by their version."""
+    """Return the generation of each object of the base, or its version if it has no generation."""
     kinds = "deployment,service,poddisruptionbudget,configmap,secret,role,rolebinding,serviceaccount"
-    found = json.loads(await plane.kubectl("get", kinds, "-n", NAMESPACE, "-o", "json"))["items"]
+    items = json.loads(await plane.kubectl("get", kinds, "-n", NAMESPACE, "-o", "json"))["items"]
     cluster = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
-    found += json.loads(await plane.kubectl("get", cluster, "railwright", "-o", "json"))["items"]
+    items += json.loads(await plane.kubectl("get", cluster, "railwright", "-o", "json"))["items"]
     return {
-        f"{each['kind']}/{each['metadata']['name']}": each["metadata"].get("generation")
-        or each["metadata"]["resourceVersion"]
-        for each in found
-        if each["metadata"]["name"].startswith("railwright")
+        f"{item['kind']}/{item['metadata']['name']}": item["metadata"].get("generation")
+        or item["metadata"]["resourceVersion"]
+        for item in items
+        if item["metadata"]["name"].startswith("railwright")
     }
 
 
@@ -104,18 +104,18 @@ async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
     rendered = list(
         yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE.parent / "overlays" / "cert-manager")))
     )
-    left = {(each["kind"], each["metadata"]["name"]) for each in rendered}
+    left = {(tree["kind"], tree["metadata"]["name"]) for tree in rendered}
     assert not {(kind, name) for kind, name in left if kind == "Secret" or name == "railwright-certs"}
     assert {("Deployment", "railwright-webhook"), ("Certificate", "railwright-webhook")} <= left
-    for each in rendered:
-        if each["kind"].endswith("WebhookConfiguration"):
-            source = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    for tree in rendered:
+        if tree["kind"].endswith("WebhookConfiguration"):
+            source = tree["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
             assert source == f"{NAMESPACE}/railwright-webhook"
 
 
 @pytest.fixture
 def with_client_auth(tmp_path):
-    """A kustomization of the base and the component."""
+    """Return a kustomization of the base and the component."""
     folder = tmp_path.resolve()
     places = {"resources": BASE, "components": BASE.parent / "components" / "client-auth"}
     lists = {key: [os.path.relpath(place, folder)] for key, place in places.items()}
@@ -125,17 +125,19 @@ def with_client_auth(tmp_path):
 
 async def test_the_component_has_callers_known_by_their_certificates(plane, with_client_auth):
     rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(with_client_auth))))
-    found = {(each["kind"], each["metadata"]["name"]): each for each in rendered}
+    by_name = {(tree["kind"], tree["metadata"]["name"]): tree for tree in rendered}
     arguments = {
-        name: found["Deployment", f"railwright-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        name: by_name["Deployment", f"railwright-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
         for name in ("webhook", "extender", "certs")
     }
     assert arguments["certs"][-1] == "--clients"
     assert arguments["webhook"][-2:] == ["--client-ca=/tls/ca.crt", "--client-names=kube-apiserver"]
-    assert not any("--client-ca" in each for each in arguments["extender"]), "Volcano can present no certificate"
-    granted = found["Role", "railwright-certs"]["rules"][0]["resourceNames"]
+    assert not any("--client-ca" in argument for argument in arguments["extender"]), (
+        "Volcano can present no certificate"
+    )
+    granted = by_name["Role", "railwright-certs"]["rules"][0]["resourceNames"]
     assert {"railwright-apiserver-client", "railwright-scheduler-client"} <= set(granted)
-    assert ("Secret", "railwright-apiserver-client") in found
+    assert ("Secret", "railwright-apiserver-client") in by_name
 
 
 async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):

@@ -1,4 +1,4 @@
-"""Gangs that lost something on the way, a pod of theirs or the extender's memory, are completed next to their mates."""
+"""Gangs that lost a pod or the extender's memory are completed next to their other pods."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ async def test_a_gang_over_two_leaves_takes_no_third_one_though_the_extender_is_
 async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_though_another_leaf_is_tighter(
     plane, nodes, namespace, site, schedulers, extender_proxy
 ):
-    await training.make_leaf(nodes, "mates", 7)
+    await training.make_leaf(nodes, "peers", 7)
     extender = await training.install(plane, site, extender_proxy, training.policy(), training.conf(extender_proxy.url))
     await plane.api.create(training.job("train", 4), namespace=namespace)
     before = await training.running(plane.api, namespace, "train", 4)
@@ -46,14 +46,14 @@ async def test_a_pod_that_a_running_gang_lost_comes_back_next_to_its_mates_thoug
         for pod in lost:  # nobody comes back to the same node
             await plane.api.patch("Node", pod["spec"]["nodeName"], {"spec": {"unschedulable": True}})
         await asyncio.gather(*(plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0) for pod in lost))
-        await waiting.wait(lambda lost=lost: replaced(plane, lost), describe="the lost pods to be made anew")
+        await waiting.wait(lambda lost=lost: are_replaced(plane, lost), describe="the lost pods to be created again")
         pods = await training.running(plane.api, namespace, "train", 4)
-        assert training.leaves_of(pods) == ["mates"], [pod["spec"]["nodeName"] for pod in pods]
+        assert training.leaves_of(pods) == ["peers"], [pod["spec"]["nodeName"] for pod in pods]
         assert not {pod["spec"]["nodeName"] for pod in lost} & {pod["spec"]["nodeName"] for pod in pods}
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def replaced(plane, lost: list[dict]) -> bool:
+async def are_replaced(plane, lost: list[dict]) -> bool:
     now = [await plane.api.get_or_none("Pod", p["metadata"]["name"], p["metadata"]["namespace"]) for p in lost]
     return all(
         new is not None and new["metadata"]["uid"] != old["metadata"]["uid"] for new, old in zip(now, lost, strict=True)

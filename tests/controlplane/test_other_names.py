@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 from plane import releases, stand_ins
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -102,7 +102,7 @@ async def test_an_installation_under_another_name_and_in_another_namespace_is_fo
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
     await releases.clear(plane.api)
-    machines = fleet.Nodes(plane.api)
+    machines = plane_nodes.Nodes(plane.api)
     running = stand_ins.StandIns(plane, tmp_path, namespace=NAMESPACE, name=NAME)
     try:
         await asyncio.gather(*(machines.make(f"named-{number}") for number in range(2)))

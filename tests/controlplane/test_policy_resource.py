@@ -51,23 +51,23 @@ async def _no_definition(plane):
 async def install_definition(plane) -> None:
     await plane.api.create(DEFINITION)
 
-    async def established() -> bool:
+    async def is_established() -> bool:
         there = await plane.api.get(CRD, DEFINITION["metadata"]["name"])
-        conditions = {each["type"]: each for each in there.get("status", {}).get("conditions") or ()}
+        conditions = {condition["type"]: condition for condition in there.get("status", {}).get("conditions") or ()}
         assert "NonStructuralSchema" not in conditions, conditions["NonStructuralSchema"]["message"]
         assert conditions.get("Established", {}).get("status") == "True"
         return True
 
-    await waiting.wait(established, describe="the definition of FabricPolicy to be established")
+    await waiting.wait(is_established, describe="the definition of FabricPolicy to be established")
 
 
 async def remove_definition(plane) -> None:
     await plane.api.delete(CRD, DEFINITION["metadata"]["name"])
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         return await plane.api.get_or_none(CRD, DEFINITION["metadata"]["name"]) is None
 
-    await waiting.wait(gone, describe="the definition of FabricPolicy to be gone")
+    await waiting.wait(is_gone, describe="the definition of FabricPolicy to be gone")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -95,39 +95,39 @@ async def validated(plane, site, definition):
 
 
 async def admit(plane, namespace: str) -> tuple[str, str]:
-    """The digest of the policy that a pod names, and the marker that it has from it."""
+    """Return the digest of the policy that a pod names, and the marker that it has from it."""
     created = await plane.api.create(POD, namespace=namespace, dry_run=True)
     env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"]
 
 
 async def in_force(plane, namespace: str, marker: str) -> str:
-    """The digest, once pods get this marker."""
+    """Return the digest, once pods get this marker."""
 
-    async def reached() -> str:
+    async def read_digest() -> str:
         digest, given = await admit(plane, namespace)
         assert given == marker
         return digest
 
     # an absent definition is looked for every 30 to 45 s
-    return await waiting.wait(reached, seconds=60, describe=f"the policy with {marker} to be in force")
+    return await waiting.wait(read_digest, seconds=60, describe=f"the policy with {marker} to be in force")
 
 
-async def accepted(plane, status: str) -> dict:
-    """The resource, once its condition Accepted has this status for its generation."""
+async def wait_for_status(plane, status: str) -> dict:
+    """Return the resource, once its condition Accepted has this status for its generation."""
 
-    async def reported() -> dict:
+    async def read_resource() -> dict:
         there = await plane.api.get(KIND, "railwright-policy", sites.NAMESPACE)
         assert there.get("status", {}).get("observedGeneration") == there["metadata"]["generation"]
         (condition,) = there["status"]["conditions"]
         assert (condition["type"], condition["status"]) == ("Accepted", status)
         return there
 
-    return await waiting.wait(reported, describe=f"Accepted={status}")
+    return await waiting.wait(read_resource, describe=f"Accepted={status}")
 
 
 async def print_columns(plane, *arguments: str) -> list[list[str]]:
-    """The lines of `kubectl get fabricpolicies`, each as its cells."""
+    """Return the lines of `kubectl get fabricpolicies`, each as its cells."""
     text = await plane.kubectl("-n", sites.NAMESPACE, "get", "fabricpolicies", *arguments)
     head, *lines = text.splitlines()
     starts = [match.start() for match in re.finditer(r"\S+", head)]
@@ -137,14 +137,14 @@ async def print_columns(plane, *arguments: str) -> list[list[str]]:
 
 async def list_events(plane, kind: str) -> set[tuple[str, str]]:
     events = await plane.api.list("Event", sites.NAMESPACE)
-    return {(each["reason"], each["message"]) for each in events if each["involvedObject"]["kind"] == kind}
+    return {(event["reason"], event["message"]) for event in events if event["involvedObject"]["kind"] == kind}
 
 
 async def test_the_definition_is_structural_and_the_api_server_itself_checks_values(plane, definition):
     example = yaml.safe_load(yaml.safe_load((BASE / "policy.yaml").read_text())["data"]["policy.yaml"])
     whole = {key: value for key, value in example.items() if key not in ("apiVersion", "kind")}
-    kept = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
-    assert kept["spec"] == {**whole, "colour": "red"}, "nothing is pruned and no default is added"
+    created = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
+    assert created["spec"] == {**whole, "colour": "red"}, "nothing is pruned and no default is added"
     nulls = await plane.api.create(
         resource(spec("1", nccl=None, placement={"rails": None, "scale": None})), dry_run=True
     )
@@ -182,7 +182,7 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
 
     await plane.api.create(resource({"defaultFabric": "ib", **spec("2")}))
     digest = await in_force(plane, namespace, "2")
-    there = await accepted(plane, "True")
+    there = await wait_for_status(plane, "True")
     assert there["status"]["digest"] == digest
     await site.policy(document("3"))
     warning, *_ = plane.api.warnings
@@ -194,12 +194,12 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
     assert head == ["NAME", "DEFAULT", "ACCEPTED", "DIGEST", "MESSAGE", "AGE"]
     assert line[3:5] == [digest, "the policy is in force"]
 
-    async def said() -> bool:
+    async def is_logged() -> bool:
         reasons = {reason for reason, _ in await list_events(plane, "ConfigMap")}
         assert "PolicyOverridden" in reasons
         return True
 
-    await waiting.wait(said, describe="an Event on the ConfigMap that it is overridden")
+    await waiting.wait(is_logged, describe="an Event on the ConfigMap that it is overridden")
     assert (await admit(plane, namespace))[1] == "2"
     for server in (site.webhook, site.extender):
         assert f'digest="{digest}"' in await server.metrics()
@@ -215,14 +215,14 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
     await plane.api.delete(VALIDATION["kind"], VALIDATION["metadata"]["name"])
     there = await plane.api.get(KIND, "railwright-policy", sites.NAMESPACE)
 
-    async def admitted_unchecked() -> dict:
+    async def replace_unchecked() -> dict:
         try:
             return await plane.api.replace({**there, "spec": broken["spec"]})
         except api.ApiError as error:
             raise AssertionError(str(error)) from None
 
-    await waiting.wait(admitted_unchecked, describe="the API server to check nothing any more")
-    invalid = await accepted(plane, "False")
+    await waiting.wait(replace_unchecked, describe="the API server to check nothing any more")
+    invalid = await wait_for_status(plane, "False")
     assert invalid["status"]["digest"] == digest
     assert "spec.colour: " in invalid["status"]["conditions"][0]["message"]
     assert (await admit(plane, namespace)) == (digest, "2"), "the last valid policy stays"

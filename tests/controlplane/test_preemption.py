@@ -16,7 +16,7 @@ RECLAIM = {"actions": "allocate, reclaim, backfill", "without": ("overcommit",)}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def urgent(plane):
-    """A priority class above all others."""
+    """Yield a priority class above all others."""
     name = f"urgent-{uuid.uuid4().hex[:8]}"
     manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
     await plane.api.create({**manifest, "value": 1000})
@@ -26,7 +26,7 @@ async def urgent(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def queues(plane):
-    """Two queues that deserve half of the cluster each."""
+    """Yield two queues that deserve half of the cluster each."""
     names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("research", "product")]
     for name in names:
         spec = {"weight": 1, "reclaimable": True}
@@ -34,42 +34,42 @@ async def queues(plane):
             {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
         )
 
-    async def opened():
-        found = [await plane.api.get(QUEUE, name) for name in names]
-        return all(each.get("status", {}).get("state") == "Open" for each in found)
+    async def is_open():
+        queues = [await plane.api.get(QUEUE, name) for name in names]
+        return all(queue.get("status", {}).get("state") == "Open" for queue in queues)
 
-    await waiting.wait(opened, describe=f"queues {names} to be open")
+    await waiting.wait(is_open, describe=f"queues {names} to be open")
     yield names
     for name in names:
-        await waiting.wait(lambda name=name: removed(plane, name), describe=f"queue {name} to be gone", seconds=60)
+        await waiting.wait(lambda name=name: remove_queue(plane, name), describe=f"queue {name} to be gone", seconds=60)
 
 
-async def removed(plane, queue: str) -> bool:
+async def remove_queue(plane, queue: str) -> bool:
     """Close a queue and delete it: Volcano refuses to delete one that is open or has PodGroups."""
     await plane.api.delete(QUEUE, queue)
     return await plane.api.get_or_none(QUEUE, queue) is None
 
 
 async def terminating(plane, namespace: str, name: str, count: int) -> list[dict]:
-    async def deleted():
-        found = await training.pods(plane.api, namespace, name)
-        going = [pod for pod in found if "deletionTimestamp" in pod["metadata"]]
+    async def list_deleted():
+        listed = await training.pods(plane.api, namespace, name)
+        going = [pod for pod in listed if "deletionTimestamp" in pod["metadata"]]
         assert len(going) == count, f"{len(going)} of {name} terminate"
         return going
 
-    return await waiting.wait(deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
+    return await waiting.wait(list_deleted, seconds=60, describe=f"{count} pods of {name} to be on their way out")
 
 
-async def unplaced(plane, namespace: str, name: str) -> None:
+async def assert_unplaced(plane, namespace: str, name: str) -> None:
     """Through two more sessions no pod of the job gets a node."""
     for _ in range(2):
         await plane.schedulers.volcano_session()
-    found = await training.pods(plane.api, namespace, name)
-    assert not [pod["spec"]["nodeName"] for pod in found if "nodeName" in pod["spec"]]
+    listed = await training.pods(plane.api, namespace, name)
+    assert not [pod["spec"]["nodeName"] for pod in listed if "nodeName" in pod["spec"]]
 
 
-async def refused(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
-    """What the extender says of nodes to a pod that takes a whole one, required rails given."""
+async def list_refusals(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
+    """Return the reason of each filtered node for a pod that uses a whole node and requires its rails."""
     container = {"name": "c", "resources": {"requests": training.WHOLE}}
     metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
     body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
@@ -93,16 +93,16 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
 
     await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
     going = await terminating(plane, namespace, "victim", 4)
-    await unplaced(plane, namespace, "urgent")
-    said = await refused(plane, extender_proxy, namespace, a)
+    await assert_unplaced(plane, namespace, "urgent")
+    said = await list_refusals(plane, extender_proxy, namespace, a)
     assert set(said) == set(a), said
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
 
     await training.let_go(plane.api, going[:3])
-    await unplaced(plane, namespace, "urgent")  # all or none
+    await assert_unplaced(plane, namespace, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
-    assert set(await refused(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
+    assert set(await list_refusals(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
     await training.let_go(plane.api, going[3:])
     pods = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(pods) == ["a"]
@@ -125,24 +125,24 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
     assert len(training.leaves_of(pods)) == 1, [pod["spec"]["nodeName"] for pod in pods]
 
 
-async def nominated(plane, namespace: str, name: str) -> list[str]:
-    """The nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
+async def list_nominated_nodes(plane, namespace: str, name: str) -> list[str]:
+    """Return the nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
 
-    async def told():
-        found = await training.pods(plane.api, namespace, name)
-        return [pod["status"]["nominatedNodeName"] for pod in found if "nominatedNodeName" in pod["status"]]
+    async def list_nominated():
+        listed = await training.pods(plane.api, namespace, name)
+        return [pod["status"]["nominatedNodeName"] for pod in listed if "nominatedNodeName" in pod["status"]]
 
-    async def all_told():
-        return len(await told()) == len(await training.pods(plane.api, namespace, name))
+    async def are_all_nominated():
+        return len(await list_nominated()) == len(await training.pods(plane.api, namespace, name))
 
-    await waiting.wait(all_told, describe=f"all pods of {name} to have a nominated node")
-    return await told()
+    await waiting.wait(are_all_nominated, describe=f"all pods of {name} to have a nominated node")
+    return await list_nominated()
 
 
 async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(
     plane, nodes, namespace, site, schedulers, extender_proxy, queues
 ):
-    """Whose pods go, and which rank takes their place, is Volcano's alone: its reclaim scores nothing."""
+    """Volcano alone decides which pods are evicted and which rank replaces them: its reclaim requests no scores."""
     research, product = queues
     await training.make_leaves(nodes, a=4, b=4)
     conf = training.conf(extender_proxy.url, **RECLAIM)
@@ -152,13 +152,13 @@ async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_t
 
     await plane.api.create(training.job("owed", 4, queue=product), namespace=namespace)
     going = await terminating(plane, namespace, "elastic", 4)
-    await unplaced(plane, namespace, "owed")
+    await assert_unplaced(plane, namespace, "owed")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    nominated_pods = await nominated(plane, namespace, "owed")
+    nominated_pods = await list_nominated_nodes(plane, namespace, "owed")
     assert set(nominated_pods) == {pod["spec"]["nodeName"] for pod in going}
 
     await training.let_go(plane.api, going[:2])
-    await unplaced(plane, namespace, "owed")  # all or none
+    await assert_unplaced(plane, namespace, "owed")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 2)
     await training.let_go(plane.api, going[2:])
     pods = await training.running(plane.api, namespace, "owed", 4)

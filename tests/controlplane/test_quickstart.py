@@ -5,7 +5,7 @@ import json
 import sys
 
 import pages
-from plane import nodes as fleet
+from plane import nodes as plane_nodes
 from plane import quickstart, releases, site, stand_ins, waiting
 
 from railwright.fabric import names
@@ -16,7 +16,7 @@ WEBHOOKS, DEFINITION, WEBHOOK = "MutatingWebhookConfiguration", "CustomResourceD
 
 async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_removes_all(plane, tmp_path):
     await releases.clear(plane.api)
-    machines = fleet.Nodes(plane.api)
+    machines = plane_nodes.Nodes(plane.api)
     running = stand_ins.StandIns(plane, tmp_path)
     check = f"{sys.executable} -m railwright.cli check --wait=60"
     options = ("--skip-image", "--nodes", "quick-0,quick-1", "--check", check)

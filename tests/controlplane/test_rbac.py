@@ -29,7 +29,7 @@ fabrics:
 """
 # (account, verb, group, resource) -> why a run may be without it
 RARE = {
-    (EXTENDER, "patch", "", "events"): "a gang is told of again, ten seconds or more after the first time",
+    (EXTENDER, "patch", "", "events"): "an Event of a gang is repeated, ten seconds or more after the first one",
     (WEBHOOK, "patch", "railwright.io", "fabricpolicies/status"): "the policy is a FabricPolicy",
     **{
         (WEBHOOK, verb, "resource.k8s.io", "resourceclaimtemplates"): "a pod names a template of railwright"
@@ -96,7 +96,7 @@ def right_of(call: dict) -> Right:
 
 
 def calls(plane, account: str) -> list[dict]:
-    """What the account asked of the API server so far, by the audit log."""
+    """Return the account's requests so far, from the API server's audit log."""
     return [
         line
         for line in audit_log.read(plane.parts.audit_log)
@@ -107,7 +107,7 @@ def calls(plane, account: str) -> list[dict]:
 
 
 async def exercise_webhook(plane, namespace: str, site) -> None:
-    """A refusal of owned pods, twice: an Event, and then its count."""
+    """Have owned pods rejected twice, which writes an Event, and then its count."""
     await site.register(namespace)
     owner = await plane.api.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
@@ -117,16 +117,16 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-    async def counted():
+    async def is_counted():
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace)
         return any(call["verb"] == "patch" for call in calls(plane, WEBHOOK))
 
-    await waiting.wait(counted, describe="the Event of a refusal to be counted up")
+    await waiting.wait(is_counted, describe="the Event of a refusal to be counted up")
 
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
-    """A gang that nothing holds, whose PodGroup is told; and a caller who asks why."""
+    """Place a gang that does not fit, which writes an Event on its PodGroup, and request an explanation."""
     await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1}, labels={"fabric.topograph.run/tier-0": "leaf"})
     gang = await Gang(plane, namespace, extender, "large", 2).make()
     await gang.ask(0, ["gpu-0"])
@@ -134,11 +134,11 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
     url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/large-0"
     async with plane.session.get(url, headers={"Authorization": bearer}) as answer:
         assert answer.status == 403
-    await gang.told("GangUnplaceable")
+    await gang.wait_for_event("GangUnplaceable")
 
 
 async def exercise_certs(plane, namespace: str, site) -> None:
-    """The first certificates, into Secrets and configurations that the manifests ship without any; then two losses."""
+    """Issue the first certificates into the Secrets and configurations of the manifests; then lose two of them."""
     installed = rotation.Rotation(plane, site)
     try:
         await installed.prepare()
@@ -152,7 +152,7 @@ async def exercise_certs(plane, namespace: str, site) -> None:
 
 @pytest.fixture
 async def handed_over(plane):
-    """Two extenders have led after each other: the second found what the first had written."""
+    """Let two extenders lead after each other, the second with the objects of the first."""
     async with replicas.pair(plane, POLICY) as running:
         first = await running.leader()
         began = time.monotonic()
@@ -162,7 +162,7 @@ async def handed_over(plane):
 
 @pytest.fixture
 async def exercised(plane, handed_over, namespace, nodes, site):
-    """Both servers have done, as their accounts, each kind of thing they do; beside each other, to save time."""
+    """Let both servers make each kind of request under their accounts, at the same time."""
     await site.policy(POLICY)
     _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
     async with asyncio.TaskGroup() as both:
@@ -175,23 +175,27 @@ async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
     for account in ACCOUNTS:
         made = calls(plane, account)
         assert made, f"no test has run anything as {account}: add what it does to `exercised`"
-        denied = {right_of(each) for each in made if each["annotations"]["authorization.k8s.io/decision"] != "allow"}
+        denied = {
+            right_of(request) for request in made if request["annotations"]["authorization.k8s.io/decision"] != "allow"
+        }
         assert not denied, f"{account} was denied {denied}: its role lacks them, or it should not ask"
         granted = list(grants(account))
-        beyond = {right_of(each) for each in made if not any(grant.covers(each) for grant in granted)}
+        beyond = {right_of(request) for request in made if not any(grant.covers(request) for grant in granted)}
         assert not beyond, f"{account} did {beyond}, which no role of the manifests grants"
-        idle = [str(each) for each in granted if not used(each, account, made)]
+        idle = [str(grant) for grant in granted if not used(grant, account, made)]
         assert not idle, f"{account} never used {idle}: take them from its role, or give the reason in RARE"
 
 
 def used(grant: Grant, account: str, made: list[dict]) -> bool:
-    """True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
+    """Return True for a right that was used, that is rarely needed, or that waits for a kind the cluster has not."""
     verb, *resource = grant.right
     if verb == "create" and grant.names:  # an object that was created under a name in the path, by PUT or apply
-        writes = [Grant((each, *resource), grant.names, grant.namespace) for each in ("update", "patch")]
-        return any(each["responseStatus"]["code"] == 201 for each in made for write in writes if write.covers(each))
+        writes = [Grant((verb, *resource), grant.names, grant.namespace) for verb in ("update", "patch")]
+        return any(
+            request["responseStatus"]["code"] == 201 for request in made for write in writes if write.covers(request)
+        )
     if any(map(grant.covers, made)) or (account, *grant.right) in RARE:
         return True
     listed = Grant(("list", *resource), grant.names, grant.namespace)
-    absent = [each for each in made if listed.covers(each) and each["responseStatus"]["code"] == 404]
+    absent = [request for request in made if listed.covers(request) and request["responseStatus"]["code"] == 404]
     return verb == "watch" and bool(absent)

@@ -37,18 +37,18 @@ async def person(plane, namespace, site, tmp_path):
     await plane.kubectl("delete", "rolebinding", user, "-n", sites.NAMESPACE, "--ignore-not-found")
 
 
-async def granted(person, verb: str, resource: str, *options: str) -> None:
-    async def permitted():
+async def wait_until_granted(person, verb: str, resource: str, *options: str) -> None:
+    async def is_permitted():
         return await person.may(verb, resource, *options)
 
-    await waiting.wait(permitted, describe=f"the right to {verb} {resource}")
+    await waiting.wait(is_permitted, describe=f"the right to {verb} {resource}")
 
 
 async def test_view_of_a_namespace_has_its_pod_groups_and_edit_has_them_too(plane, namespace, person):
     for role in ("view", "edit"):
         binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={person.user}", "-n", namespace)
         await plane.kubectl(*binding)
-        await granted(person, "list", "podgroups.scheduling.volcano.sh", "-n", namespace)
+        await wait_until_granted(person, "list", "podgroups.scheduling.volcano.sh", "-n", namespace)
         assert not await person.may("list", "podgroups.scheduling.volcano.sh", "-n", "default")
         assert not await person.may("create", "podgroups.scheduling.volcano.sh", "-n", namespace)
         await plane.kubectl("delete", "rolebinding", role, "-n", namespace)
@@ -60,7 +60,7 @@ async def test_the_view_of_the_cluster_is_all_that_gangs_and_fabric_need(plane, 
     assert code == 2, err
     binding = ("create", "clusterrolebinding", person.user, "--clusterrole=railwright-cluster-view")
     await plane.kubectl(*binding, f"--user={person.user}")
-    await granted(person, "list", "nodes")
+    await wait_until_granted(person, "list", "nodes")
     gangs, fabric = await asyncio.gather(person("gangs", "-n", namespace), person("fabric", "ib"))
     assert (gangs[0], gangs[2]) == (0, ""), gangs
     assert (fabric[0], fabric[2]) == (0, ""), fabric
@@ -74,7 +74,7 @@ async def test_the_role_for_users_reads_the_policy_and_only_gets_explanations(pl
     assert code == 2, err
     place = ("-n", sites.NAMESPACE)
     await plane.kubectl("create", "rolebinding", person.user, "--role=railwright-user", f"--user={person.user}", *place)
-    await granted(person, "get", "configmaps/railwright-policy", *place)
+    await wait_until_granted(person, "get", "configmaps/railwright-policy", *place)
     code, out, _ = await person("verify", "manifest", "--fabric", "ib")
     assert code == 0
     assert "railwright.io/fabric: ib" in out

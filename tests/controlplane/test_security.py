@@ -41,7 +41,7 @@ def pod(label: str | None, *, name: str = "p", context: dict | None = None) -> d
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespaces(plane):
-    """A namespace a level."""
+    """Yield a namespace a level."""
     made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("privileged", "baseline", "restricted")}
     for level, name in made.items():
         await plane.make_namespace(name, {LEVEL: level})
@@ -107,7 +107,7 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {LABEL: "all"}}}
         await plane.api.create(document)
 
-        async def created():
+        async def create_pod():
             try:
                 return await plane.api.create(pod(None), namespace=namespace, dry_run=True)
             except api.ApiError as error:
@@ -117,7 +117,7 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
                 )
                 return None
 
-        return await waiting.wait(created, describe=f"a pod in {namespace}")
+        return await waiting.wait(create_pod, describe=f"a pod in {namespace}")
 
     try:
         for admitted in await asyncio.gather(*map(first_pod, made)):
@@ -129,7 +129,7 @@ async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_
 
 
 async def _register_namespaced(plane, port: int) -> None:
-    """The second entry of manifests/base/admission.yaml, by URL; in force when a first pod is injected."""
+    """Register the second entry of manifests/base/admission.yaml by URL, and wait until a pod is injected."""
     authority = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
     webhook = {
         "name": "namespaced-pods.railwright.io",

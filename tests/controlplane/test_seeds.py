@@ -37,8 +37,8 @@ ROWS = {
 }
 
 
-def written(site: str, source: str) -> dict:
-    """The example's job, as it is shipped."""
+def read_job(site: str, source: str) -> dict:
+    """Return the example's job, as it is shipped."""
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
     document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
     return document
@@ -48,11 +48,11 @@ def kind_of(job: dict) -> str:
     return f"{job['apiVersion']}/{job['kind']}"
 
 
-async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
-    """The pods of the job, by name; the job and all of them are gone when this returns."""
+async def run_job(plane, job: dict, row: Row) -> dict[str, dict]:
+    """Return the pods of the job, by name; the job and all of them are gone when this returns."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await plane.api.create(copy.deepcopy(job))
-    found = await jobs.pods(plane.api, namespace, row.selector, row.pods)
+    listed = await jobs.pods(plane.api, namespace, row.selector, row.pods)
     await plane.api.delete(kind_of(job), name, namespace)
 
     async def nothing_left():
@@ -60,14 +60,14 @@ async def carried_out(plane, job: dict, row: Row) -> dict[str, dict]:
         return not pods and await plane.api.get_or_none(kind_of(job), name, namespace) is None
 
     await waiting.wait(nothing_left, describe=f"{kind_of(job)} {name} and its pods to be gone", seconds=60)
-    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in found]
+    portrayed = [comparable_pods.strip_changing_parts(pod) for pod in listed]
     for pod in portrayed:
         pod["metadata"].get("annotations", {}).pop(PLACEMENT, None)
     return {pod["metadata"]["name"]: pod for pod in portrayed}
 
 
 def by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """One pod a role, as `meanings.ranks_of` reads them."""
+    """Return one pod a role, as `meanings.ranks_of` reads them."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
 
@@ -85,16 +85,16 @@ async def home(plane, nodes):
     for name in made:
         await plane.remove_namespace(name)
 
-    async def gone():  # the next row may bring a namespace of the same name
+    async def is_gone():  # the next row may bring a namespace of the same name
         return not any([await plane.api.get_or_none("Namespace", name) for name in made])
 
-    await waiting.wait(gone, describe=f"namespaces {made} to be gone", seconds=60)
+    await waiting.wait(is_gone, describe=f"namespaces {made} to be gone", seconds=60)
 
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
     this = ROWS[row]
-    twin, ours = written(row, "handwritten"), written(row, "job")
+    twin, ours = read_job(row, "handwritten"), read_job(row, "job")
     networks = EXAMPLES / row / "networks.yaml"
     nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
     namespace = ours["metadata"]["namespace"]
@@ -105,13 +105,13 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
         await nodes.make(f"gpu-{index}", rails=this.offered)
     if this.controller:
         await controllers.start(this.controller)
-    by_hand = await carried_out(plane, twin, this)
+    by_hand = await run_job(plane, twin, this)
 
     await site.policy((EXAMPLES / row / "policy.yaml").read_text())
     await site.start_webhook()
     await site.register(namespace)
     await site.guard(namespace)  # none of its pods, ranks or not, looks as if it had slipped through
-    admitted = await carried_out(plane, ours, this)
+    admitted = await run_job(plane, ours, this)
 
     assert admitted.keys() == by_hand.keys()
     if row == "pvrdma-mpi":  # on mpirun's command line by hand, in a file by us
@@ -134,7 +134,7 @@ async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_
     await site.start_webhook()
     await site.register(namespace)
     await site.guard(namespace)
-    ours = written(row, "job")
+    ours = read_job(row, "job")
     await plane.api.create(copy.deepcopy(ours))
     pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"

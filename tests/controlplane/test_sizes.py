@@ -18,7 +18,7 @@ LEAVES = {"tight": 1, "wide": 4}
 
 
 def job(name: str, pods: int) -> dict:
-    """A batch Job that makes no pods yet: what is known of its size, the Job itself says."""
+    """Return a batch Job that makes no pods yet: what is known of its size, the Job itself says."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "image"}]}}
     spec = {
         "suspend": True,
@@ -57,12 +57,12 @@ async def test_a_jobs_parallelism_is_its_gangs_size_before_any_pod_is_seen(plane
         return {row["Host"].rpartition("-")[0] for row in rows if row["Score"] == most}
 
     async def prefers(leaf: str) -> None:
-        async def chosen() -> bool:
-            found = await best()
-            assert found == {leaf}
+        async def is_chosen() -> bool:
+            leaves = await best()
+            assert leaves == {leaf}
             return True
 
-        await waiting.wait(chosen, describe=f"the pod to be wanted on leaf {leaf}")
+        await waiting.wait(is_chosen, describe=f"the pod to be wanted on leaf {leaf}")
 
     await prefers("tight")
     await plane.api.create(job("train", 4), namespace=namespace)

@@ -1,4 +1,4 @@
-"""Where the real kube-scheduler puts the replicas of our Deployments: never two on one node while there are two nodes,
+"""The real kube-scheduler spreads the replicas of our Deployments: never two on one node while there are two nodes,
 and all of them where there is one, also while they are replaced.
 """
 
@@ -9,17 +9,17 @@ from plane import site, waiting
 NAMES = ("webhook", "extender", "certs")
 
 
-def shipped(name: str, kind: str) -> dict:
-    """The one object of a kind in the manifest of that name, without its namespace."""
+def read_shipped(name: str, kind: str) -> dict:
+    """Return the one object of a kind in the manifest of that name, without its namespace."""
     documents = yaml.safe_load_all((site.BASE / f"{name}.yaml").read_text())
-    (found,) = [document for document in documents if document["kind"] == kind]
-    del found["metadata"]["namespace"]
-    return found
+    (document_of_kind,) = [document for document in documents if document["kind"] == kind]
+    del document_of_kind["metadata"]["namespace"]
+    return document_of_kind
 
 
 def deployment(name: str) -> dict:
-    """The shipped one for a namespace of tests: without what only the installation's namespace has."""
-    made = shipped(name, "Deployment")
+    """Return the shipped one for a namespace of tests: without what only the installation's namespace has."""
+    made = read_shipped(name, "Deployment")
     pod = made["spec"]["template"]["spec"]
     for key in ("serviceAccountName", "priorityClassName", "volumes"):
         pod.pop(key)
@@ -29,23 +29,23 @@ def deployment(name: str) -> dict:
     return made
 
 
-async def running(plane, namespace, wanted, *, revision="0"):
-    """The nodes of the running pods of a revision, once those are all there are."""
+async def running(plane, namespace, number, *, revision="0"):
+    """Return the nodes of the running pods of a revision, once those are all there are."""
 
-    async def placed():
+    async def list_nodes():
         pods = await plane.api.list("Pod", namespace)
-        assert len(pods) == wanted, [(pod["metadata"]["name"], pod["status"].get("conditions")) for pod in pods]
+        assert len(pods) == number, [(pod["metadata"]["name"], pod["status"].get("conditions")) for pod in pods]
         assert all(pod["status"].get("phase") == "Running" for pod in pods)
         assert {pod["metadata"].get("annotations", {}).get("revision", "0") for pod in pods} == {revision}
         return sorted(pod["spec"]["nodeName"] for pod in pods)
 
-    return await waiting.wait(placed, seconds=60, describe=f"{wanted} replicas of revision {revision} to run")
+    return await waiting.wait(list_nodes, seconds=60, describe=f"{number} replicas of revision {revision} to run")
 
 
-async def rolled_out(plane, namespace, name, revision, wanted=2):
+async def wait_for_rollout(plane, namespace, name, revision, number=2):
     change = {"spec": {"template": {"metadata": {"annotations": {"revision": revision}}}}}
     await plane.api.patch("Deployment", f"railwright-{name}", change, namespace)
-    return await running(plane, namespace, wanted, revision=revision)
+    return await running(plane, namespace, number, revision=revision)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,16 +55,16 @@ async def test_replicas_part_where_there_are_two_nodes_and_share_the_only_one(pl
     await nodes.make("one", rails={})
     await plane.api.create(deployment(name), namespace=namespace)
     assert await running(plane, namespace, 2) == ["one", "one"], "a node that refuses them is no second node"
-    assert await rolled_out(plane, namespace, name, "1") == ["one", "one"], "nor does a rollout wait for one"
+    assert await wait_for_rollout(plane, namespace, name, "1") == ["one", "one"], "nor does a rollout wait for one"
 
     # other preferences speak against it, and outweigh the preference to part
     await nodes.make("two", rails={}, taints=[{"key": "other", "effect": "PreferNoSchedule"}])
     for revision in ("2", "3"):
-        assert await rolled_out(plane, namespace, name, revision) == ["one", "two"]
+        assert await wait_for_rollout(plane, namespace, name, revision) == ["one", "two"]
     await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 3}}, namespace)
     assert set(await running(plane, namespace, 3, revision="3")) == {"one", "two"}, "nor do more of them wait"
 
-    await plane.api.create(shipped(name, "PodDisruptionBudget"), namespace=namespace)
+    await plane.api.create(read_shipped(name, "PodDisruptionBudget"), namespace=namespace)
     await plane.api.patch("Deployment", f"railwright-{name}", {"spec": {"replicas": 1}}, namespace)
     (before,) = await running(plane, namespace, 1, revision="3")
     await plane.kubectl("drain", before, "--force", "--timeout=30s")

@@ -40,14 +40,14 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
     assert seconds < 10, "a lease of three seconds, and what a busy machine adds"
     second = await replicas.leader()
     await plane.api.create(training.job(names[4], 3), namespace=namespace)
-    found = [await training.running(plane.api, namespace, name, 3) for name in names]
-    places = collections.Counter(pod["spec"]["nodeName"] for gang in found for pod in gang)
+    gangs = [await training.running(plane.api, namespace, name, 3) for name in names]
+    places = collections.Counter(pod["spec"]["nodeName"] for gang in gangs for pod in gang)
     assert set(places.values()) == {1}, places
-    assert len(training.leaves_of(found[4])) == 1, "the new leader knows which nodes are taken"
+    assert len(training.leaves_of(gangs[4])) == 1, "the new leader knows which nodes are taken"
     await sites.wait_metric(second, "railwright_assumed_pods", 0)
     assert await sites.metric(second, "railwright_leader") == 1
 
-    # the Deployment brings another one; then the leader is told to stop, and then there is none
+    # the Deployment brings another one; then the leader is stopped, and no extender runs
     third = await replicas.start()
     assert await sites.metric(third, "railwright_leader") == 0
     began = time.monotonic()
@@ -63,10 +63,10 @@ async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is
 
     await plane.api.delete("Service", deployments.SERVICE, sites.NAMESPACE)
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         kinds = (("EndpointSlice", deployments.SLICE), ("Endpoints", deployments.SERVICE))
         left = [kind for kind, name in kinds if await plane.api.get_or_none(kind, name, sites.NAMESPACE)]
         assert not left, left
         return True
 
-    await waiting.wait(gone, describe="what the leaders wrote to go with the Service")
+    await waiting.wait(is_gone, describe="what the leaders wrote to go with the Service")

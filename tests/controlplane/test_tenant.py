@@ -37,16 +37,16 @@ async def railwright(plane, namespace, tmp_path):
 
 
 async def _in_force(plane, user: str, namespace: str, verb: str, resource: str) -> None:
-    async def permitted():
+    async def is_permitted():
         question = ("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace)
         return (await plane.kubectl(*question, check=False)).strip() == "yes"
 
-    await waiting.wait(permitted, describe=f"the right of {user} to {verb} {resource}")
+    await waiting.wait(is_permitted, describe=f"the right of {user} to {verb} {resource}")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def installed(plane, namespace, site):
-    """The webhook, called for the test's namespace."""
+    """Return the webhook, called for the test's namespace."""
     await site.policy(tenants.POLICY)
     await site.start_webhook()
     await site.register(namespace)
@@ -139,11 +139,11 @@ async def test_a_dry_run_stores_counts_and_reports_nothing(plane, namespace, ins
     tree["metadata"]["name"] = "real"
     await plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(tree), check=False)
 
-    async def reported():
+    async def is_reported():
         events = await plane.api.list("Event", namespace)
         return [event["reason"] for event in events] == ["FabricRefused"]
 
-    await waiting.wait(reported, describe="the Event of the pod that was really created, and no other")
+    await waiting.wait(is_reported, describe="the Event of the pod that was really created, and no other")
 
 
 async def test_a_pod_that_exists_already_is_explained_too(plane, namespace, installed, railwright):

@@ -77,7 +77,7 @@ async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(
     for gang, rank, node in (("llm", 0, "term-0"), ("train", 0, ""), ("train", 1, "")):
         await plane.api.create(pod(namespace, gang, rank, node))
 
-    listed, first, option, found, fabric = await asyncio.gather(
+    listed, first, option, filtered, fabric = await asyncio.gather(
         kubectl("plugin", "list"),
         kubectl("__complete", "railwright", "ga"),
         kubectl("__complete", "railwright", "gangs", "-o", ""),
@@ -87,10 +87,10 @@ async def test_kubectl_finds_the_plugin_completes_it_and_shows_gangs_and_fabric(
     assert "kubectl-railwright" in listed[1], listed
     assert first[1].splitlines()[0].startswith("gangs"), first
     assert option[1].splitlines()[:6] == ["text", "wide", "name", "json", "yaml", "jsonpath="], option
-    gangs = {gang["name"]: gang for gang in json.loads(found[1]) if gang["namespace"] == namespace}
+    gangs = {gang["name"]: gang for gang in json.loads(filtered[1]) if gang["namespace"] == namespace}
     assert (gangs["llm"]["state"], gangs["llm"]["placed"], gangs["llm"]["ranks"][0]["node"]) == ("placed", 1, "term-0")
     assert gangs["train"]["state"] == "unplaceable", "one rail is free, and it has two pods"
-    assert found[0] == 1
+    assert filtered[0] == 1
     (ib,) = json.loads(fabric[1])["fabrics"]
     assert (ib["rails_free"], ib["rails_busy"]) == (1, 1), fabric
 
@@ -108,7 +108,7 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
     asked = pod(namespace, "asked", 0, "")
     question = {"Pod": {**asked, "metadata": {**asked["metadata"], "uid": "u"}}, "Nodes": None, "NodeNames": ["term-0"]}
 
-    async def permitted():
+    async def is_permitted():
         async with plane.session.post(f"{url}/scheduler/filter", json=question) as answer:
             assert (await answer.json())["NodeNames"] == ["term-0"]
         bearer = {"Authorization": f"Bearer {token}"}
@@ -116,7 +116,7 @@ async def test_kubectl_explains_a_pod_lints_and_hands_on_what_goes_wrong(plane, 
             assert answer.status == 200, await answer.text()
         return True
 
-    await waiting.wait(permitted, describe="the pod to be explained")
+    await waiting.wait(is_permitted, describe="the pod to be explained")
     way = ("--extender", url, "--token-file", "-", "-o", "json")
     explained, linted, wrong = await asyncio.gather(
         kubectl("railwright", "explain", "pod", f"{namespace}/asked-0", *way, stdin=token.encode()),

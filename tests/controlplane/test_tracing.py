@@ -39,10 +39,10 @@ async def test_the_api_server_hands_its_trace_on_to_us(namespace, site, monkeypa
             created = await answer.json()
             assert answer.status == 201, created
         assert "railwright.io/injection" in created["metadata"]["annotations"]
-        found = await collector.trace(trace, 4)
-    request = found["POST /mutate/pods"]
+        spans = await collector.trace(trace, 4)
+    request = spans["POST /mutate/pods"]
     assert request.parent not in {"", client}, "the API server's own span stands between"
-    assert {found[name].parent for name in ("decode", "plan", "patch")} == {request.span}
+    assert {spans[name].parent for name in ("decode", "plan", "patch")} == {request.span}
     assert (request.attributes["k8s.namespace.name"], request.attributes["railwright.decision"]) == (
         namespace,
         "patched",

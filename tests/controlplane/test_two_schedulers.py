@@ -21,11 +21,11 @@ def singles(count: int, **kinds) -> list[dict]:
 
 async def place_singly(plane, namespace: str, pods: list[dict], labels: str) -> list[str]:
     """Their nodes. One after the other: only the watch shows us what kube-scheduler binds, a moment later."""
-    found = []
-    for count, each in enumerate(pods, 1):
-        await kubes.create(plane.api, namespace, [each])
-        found = await nodes_of(plane, namespace, count, labels)
-    return found
+    placed = []
+    for count, pod in enumerate(pods, 1):
+        await kubes.create(plane.api, namespace, [pod])
+        placed = await nodes_of(plane, namespace, count, labels)
+    return placed
 
 
 async def test_each_scheduler_leaves_alone_what_the_other_has_bound(plane, kube, nodes, namespace):

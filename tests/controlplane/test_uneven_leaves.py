@@ -19,7 +19,7 @@ FREE = {leaf: size - TAKEN.get(leaf, 0) for leaf, (_, size) in LEAVES.items()}  
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hall(plane):
-    """The cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
+    """Yield the cluster with its taken nodes, the extender, and Volcano that asks it; for all tests of this file."""
     nodes, site, namespace = fleets.Nodes(plane.api), sites.Site(plane), "uneven-others"
     opened = await reverse_proxy.ReverseProxy().open()
     await asyncio.gather(
@@ -29,10 +29,10 @@ async def hall(plane):
     busy = [f"{leaf}-{number:02}" for leaf, count in TAKEN.items() for number in range(count)]
     await asyncio.gather(*(plane.api.create(training.holder(name), namespace=namespace) for name in busy))
 
-    async def held():
+    async def is_held():
         return all(pod["status"].get("phase") == "Running" for pod in await plane.api.list("Pod", namespace))
 
-    await waiting.wait(held, describe="the other jobs' pods to run")
+    await waiting.wait(is_held, describe="the other jobs' pods to run")
     await site.prepare()
     yield await training.install(plane, site, opened, training.policy(), training.conf(opened.url))
     await plane.schedulers.reset()
@@ -43,7 +43,7 @@ async def hall(plane):
 
 
 def fewest(size: int, rooms: dict[str, int]) -> int:
-    """How few leaves can hold so many pods."""
+    """Return how few leaves can hold so many pods."""
     held = list(itertools.accumulate(sorted(rooms.values(), reverse=True)))
     return next(count for count, room in enumerate(held, 1) if room >= size)
 

@@ -9,13 +9,13 @@ from plane import training, waiting
 
 async def hold(plane, namespace: str, names: list[str], **holders: dict) -> None:
     made = [training.holder(name, **holders) for name in names]
-    await asyncio.gather(*(plane.api.create(each, namespace=namespace) for each in made))
+    await asyncio.gather(*(plane.api.create(tree, namespace=namespace) for tree in made))
 
-    async def held():
+    async def is_held():
         pods = await plane.api.list("Pod", namespace, fields="status.phase=Running")
         return {f"on-{name}" for name in names} <= {pod["metadata"]["name"] for pod in pods}
 
-    await waiting.wait(held, describe=f"pods on {names} to run")
+    await waiting.wait(is_held, describe=f"pods on {names} to run")
 
 
 async def release(plane, namespace: str, names: list[str]) -> None:
@@ -23,13 +23,15 @@ async def release(plane, namespace: str, names: list[str]) -> None:
 
 
 async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
-    """What Volcano says on each waiting pod of why it has no node."""
-    told = {}
+    """Return Volcano's reason for each waiting pod; {} until `count` pods have one."""
+    messages = {}
     for pod in await training.pods(plane.api, namespace, "waits"):
         assert "nodeName" not in pod["spec"]
         said = [condition for condition in pod["status"].get("conditions", ()) if condition["type"] == "PodScheduled"]
-        told.update((pod["metadata"]["name"], each["message"]) for each in said if each["status"] == "False")
-    return told if len(told) == count else {}
+        messages.update(
+            (pod["metadata"]["name"], condition["message"]) for condition in said if condition["status"] == "False"
+        )
+    return messages if len(messages) == count else {}
 
 
 async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
@@ -44,10 +46,10 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     await plane.api.create(training.job("waits", 4), namespace=namespace)
     words = await training.unschedulable(plane.api, namespace, "waits")
     assert "4 tasks in gang unschedulable" in words, words
-    told = await waiting.wait(lambda: conditions(plane, namespace, 4), describe="conditions of all four pods")
-    without_room = told.pop("waits-worker-3")  # Volcano names any one of the resources that are missing
+    messages = await waiting.wait(lambda: conditions(plane, namespace, 4), describe="conditions of all four pods")
+    without_room = messages.pop("waits-worker-3")  # Volcano names any one of the resources that are missing
     assert re.search(r"Insufficient nvidia\.com/(gpu|mlx5_\d)\b", without_room), without_room
-    for name, message in told.items():  # each has a node it could have, and none of them takes it
+    for name, message in messages.items():  # each has a node it could have, and none of them takes it
         assert f"{namespace}/{name} can possibly be assigned to" in message, message
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/deallocate")
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
@@ -116,12 +118,12 @@ async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_
     await plane.api.create(training.job("waits", 2, takes={training.GPU: "8"}), namespace=namespace)
     sentence = f"railwright: rail1 is busy: 0 of 1 {training.RAILS[1]} free, 1 needed"
 
-    async def told():
-        found = await training.pods(plane.api, namespace, "waits")
-        conditions = [condition for pod in found for condition in pod["status"].get("conditions", ())]
+    async def read_condition():
+        listed = await training.pods(plane.api, namespace, "waits")
+        conditions = [condition for pod in listed for condition in pod["status"].get("conditions", ())]
         return any(sentence in condition.get("message", "") for condition in conditions)
 
-    await waiting.wait(told, describe="a pod's condition with our sentence", seconds=60)
+    await waiting.wait(read_condition, describe="a pod's condition with our sentence", seconds=60)
     assert sentence in await training.unschedulable(plane.api, namespace, "waits")
     await release(plane, namespace, names)
     await training.running(plane.api, namespace, "waits", 2)

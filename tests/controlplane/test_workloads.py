@@ -136,12 +136,12 @@ async def test_a_template_holds_the_devices_and_its_pods_get_the_rest_once(plane
 
 async def test_the_label_of_a_workload_reaches_its_pods_and_fails_closed(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
-    created = await plane.api.create(labelled(), namespace=namespace)
+    created = await plane.api.create(build_labelled(), namespace=namespace)
     assert created["spec"]["template"]["metadata"]["labels"][FABRIC] == "ib"
     (pod,) = await pods_of(plane, namespace, 1)
     assert_equipped_once(pod)
     await installed.webhook.stop()
-    again = labelled()
+    again = build_labelled()
     again["metadata"]["name"] = "while-away"
     with pytest.raises(api.ApiError, match=r"workloads\.railwright\.io"):
         await plane.api.create(again, namespace=namespace)
@@ -151,8 +151,8 @@ async def test_the_label_of_a_workload_reaches_its_pods_and_fails_closed(plane, 
     await plane.api.create(in_template, namespace=namespace, dry_run=True)
 
 
-def labelled() -> dict:
-    """A Deployment with the label on itself only."""
+def build_labelled() -> dict:
+    """Return a Deployment with the label on itself only."""
     manifest = app("Deployment")
     manifest["metadata"]["labels"] = {FABRIC: "ib"}
     del manifest["spec"]["template"]["metadata"]["labels"][FABRIC]
@@ -165,21 +165,21 @@ async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, name
     await plane.api.create(workload("v1", "ResourceQuota", {"hard": hard}, name="rails"), namespace=namespace)
 
     async def in_force():
-        found = await plane.api.get("ResourceQuota", "rails", namespace)
-        return found.get("status", {}).get("hard") == hard
+        quota = await plane.api.get("ResourceQuota", "rails", namespace)
+        return quota.get("status", {}).get("hard") == hard
 
     await waiting.wait(in_force, describe="the quota to be in force")
     await plane.api.create(app("StatefulSet", replicas=3), namespace=namespace)
     await pods_of(plane, namespace, 2)
 
-    async def counted():
-        found = await plane.api.get("ResourceQuota", "rails", namespace)
-        assert found["status"]["used"] == hard, found["status"]
+    async def list_quota_messages():
+        quota = await plane.api.get("ResourceQuota", "rails", namespace)
+        assert quota["status"]["used"] == hard, quota["status"]
         events = await plane.api.list("Event", namespace)
         return [event["message"] for event in events if "exceeded quota: rails" in event.get("message", "")]
 
-    told = await waiting.wait(counted, describe="the third pod to exceed the quota")
-    assert "nvidia.com/mlx5_0" in told[0]
+    messages = await waiting.wait(list_quota_messages, describe="the third pod to exceed the quota")
+    assert "nvidia.com/mlx5_0" in messages[0]
 
 
 async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, namespace, installed):
@@ -189,11 +189,11 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
     queue = f"small-{namespace}"
     await plane.api.create(workload("scheduling.volcano.sh/v1beta1", "Queue", spec, name=queue))
 
-    async def opened():
-        found = await plane.api.get("scheduling.volcano.sh/v1beta1/Queue", queue)
-        return found.get("status", {}).get("state") == "Open"
+    async def is_open():
+        stored = await plane.api.get("scheduling.volcano.sh/v1beta1/Queue", queue)
+        return stored.get("status", {}).get("state") == "Open"
 
-    await waiting.wait(opened, describe="the queue to be open")
+    await waiting.wait(is_open, describe="the queue to be open")
     try:
         created = await plane.api.create(volcano_job("gang", 2, queue=queue), namespace=namespace)
         assert {name: limits(created["spec"]["tasks"][0]["template"])[name] for name in RAILS} == dict.fromkeys(
@@ -201,12 +201,12 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         )
 
         async def group():
-            found = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
-            assert len(found) == 1, found
-            return found[0]
+            groups = await plane.api.list("scheduling.volcano.sh/v1beta1/PodGroup", namespace)
+            assert len(groups) == 1, groups
+            return groups[0]
 
-        found = await waiting.wait(group, describe="the gang's PodGroup")
-        least = found["spec"]["minResources"]
+        pod_group = await waiting.wait(group, describe="the gang's PodGroup")
+        least = pod_group["spec"]["minResources"]
         assert {name: quantity.parse(least[name]) for name in RAILS} == dict.fromkeys(RAILS, 2)
 
         async def held_back():
@@ -216,8 +216,8 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
                 event["message"] for event in events if "queue resource quota insufficient" in event.get("message", "")
             ]
 
-        (told, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
-        assert "nvidia.com/mlx5_0" in told
+        (message, *_) = await waiting.wait(held_back, describe="the queue to hold the gang back")
+        assert "nvidia.com/mlx5_0" in message
         assert not await plane.api.list("Pod", namespace)
         await plane.api.patch(
             "scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}}
@@ -234,7 +234,7 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
 async def test_the_same_manifest_again_changes_nothing(plane, controllers, namespace, installed, kind, way):
     if kind == "JobSet":
         await controllers.start("jobset")
-    manifest = unchanged(kind)
+    manifest = build_unchanged(kind)
     text = yaml.safe_dump(manifest)
     arguments = {
         "apply": ("apply",),
@@ -260,8 +260,8 @@ async def test_the_same_manifest_again_changes_nothing(plane, controllers, names
         assert after["metadata"]["generation"] == before["metadata"]["generation"]
 
 
-def unchanged(kind: str) -> dict:
-    """A manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
+def build_unchanged(kind: str) -> dict:
+    """Return a manifest that is applied twice, with the defaults that Volcano and JobSet set at creation only.
 
     Their validators refuse a changed template, and a manifest without those defaults also where railwright is not.
     """
@@ -316,7 +316,7 @@ async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and
 
 
 async def kubectl_stderr(plane, *arguments: str, stdin: str) -> str:
-    """What a failing kubectl says."""
+    """Return the message of a kubectl command that fails."""
     with pytest.raises(AssertionError) as failed:
         await plane.kubectl(*arguments, stdin=stdin)
     return str(failed.value)
@@ -375,13 +375,13 @@ async def test_a_label_in_a_template_of_any_shape_is_found_and_none_costs_nothin
     await plane.api.create(definition)
     try:
 
-        async def served():
+        async def is_served():
             try:
                 return await plane.api.list(shape, namespace) == []
             except (api.ApiError, LookupError) as error:
                 raise AssertionError(str(error)) from None
 
-        await waiting.wait(served, describe=f"{shape} to be served")
+        await waiting.wait(is_served, describe=f"{shape} to be served")
 
         def manifest(made: dict) -> dict:
             text = json.dumps(workload(f"{group}/{version}", kind, spec))

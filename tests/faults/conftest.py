@@ -1,4 +1,4 @@
-"""What the tests of faults share."""
+"""Fixtures of the fault tests."""
 
 import asyncio
 import contextlib
@@ -47,5 +47,5 @@ async def started():
         return running[-1]
 
     yield start
-    for each in running:
-        await each.end()
+    for started in running:
+        await started.end()

@@ -68,7 +68,7 @@ async def replica(started, tmp_path_factory):
         await caller.close()
 
 
-def patched(tree: dict, response: dict) -> dict:
+def apply_patch(tree: dict, response: dict) -> dict:
     """By a strict implementation of RFC 6902, on the document as it was sent."""
     if "patch" not in response:
         return tree
@@ -76,19 +76,21 @@ def patched(tree: dict, response: dict) -> dict:
 
 
 def pods() -> list[dict]:
-    """Pods of real controllers, opted in, and made ones."""
+    """Return pods of real controllers, opted in, and made ones."""
     recorded = sorted((admitting.ROOT / "tests" / "data" / "pods").rglob("*.json"))
     trees = [json.loads(path.read_text()) for path in recorded]
-    found = [each for tree in trees for each in (tree if isinstance(tree, list) else [tree]) if "spec" in each]
-    for each in found:
-        each["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
-        each["metadata"]["namespace"] = "prod"
+    pods = [
+        document for tree in trees for document in (tree if isinstance(tree, list) else [tree]) if "spec" in document
+    ]
+    for pod in pods:
+        pod["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "f"
+        pod["metadata"]["namespace"] = "prod"
     sizes = [admitting.gpus(8), admitting.gpus(1), admitting.cpu()]
-    return [*found, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
+    return [*pods, *(admitting.pod(*several) for several in itertools.permutations(sizes_named(sizes), 2))]
 
 
 def sizes_named(containers: list[dict]) -> list[dict]:
-    return [each | {"name": f"c{index}"} for index, each in enumerate(containers)]
+    return [container | {"name": f"c{index}"} for index, container in enumerate(containers)]
 
 
 async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fault, replica):
@@ -99,7 +101,7 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
         assert "patch" in first
         again, elsewhere = await one(tree, uid="another"), await other(tree)
         assert first["patch"] == again["patch"] == elsewhere["patch"], "two replicas must agree to the byte"
-        after = patched(tree, first)
+        after = apply_patch(tree, first)
         assert "patch" not in await one(after)
         assert "patch" not in await other(after)
     fault.saw(
@@ -108,12 +110,16 @@ async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fa
 
 
 def twice(tree: dict) -> list[str]:
-    """What is there more than once."""
-    found = []
+    """Return the entries that are there more than once."""
+    duplicates = []
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
-            found += [name for name, n in Counter(each[what] for each in container.get(key, [])).items() if n > 1]
-    return found + [name for name, n in Counter(volume["name"] for volume in tree["spec"]["volumes"]).items() if n > 1]
+            duplicates += [
+                name for name, n in Counter(entry[what] for entry in container.get(key, [])).items() if n > 1
+            ]
+    return duplicates + [
+        name for name, n in Counter(volume["name"] for volume in tree["spec"]["volumes"]).items() if n > 1
+    ]
 
 
 def environment(tree: dict) -> dict[str, set[str]]:
@@ -125,13 +131,13 @@ def environment(tree: dict) -> dict[str, set[str]]:
 async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fault, replica):
     call = await replica()
     tree = admitting.pod(admitting.cpu("side"), admitting.gpus(8, "train"), admitting.cpu("last"))
-    first = patched(tree, await call(tree))
+    first = apply_patch(tree, await call(tree))
     rounds = 0
     for actions in [*itertools.product(peers.ACTIONS, repeat=2)]:
         after = first
         for action in actions:
             moved = peers.ACTIONS[action](after)
-            after = patched(moved, await call(moved))
+            after = apply_patch(moved, await call(moved))
             rounds += 1
         assert "patch" not in await call(after), actions
         assert twice(after) == [], actions
@@ -174,7 +180,7 @@ async def test_35_a_pod_without_any_list_gets_the_parents_first_and_the_patch_ap
         for path, value in zip(VARIED, values, strict=True):
             without(tree, path, value)
         without(tree, ("spec", "containers", 0, "volumeMounts"), values[1])
-        after = patched(tree, await call(tree))
+        after = apply_patch(tree, await call(tree))
         assert admitting.limits(after)["nvidia.com/mlx5_0"] == "1"
         assert "NCCL_IB_HCA" in admitting.env(after)
         assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]

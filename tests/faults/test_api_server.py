@@ -45,10 +45,10 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
         while time.monotonic() - began < 3:  # timeoutSeconds is whole: each watch lives for one second
             await plane.api.create(config_map(f"made-{number}"), namespace=namespace)
             number += 1
-        wanted = [f"+made-{index}" for index in range(number)]
-        await waiting.wait(lambda: wanted[-1] in cache.told, describe="the last event")
-    told = [each for each in cache.told if each.startswith("+made-")]
-    assert told == wanted, "each once, in order"
+        expected = [f"+made-{index}" for index in range(number)]
+        await waiting.wait(lambda: expected[-1] in cache.changes, describe="the last event")
+    additions = [change for change in cache.changes if change.startswith("+made-")]
+    assert additions == expected, "each once, in order"
     assert restarts == []
     events = [event for event in audit_log.read(plane.parts.audit_log) if event["user"]["username"] == user]
     asked = [(event["verb"], event["stage"]) for event in events]
@@ -63,7 +63,7 @@ async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own(tmp_path_factory):
-    """An API server for this file alone: what is done to it is nobody else's."""
+    """Yield an API server for this file alone: what is done to it is nobody else's."""
     async with bare.run(tmp_path_factory.mktemp("bare")) as running:
         yield running
 
@@ -125,20 +125,20 @@ REVIEW = {
 }
 
 
-async def heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
-    """Every server has the new policy: it hears the API server again."""
-    before = [await sites.metric(each, "railwright_policy_generation") for each in running]
+async def assert_heard(own: bare.Bare, running: list[servers.Server], number: int) -> None:
+    """Assert that every server has the new policy, so that its watch works again."""
+    before = [await sites.metric(server, "railwright_policy_generation") for server in running]
     await put_policy(own, number)
 
-    async def moved() -> bool:
+    async def have_moved() -> bool:
         return all(
             [
-                await sites.metric(each, "railwright_policy_generation") > old
-                for each, old in zip(running, before, strict=True)
+                await sites.metric(server, "railwright_policy_generation") > old
+                for server, old in zip(running, before, strict=True)
             ]
         )
 
-    await waiting.wait(moved, describe="the new policy in every server", seconds=60)
+    await waiting.wait(have_moved, describe="the new policy in every server", seconds=60)
 
 
 @pytest.mark.soak
@@ -146,7 +146,7 @@ async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_
     await put_policy(own, 0)
     webhooks = [await own.serve("webhook", f"webhook-{number}") for number in range(2)]
     running = [*webhooks, await own.serve("extender", "extender")]
-    await asyncio.gather(*(each.ready() for each in running))
+    await asyncio.gather(*(server.ready() for server in running))
     async with Reviews(own, webhooks) as reviews:
         before = reviews.answered
         await own.down()
@@ -155,21 +155,21 @@ async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_
         since = own.parts.audit_log.stat().st_size
         await own.up()
         at = time.monotonic()
-        await heard(own, running, 1)
+        await assert_heard(own, running, 1)
         seconds = time.monotonic() - at
     assert reviews.wrong == [], reviews.wrong[:3]
     lists = own.lists(since)
     assert lists, "a restarted API server has forgotten old versions"
     assert max(lists.values()) == 1, lists
-    for each in running:
-        assert await sites.metric(each, "railwright_policy_valid") == 1
+    for server in running:
+        assert await sites.metric(server, "railwright_policy_valid") == 1
     fault.saw(
         f"{away} reviews answered while it was away and {reviews.answered - away} before and after, 0 without "
         "their patch; "
         f"{len(lists)} kinds of 3 servers listed, each once; the next policy in force {seconds:.1f} s after it was back"
     )
-    for each in running:
-        await each.stop()
+    for server in running:
+        await server.stop()
 
 
 @pytest.mark.soak
@@ -208,8 +208,8 @@ async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_th
         await waiting.wait(back, describe="the extender to be ready again", seconds=60)
         again = time.monotonic() - up
     assert reviews.wrong == [], reviews.wrong[:3]
-    for each in (webhook, extender):
-        await each.stop()
+    for process in (webhook, extender):
+        await process.stop()
     fault.saw(
         f"extender not ready after {seconds:.0f} s of --stale-seconds {STALE_SECONDS} (300 by default), with reason; "
         f"webhook ready, {away} reviews answered, 0 without their patch; ready {again:.1f} s after it was back"
@@ -236,10 +236,12 @@ async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions
             await own.compact()
             between.target = port
             began = time.monotonic()
-            await waiting.wait(lambda: "came" in cache.objects, describe="the list anew")
+            await waiting.wait(lambda: "came" in cache.objects, describe="the new list")
             seconds = time.monotonic() - began
     assert "gone" in restarts, restarts
-    assert [each for each in cache.told if each.startswith("-")] == ["-goes"], "a deletion nobody was told of"
+    assert [change for change in cache.changes if change.startswith("-")] == ["-goes"], (
+        "a deletion of which no watch event came"
+    )
     assert set(cache.objects) >= {"stays", "came"}
     fault.saw(f"the real etcd, compacted after a watch was lost: 410, one list, the deletion noticed, {seconds:.2f} s")
 

@@ -16,7 +16,7 @@ from certs import bundle, issue, rotation, schedules, steps, trust
 SECOND = dt.timedelta(seconds=1)
 SCHEDULE = schedules.Schedule(overlap=0 * SECOND, settle=0.8 * SECOND, propagation=1.2 * SECOND)
 LATE_CALLERS, LATE_SERVER = (0.05, 0.6), (0.9, 0.05)  # seconds between two reads of the server, and of a caller
-WANTED = (bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
+SPECS = (bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("localhost", "127.0.0.1")),)
 
 
 class Store:
@@ -34,10 +34,10 @@ class Store:
             self.fingerprint, self.same = mark, self.clock()
         now, unchanged_for = dt.datetime.now(dt.UTC), (self.clock() - self.same) * SECOND
         outcome = rotation.plan(
-            seen, WANTED, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
+            seen, SPECS, now=now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
         if isinstance(outcome, rotation.Step):
-            writes = steps.build_changes(outcome, seen, WANTED, now=now, schedule=self.schedule)
+            writes = steps.build_changes(outcome, seen, SPECS, now=now, schedule=self.schedule)
             self.keyring = writes.keyring or self.keyring
             self.bundle = self.bundle if writes.bundle is None else writes.bundle
             self.leaf = writes.certificates.get("webhook", self.leaf)
@@ -46,9 +46,9 @@ class Store:
     async def rest(self) -> None:
         """Step on until nothing is due for days."""
         while True:
-            found = self.step()
-            if isinstance(found, rotation.Wait):
-                if not found.soon:
+            next_step = self.step()
+            if isinstance(next_step, rotation.Wait):
+                if not next_step.soon:
                     return
                 await self.clock.sleep(0.05)
 
@@ -132,7 +132,7 @@ async def test_28_no_request_fails_while_leaf_and_authority_rotate(fault, store,
 
 
 async def test_28_the_same_load_does_notice_a_rotation_in_the_wrong_order(fault, store, tmp_path):
-    """What Spiderpool's chart did: the bundle replaced while servers present the old leaf."""
+    """Replace the bundle while servers present the old serving certificate, as Spiderpool's chart did."""
     await store.rest()
     async with under_load(store, tmp_path, LATE_CALLERS) as callers:
         await shell.until(lambda: all(len(caller.presented) > 3 for caller in callers))

@@ -39,7 +39,7 @@ class Webhooks:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def webhooks(plane, namespace, site):
-    """Two replicas, in force in the namespace."""
+    """Yield two replicas, in force in the namespace."""
     await site.policy(load.POLICY)
     async with spread.Spread(plane.session) as behind:
         made = Webhooks(plane, site, behind)
@@ -185,35 +185,35 @@ async def test_49_an_announced_pod_that_is_never_bound_is_free_again_and_a_late_
             assert answer.status == 200, await answer.text()
             return json.loads(await answer.read())
 
-    async def kept() -> list[str]:
+    async def filter_node() -> list[str]:
         other = {**pod, "metadata": {**pod["metadata"], "name": "other-0", "uid": "other"}}
         return (await ask("/scheduler/filter", {"Pod": other, "NodeNames": ["a-00"]}))["NodeNames"]
 
-    assert await kept() == ["a-00"]
+    assert await filter_node() == ["a-00"]
     scalars = {"ScalarResources": {"nvidia.com/gpu": 8000, **dict.fromkeys(kube.RAILS, 1000)}}
     task = {"UID": uid, "Name": "late-0", "Namespace": namespace, "Job": "", "NodeName": "a-00", "Status": 2}
 
-    async def announced() -> bool:
+    async def is_announced() -> bool:
         """Sent back for as long as kube-scheduler may be binding the pod that was just asked about."""
-        told = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
-        return not told["errorMessage"]
+        answer = await ask("/volcano/allocate", {"task": {**task, "InitResreq": scalars, "Pod": pod}})
+        return not answer["errorMessage"]
 
-    await waiting.wait(announced, describe="the node to be nobody else's")
+    await waiting.wait(is_announced, describe="the node to be nobody else's")
     began = time.monotonic()
-    assert await kept() == [], "held while it is announced"
+    assert await filter_node() == [], "held while it is announced"
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     seconds = time.monotonic() - began
-    assert await kept() == ["a-00"]
+    assert await filter_node() == ["a-00"]
     assert await sites.metric(extender, "railwright_assumed_pods_expired_total") == 1
     target = {"apiVersion": "v1", "kind": "Node", "name": "a-00"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late-0"}, "target": target}
     path = f"/api/v1/namespaces/{namespace}/pods/late-0/binding"
     await plane.api.request("POST", path, body=binding)
 
-    async def taken() -> bool:
-        return await kept() == []
+    async def is_taken() -> bool:
+        return await filter_node() == []
 
-    await waiting.wait(taken, describe="the late binding to count")
+    await waiting.wait(is_taken, describe="the late binding to count")
     fault.saw(
         f"free again after {seconds:.1f} s (--assume-seconds 1), counted as expired; its binding later took the node"
     )

@@ -77,9 +77,9 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
     await server.ready()
     context = authority.context()
     body = admitting.review(admitting.pod())
-    kept = [await server.open(context) for _ in range(4)]
+    callers = [await server.open(context) for _ in range(4)]
     idle = asyncio.Queue()
-    for caller in kept:
+    for caller in callers:
         idle.put_nowait(caller)
     failed, seen = [], {}
 
@@ -113,7 +113,7 @@ async def test_26_a_certificate_is_rotated_under_200_requests_a_second(fault, tm
         await asyncio.sleep(max(0.0, began + sent / 200 - time.monotonic()))  # the rate of the load
     seconds = time.monotonic() - began
     await asyncio.gather(*running)
-    for caller in kept:
+    for caller in callers:
         await caller.close()
     assert failed == []
     new, old = seen[serial_of(second)], seen[serial_of(first)]

@@ -24,13 +24,13 @@ def functions():
 def test_each_fault_is_tested_or_says_why_not():
     tested = {number for number, _, _ in functions()}
     assert set(FAULTS) == set(range(fault_report.FIRST, fault_report.LAST + 1))
-    assert tested == {number for number, each in FAULTS.items() if "cannot" not in each}
+    assert tested == {number for number, fault in FAULTS.items() if "cannot" not in fault}
 
 
 def test_the_data_says_of_each_fault_what_it_is_and_what_must_happen():
-    for number, each in FAULTS.items():
-        assert KEYS <= each.keys() <= KEYS | {"cannot"}, number
-        assert each["where"] in "PAFC"
+    for number, fault in FAULTS.items():
+        assert KEYS <= fault.keys() <= KEYS | {"cannot"}, number
+        assert fault["where"] in "PAFC"
 
 
 def test_every_test_of_a_fault_records_what_it_has_seen():
@@ -40,6 +40,6 @@ def test_every_test_of_a_fault_records_what_it_has_seen():
 def test_the_page_has_a_row_for_each_fault_as_the_data_says_it():
     results, observations = fault_report.rows(PAGE.read_text()), fault_report.observations(PAGE.read_text())
     assert set(results) == set(observations) == set(FAULTS)
-    for number, each in FAULTS.items():
-        assert results[number] == f"| {number} | {each['fault']} | {each['expected']} |"
+    for number, fault in FAULTS.items():
+        assert results[number] == f"| {number} | {fault['fault']} | {fault['expected']} |"
         assert "](../tests/faults/" in observations[number]

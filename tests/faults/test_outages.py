@@ -40,7 +40,7 @@ LABELLED = {FABRIC: "ib"}
 
 
 def whole(created: dict, template: dict | None = None) -> bool:
-    """True with all of it, False with nothing but what its template asks for; half of it is the test's failure."""
+    """Return True if the pod is injected, False if it equals its template. Fails if it is injected in part."""
     container = created["spec"]["containers"][0]
     rail = "x.y/hca"
     asked = (template or pod())["spec"]["containers"][0]["resources"]["limits"]
@@ -74,7 +74,7 @@ async def shipped(plane):
 
 
 async def refusal(plane, namespace: str, tree: dict) -> str:
-    """What a create is refused with; "" where it is not."""
+    """Return the message with which a create request is rejected; "" if it is accepted."""
     try:
         await plane.api.create(tree, namespace=namespace, dry_run=True)
     except api.ApiError as error:
@@ -93,13 +93,13 @@ async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fa
     port = site.webhook.port
     await shipped(port)
 
-    async def injected() -> bool:
+    async def is_injected() -> bool:
         try:
             return whole(await plane.api.create(pod(labels=LABELLED), namespace=namespace, dry_run=True))
         except api.ApiError as error:
             raise AssertionError(error.message) from None
 
-    await waiting.wait(injected, describe="the shipped configuration to be in force")
+    await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
     message = await refusal(plane, namespace, pod(labels=LABELLED))
     assert 'failed calling webhook "pods.railwright.io"' in message, message
@@ -123,7 +123,7 @@ async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fa
         assert await refusal(plane, where, tree) == "", name
     began = time.monotonic()
     await site.start_webhook(f"--listen=127.0.0.1:{port}")
-    await waiting.wait(injected, describe="an opted-in pod to be injected again")
+    await waiting.wait(is_injected, describe="an opted-in pod to be injected again")
     fault.saw(
         "rejected with the name pods.railwright.io (a Job with workloads.railwright.io); "
         f"{len(unaffected)} kinds of others created, railwright's Deployment and its pods among them; injected again "
@@ -141,19 +141,19 @@ async def test_04_a_webhook_that_fails_open_lets_nothing_through_unseen(fault, p
     before = fail_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")
 
-    async def failed_open() -> bool:
+    async def has_failed_open() -> bool:
         message = await refusal(plane, namespace, pod(labels=LABELLED))
         assert "railwright has not injected" in message, "called or not, it does not pass"
         return fail_open(await plane.api.request("GET", "/metrics")) > before
 
-    await waiting.wait(failed_open, describe="the API server to call the dead webhook and go on without it")
+    await waiting.wait(has_failed_open, describe="the API server to call the dead webhook and go on without it")
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/uninjected": "warn"}}})
 
-    async def warned() -> bool:
+    async def is_warned() -> bool:
         assert not await refusal(plane, namespace, pod(labels=LABELLED))
         return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
-    await waiting.wait(warned, describe="a pod to pass with a warning")
+    await waiting.wait(is_warned, describe="a pod to pass with a warning")
     assert not whole(await plane.api.create(pod("slipped", labels=LABELLED), namespace=namespace))
     texts = {json.dumps(event): event for event in audit_log.read(plane.parts.audit_log)}
     [slipped] = [event for text, event in texts.items() if '"slipped"' in text and namespace in text]
@@ -189,7 +189,7 @@ def network(pool: str) -> dict:
 
 
 def workload(kind: str, replicas: int, labels: dict) -> dict:
-    """A Deployment or a Job of pods with an accelerator that nobody places."""
+    """Return a Deployment or a Job of pods with an accelerator that nobody places."""
     template = {"metadata": {"labels": {"app": "train", **labels}}, "spec": pod()["spec"]}
     spec: dict = {"replicas": replicas, "selector": {"matchLabels": {"app": "train"}}}
     if kind == "Job":
@@ -199,8 +199,8 @@ def workload(kind: str, replicas: int, labels: dict) -> dict:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": {**spec, "template": template}}
 
 
-async def made(plane, namespace: str, count: int) -> list[dict]:
-    """The pods of a namespace, once there are so many."""
+async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
+    """Return the pods of a namespace, once there are so many."""
 
     async def enough() -> list[dict]:
         pods = await plane.api.list("Pod", namespace)
@@ -216,38 +216,38 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
     await site.start_webhook()
     await site.register(namespace)
     await plane.api.create(workload("Deployment", 2, {FABRIC: "roce"}), namespace=namespace)
-    before = {each["metadata"]["name"]: each["metadata"] for each in await made(plane, namespace, 2)}
+    before = {pod["metadata"]["name"]: pod["metadata"] for pod in await wait_for_pods(plane, namespace, 2)}
     await plane.api.delete("NetworkAttachmentDefinition", NETWORK, namespace)
     asked = pod(labels={FABRIC: "roce"})
 
-    async def refused() -> str:
+    async def read_refusal_of() -> str:
         return await refusal(plane, namespace, asked)
 
-    said = await waiting.wait(refused, describe="the deleted network to be noticed")
+    said = await waiting.wait(read_refusal_of, describe="the deleted network to be noticed")
     assert f"NetworkAttachmentDefinition {namespace}/{NETWORK}" in said
     await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
 
-    async def told() -> str:
+    async def read_refusal() -> str:
         events = await plane.api.list("Event", namespace)
-        found = [event for event in events if event["reason"] == "FabricRefused"]
-        return found[0]["involvedObject"]["kind"] + ": " + found[0]["message"] if found else ""
+        refusals = [event for event in events if event["reason"] == "FabricRefused"]
+        return refusals[0]["involvedObject"]["kind"] + ": " + refusals[0]["message"] if refusals else ""
 
-    event = await waiting.wait(told, describe="an Event on the owner")
+    event = await waiting.wait(read_refusal, describe="an Event on the owner")
     assert event.startswith("ReplicaSet: ")
     assert f"{namespace}/{NETWORK}" in event
-    after = {each["metadata"]["name"]: each["metadata"] for each in await plane.api.list("Pod", namespace)}
+    after = {pod["metadata"]["name"]: pod["metadata"] for pod in await plane.api.list("Pod", namespace)}
     assert set(after) == set(before)
     assert all(after[name]["resourceVersion"] == before[name]["resourceVersion"] for name in before)
 
     await plane.api.create(network("other.y/vf"), namespace=namespace)
 
-    async def changed() -> dict:
+    async def is_changed() -> dict:
         try:
             return await plane.api.create(asked, namespace=namespace, dry_run=True)
         except api.ApiError as error:
             raise AssertionError(error.message) from None
 
-    limits = (await waiting.wait(changed, describe="the changed network"))["spec"]["containers"][0]["resources"][
+    limits = (await waiting.wait(is_changed, describe="the changed network"))["spec"]["containers"][0]["resources"][
         "limits"
     ]
     assert limits["other.y/vf"] == "1", limits
@@ -267,8 +267,8 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
     async def flip(value: str | None) -> None:
         await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: value}}})
 
-    async def settled(*, opted_in: bool) -> None:
-        """What a controller makes from now on is the one or the other."""
+    async def wait_until_settled(*, opted_in: bool) -> None:
+        """Wait until the namespace's label decides about new pods."""
 
         async def so() -> bool:
             if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:
@@ -280,12 +280,12 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
     seen = []
     for opted_in in (True, False):
         job = await plane.api.create(workload("Job", 30, {}), namespace=namespace)
-        await made(plane, namespace, 1)
+        await wait_for_pods(plane, namespace, 1)
         await flip("ib" if opted_in else None)
-        await settled(opted_in=opted_in)
+        await wait_until_settled(opted_in=opted_in)
         await plane.api.patch("batch/v1/Job", "train", {"spec": {"parallelism": 40}}, namespace)
-        pods = await made(plane, namespace, 40)
-        counts = [sum(whole(each, job["spec"]["template"]) is state for each in pods) for state in (True, False)]
+        pods = await wait_for_pods(plane, namespace, 40)
+        counts = [sum(whole(pod, job["spec"]["template"]) is state for pod in pods) for state in (True, False)]
         assert counts[0] >= 10 if opted_in else counts[1] >= 10, counts
         seen.append(counts)
         if opted_in:
@@ -320,10 +320,10 @@ async def test_56_a_namespace_that_no_watch_has_shown_yet_is_not_taken_for_one_t
             for name in new:
                 await plane.make_namespace(name, {FABRIC: "ib"})
 
-            async def refused() -> str:
+            async def read_refusal_of() -> str:
                 return await refusal(plane, new[0], pod())
 
-            said = await waiting.wait(refused, describe="the shipped configuration to be in force")
+            said = await waiting.wait(read_refusal_of, describe="the shipped configuration to be in force")
             for name in new:
                 said = await refusal(plane, name, pod())
                 assert f"the labels of namespace {name} are not known yet" in said, said
@@ -334,13 +334,13 @@ async def test_56_a_namespace_that_no_watch_has_shown_yet_is_not_taken_for_one_t
             between.reset()
             began = time.monotonic()
 
-            async def injected() -> bool:
+            async def is_injected() -> bool:
                 try:
                     return whole(await plane.api.create(pod(), namespace=new[-1], dry_run=True))
                 except api.ApiError as error:
                     raise AssertionError(error.message) from None
 
-            await waiting.wait(injected, describe="the namespace to be known")
+            await waiting.wait(is_injected, describe="the namespace to be known")
             seconds = time.monotonic() - began
             for name in new:
                 assert whole(await plane.api.create(pod(), namespace=name, dry_run=True))

@@ -25,8 +25,8 @@ async def make(plane, namespace: str, name: str, **kinds) -> dict:
     return await plane.api.create(kubes.pod(name, labels={"name": name}, **kinds), namespace=namespace)
 
 
-async def refused(plane, kube, names: list[str]) -> dict[str, str]:
-    """What the extender says of nodes to a pod that wants each rail.
+async def list_refusals(plane, kube, names: list[str]) -> dict[str, str]:
+    """Return the reason of each filtered node for a pod that requires each rail.
 
     A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
     kube-scheduler in that second (docs/schedulers.md).
@@ -44,9 +44,9 @@ async def refused(plane, kube, names: list[str]) -> dict[str, str]:
 async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
     """Tell the extender that Volcano has placed a pod, or taken that back."""
     metadata = pod["metadata"]
-    wanted = dict.fromkeys(kubes.RAILS, 1000)
+    amounts = dict.fromkeys(kubes.RAILS, 1000)
     task = {"UID": metadata["uid"], "Name": metadata["name"], "Namespace": metadata["namespace"], "Job": ""}
-    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": wanted}, "Pod": pod}
+    task |= {"NodeName": node, "Status": 2, "InitResreq": {"ScalarResources": amounts}, "Pod": pod}
     url = f"http://127.0.0.1:{kube.site.extender.port}/volcano/{verb}"
     async with plane.session.post(url, json={"task": task}) as answer:
         assert answer.status == 200, await answer.text()
@@ -67,11 +67,11 @@ async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_a
         ]
         await kube.site.policy(kubes.POLICY.replace("device: mlx5_1", "device: mlx5_7"))
 
-        async def replaced():
+        async def is_replaced():
             made = kubes.pod("dry-0", labels=group, **gated)
             return record(await plane.api.create(made, namespace=namespace, dry_run=True)) != record(admitted[0])
 
-        await waiting.wait(replaced, describe="the new policy to be in force")
+        await waiting.wait(is_replaced, describe="the new policy to be in force")
         admitted += [await make_member(plane, namespace, index, group, gated) for index in (2, 3)]
         versions = {record(pod) for pod in admitted}
         assert len(versions) == 2
@@ -80,12 +80,12 @@ async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_a
         placed = await kubes.bound(plane.api, namespace, 4, f"{kubes.GROUP}=train")
         assert set(kubes.leaves_of(placed)) == {"b"}
 
-        async def told():
+        async def read_message():
             events = await plane.api.list("Event", namespace, fields="reason=GangMixedPolicies")
             assert len(events) == 1, events
             return events[0]["message"]
 
-        words = await waiting.wait(told, describe="an event about the two versions")
+        words = await waiting.wait(read_message, describe="an event about the two versions")
         for version in versions:
             assert version[:19] in words
         assert "2 versions of the policy" in words
@@ -116,7 +116,7 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     await announce(plane, kube, held, "tight-02")
     for number in range(20):
         await nodes.report("tight-02", ready=bool(number % 2))
-    assert await refused(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
+    assert await list_refusals(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
     assert await sites.metric(kube.site.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
@@ -134,14 +134,14 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
 async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still_hold_their_devices(
     fault, plane, kube, nodes, namespace
 ):
-    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
-    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "anew"
-    await nodes.remove("anew")
-    await nodes.make("anew", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
+    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
+    assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "again"
+    await nodes.remove("again")
+    await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
     await make(plane, namespace, "next", gpus=0)
     await kubes.event(plane.api, namespace, "next", kubes.BUSY)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
-    assert await kubes.where(plane.api, namespace, "next") == "anew"
+    assert await kubes.where(plane.api, namespace, "next") == "again"
     await kubes.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "wide", kubes.SPINE: "s0"})
@@ -159,7 +159,9 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 0))
     await make(plane, namespace, "second", gpus=0)
     await kubes.event(plane.api, namespace, "second", kubes.NEVER)
-    assert await refused(plane, kube, ["only"]) == {"only": kubes.NEVER}, "none is free, and not one less than none"
+    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.NEVER}, (
+        "none is free, and not one less than none"
+    )
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 2))
     assert await kubes.where(plane.api, namespace, "second") == "only"
     await make(plane, namespace, "third", gpus=0)
@@ -186,7 +188,7 @@ async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes
     assert '"devices are overcommitted"' in kube.site.extender.process.output()
     await plane.api.delete("Pod", "first", namespace, grace=0)
     await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 0)
-    assert await refused(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
+    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
     await plane.api.delete("Pod", "second", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "third") == "only"
     fault.saw(
@@ -212,7 +214,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
     await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
     assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
     for number, phase in enumerate(("Succeeded", "Failed")):
-        assert set(await refused(plane, kube, ["only"])) == {"only"}
+        assert set(await list_refusals(plane, kube, ["only"])) == {"only"}
         status = {"status": {"phase": phase}}
         await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
         assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
@@ -223,43 +225,43 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
 async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
     fault, plane, kube, nodes, namespace
 ):
-    await kubes.make_leaves(nodes, mates=6)
-    mates = [f"mates-{index:02}" for index in range(6)]
+    await kubes.make_leaves(nodes, peers=6)
+    peers = [f"peers-{index:02}" for index in range(6)]
     before = kube.proxy.counts["/volcano/allocate"]
     lost: list[str] = []
 
     async def lose(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await refused(plane, kube, mates)))
+            lost.append(min(await list_refusals(plane, kube, peers)))
             await nodes.remove(lost[0])
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
     async def whole():
-        found = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
-        for pod in found:  # what pod garbage collection does after 40 s
+        listed = await plane.api.list("Pod", namespace, labels=f"{kubes.VOLCANO_JOB}=gang")
+        for pod in listed:  # what pod garbage collection does after 40 s
             if lost and kubes.node_of(pod) in lost and "deletionTimestamp" not in pod["metadata"]:
                 await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
                 stranded.append(pod["metadata"]["name"])
-        on = [kubes.node_of(pod) for pod in found]
+        on = [kubes.node_of(pod) for pod in listed]
         assert len(on) == 4, on
         assert all(on), on
         assert not set(on) & set(lost), on
-        return found
+        return listed
 
     stranded: list[str] = []
     kube.proxy.hook = lose
     await plane.api.create(kubes.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
     kube.proxy.hook = None
-    found = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
-    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    gang = await waiting.wait(whole, seconds=60, describe="the gang to be whole on nodes that are there")
+    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
     await sites.wait_metric(kube.site.extender, "railwright_assumed_pods", 0)
 
     await kube.site.extender.kill()
     await kube.restart_extender()
-    taken = {kubes.node_of(pod) for pod in found}
-    assert set(await refused(plane, kube, [name for name in mates if name not in lost])) == taken
-    gone = found[1]["metadata"]
+    taken = {kubes.node_of(pod) for pod in gang}
+    assert set(await list_refusals(plane, kube, [name for name in peers if name not in lost])) == taken
+    gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
     async def again():
@@ -267,8 +269,8 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
         assert gone["uid"] not in {pod["metadata"]["uid"] for pod in members}
         return members
 
-    found = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
-    assert set(kubes.leaves_of(found)) == {"mates"}, kubes.leaves_of(found)
+    gang = await waiting.wait(again, seconds=60, describe="the gang to be whole again")
+    assert set(kubes.leaves_of(gang)) == {"peers"}, kubes.leaves_of(gang)
     fault.saw(
         f"a node lost with 2 of 4 pods announced ({len(stranded)} pods stranded on it): whole again in the leaf of its "
         "peers, 0 reserved; after a restart the same nodes count as used and a lost pod returns to its peers"
@@ -328,7 +330,7 @@ async def overtake(plane, kube, namespace: str) -> str:
 
 
 async def race(plane, kube, namespace: str, number: int) -> str:
-    """Both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
+    """Return both schedulers want the last node: kube-scheduler's pod comes while Volcano chooses. Whose pod got it."""
     name, started = f"race-{number}", []
 
     def meanwhile(request):
@@ -341,15 +343,15 @@ async def race(plane, kube, namespace: str, number: int) -> str:
     await started[0]
     kube.proxy.hook = None
 
-    async def landed():
+    async def list_landed():
         pods = await plane.api.list("Pod", namespace)
         ours = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
         assert len(ours) == 2
         return [pod["metadata"]["name"] for pod in ours if kubes.node_of(pod)]
 
-    await waiting.wait(landed, describe="one of the two to be bound")
+    await waiting.wait(list_landed, describe="one of the two to be bound")
     await plane.schedulers.volcano_session()
-    won = await landed()
+    won = await list_landed()
     await plane.api.delete("batch.volcano.sh/v1alpha1/Job", name, namespace)
     await vanish(plane, namespace, name, f"{name}-worker-0")
     if len(won) != 1:
@@ -358,14 +360,14 @@ async def race(plane, kube, namespace: str, number: int) -> str:
 
 
 async def vanish(plane, namespace: str, *names: str) -> None:
-    """Pods that are deleted are gone when this returns."""
+    """Wait until the deleted pods are gone."""
     for name in names:
         await plane.api.delete("Pod", name, namespace, grace=0)
 
-    async def gone():
+    async def is_gone():
         return not {pod["metadata"]["name"] for pod in await plane.api.list("Pod", namespace)} & {*names}
 
-    await waiting.wait(gone, describe=f"{names} to be gone")
+    await waiting.wait(is_gone, describe=f"{names} to be gone")
 
 
 async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, plane, kube, nodes, namespace):
@@ -373,12 +375,12 @@ async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, 
     assert await kubes.place(plane.api, namespace, "victim") == "only"
     await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")
 
-    async def evicted():
+    async def is_evicted():
         victim = await plane.api.get("Pod", "victim", namespace)
         urgent = await plane.api.get("Pod", "urgent", namespace)
         return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
 
-    await waiting.wait(evicted, seconds=60, describe="the victim to be on its way out")
+    await waiting.wait(is_evicted, seconds=60, describe="the victim to be on its way out")
     # It needs no GPU, so that none but us could refuse it; and the urgent pod is not placed before its time either.
     await make(plane, namespace, "thief", gpus=0)
     await kubes.event(plane.api, namespace, "thief", kubes.BUSY)

@@ -44,13 +44,13 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def followed(created: dict) -> tuple[str, str, str]:
+def read_followed(created: dict) -> tuple[str, str, str]:
     """Which policy a pod names, and what it has of it: a value the policy gives, and one that is derived."""
     env = {entry["name"]: entry.get("value") for entry in created["spec"]["containers"][0].get("env", [])}
     return json.loads(created["metadata"]["annotations"][INJECTION])["policy"], env["MARKER"], env["NCCL_IB_HCA"]
 
 
-def of(marker: str) -> tuple[str, str, str]:
+def expect(marker: str) -> tuple[str, str, str]:
     return digest(policy(marker)), marker, f"=mlx5_{marker}"
 
 
@@ -64,10 +64,10 @@ async def installed(namespace, site):
 
 @pytest.fixture
 def admitted(plane, namespace):
-    async def admitted() -> tuple[str, str, str]:
-        return followed(await plane.api.create(POD, namespace=namespace, dry_run=True))
+    async def create_and_read() -> tuple[str, str, str]:
+        return read_followed(await plane.api.create(POD, namespace=namespace, dry_run=True))
 
-    return admitted
+    return create_and_read
 
 
 async def ready(plane, server) -> bool:
@@ -75,33 +75,33 @@ async def ready(plane, server) -> bool:
         return answer.status == 200
 
 
-async def told(plane) -> str:
-    """What the Events on the ConfigMap say."""
+async def read_events(plane) -> str:
+    """Return the messages of the Events on the ConfigMap."""
     events = await plane.api.list("Event", sites.NAMESPACE)
     return "\n".join(event["message"] for event in events if event["involvedObject"]["name"] == sites.CONFIGMAP)
 
 
 async def test_20_a_deleted_policy_stays_in_force_and_is_reported(fault, plane, installed, admitted):
-    assert await admitted() == of("1")
+    assert await admitted() == expect("1")
     await plane.api.delete("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 0)
     for _ in range(20):
-        assert await admitted() == of("1")
+        assert await admitted() == expect("1")
     assert await ready(plane, installed.webhook)
 
-    async def said() -> bool:
-        return "the policy was deleted" in await told(plane)
+    async def has_message() -> bool:
+        return "the policy was deleted" in await read_events(plane)
 
-    await waiting.wait(said, describe="an Event that the policy was deleted")
+    await waiting.wait(has_message, describe="an Event that the policy was deleted")
     await installed.policy(policy("2"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
-    assert await admitted() == of("2")
+    assert await admitted() == expect("2")
     fault.saw(
         "20 pods injected by the last valid policy after the deletion; ready, railwright_policy_valid 0, an Event"
     )
 
 
-GARBAGE = {  # what is told of each
+GARBAGE = {  # text of the policy -> message
     "broken YAML": ("fabrics: {ib: [", "line 1"),
     "a list for a map": ("apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: [ib]\n", "fabrics"),
     "an unknown key": (policy("3", more=", colour: red"), "fabrics.ib.rails[0].colour"),
@@ -121,26 +121,26 @@ async def test_21_a_garbled_policy_is_refused_whole_and_reported_with_its_place(
         began = time.monotonic()
         put = asyncio.create_task(installed.policy(text))
 
-        async def said(place: str = place) -> bool:
+        async def has_message(place: str = place) -> bool:
             nonlocal waited
             asked = time.monotonic()
-            assert await admitted() == of("1"), "pods meanwhile"
+            assert await admitted() == expect("1"), "pods meanwhile"
             waited = max(waited, time.monotonic() - asked)
-            seen = await told(plane)
+            seen = await read_events(plane)
             assert place in seen, seen[-1000:]
             return True
 
-        await waiting.wait(said, describe=f"an Event on the ConfigMap about {name}")
+        await waiting.wait(has_message, describe=f"an Event on the ConfigMap about {name}")
         await put
         slowest = max(slowest, time.monotonic() - began)
         assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0, name
         assert await ready(plane, installed.webhook), name
-    assert "the last valid policy stays in force" in await told(plane)
+    assert "the last valid policy stays in force" in await read_events(plane)
     described = await plane.kubectl("describe", "configmap", sites.CONFIGMAP, "-n", sites.NAMESPACE)
     assert "PolicyInvalid" in described
     await installed.policy(policy("4"))
     await sites.wait_metric(installed.webhook, "railwright_policy_valid", 1)
-    assert await admitted() == of("4")
+    assert await admitted() == expect("4")
     assert waited < 2, "reading it holds up nobody"
     fault.saw(
         f"{len(GARBAGE)} kinds, two of a mebibyte: reported by an Event with line or field within {slowest:.1f} s; "
@@ -162,22 +162,22 @@ async def test_22_each_pod_follows_exactly_one_of_policies_replaced_within_100_m
         for _ in range(4):
             tasks.create_task(create_pods())
         try:
-            found = await plane.api.get("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
+            config_map = await plane.api.get("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
             for pair in zip(markers[::2], markers[1::2], strict=True):
                 before = seen.total()
                 await waiting.wait(lambda before=before: seen.total() > before + 10, describe="10 pods")
                 at = []
                 for marker in pair:
-                    found["data"] = {sites.KEY: policy(marker)}
-                    found = await plane.api.replace(found)
+                    config_map["data"] = {sites.KEY: policy(marker)}
+                    config_map = await plane.api.replace(config_map)
                     at.append(time.monotonic())
                 apart.append(at[1] - at[0])
-            await waiting.wait(lambda: of(markers[-1]) in seen, describe="a pod by the last policy")
+            await waiting.wait(lambda: expect(markers[-1]) in seen, describe="a pod by the last policy")
         finally:
             stop.set()
-    assert set(seen) <= {of(marker) for marker in ["1", *markers]}, "a pod of two policies, or of none"
+    assert set(seen) <= {expect(marker) for marker in ["1", *markers]}, "a pod of two policies, or of none"
     assert len(seen) > len(markers) // 2
-    close = [each for each in apart if each < 0.1]
+    close = [seconds for seconds in apart if seconds < 0.1]
     assert close, apart
     fault.saw(
         f"{seen.total()} pods, the policy replaced {len(markers)} times, {len(close)} times twice within 100 ms "
@@ -213,7 +213,7 @@ async def test_23_replicas_with_different_policies_make_a_pod_of_the_first_ones_
         "values of the first, none of the second"
     )
     assert limits == {"nvidia.com/gpu": "1", "x.y/hca": "1", "other.y/hca": "1"}, "nothing is taken away from a pod"
-    shown = [await policies_shown(each) for each in (installed.webhook, other)]
+    shown = [await policies_shown(server) for server in (installed.webhook, other)]
     assert shown[0] != shown[1], "by which the alert RailwrightPolicySkew tells"
     fault.saw(
         "21 pods reviewed by both in turn: no error 500, all alike, values of the first, devices of both pools "
@@ -227,7 +227,7 @@ async def policies_shown(server) -> set[str]:
 
 
 async def by_both(plane, namespace: str) -> dict:
-    """A pod that the one and then the other replica has seen: the devices of the second are there too."""
+    """Return a pod that the one and then the other replica has seen: the devices of the second are there too."""
     created = await plane.api.create(POD, namespace=namespace, dry_run=True)
     assert "other.y/hca" in created["spec"]["containers"][0]["resources"]["limits"]
     return created
@@ -239,4 +239,6 @@ def parts(created: dict) -> tuple[dict, dict]:
 
 
 def without_token(container: dict) -> dict:
-    return {key: value for key, value in container.items() if key != "volumeMounts"}  # the token's, made anew
+    return {
+        key: value for key, value in container.items() if key != "volumeMounts"
+    }  # the token's mount has a new name each time

@@ -54,7 +54,7 @@ async def test_31_a_chunked_body_without_end_is_cut_and_memory_is_bounded(fault,
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 
     async def endless() -> tuple[int, int]:
-        """The status and how many bytes went out before it."""
+        """Return the status and how many bytes went out before it."""
         caller = await server.open()
         await caller.send(head("/mutate/pods", "Transfer-Encoding: chunked"))
         answering, sent = asyncio.ensure_future(caller.answer()), 0

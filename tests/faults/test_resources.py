@@ -26,7 +26,7 @@ MIB = 1 << 20
 REVIEWS = "/mutate/pods?timeout=5s"
 
 
-def limited(**limits: int):
+def limit_resources(**limits: int):
     """Runs in the new process: resource limits by their names."""
 
     def before() -> None:
@@ -55,13 +55,13 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
 async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_takes_nothing(fault, tmp_path, started):
     tuning.raise_limits()  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
-    server = await started("webhook", *place, before=limited(NOFILE=1024, FSIZE=0))
+    server = await started("webhook", *place, before=limit_resources(NOFILE=1024, FSIZE=0))
     await server.ready()
     first = await server.open()
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
     callers = await crowd(server, 1100)
-    await shell.until(lambda: refused_so_far(callers) >= 300)
-    refused = refused_so_far(callers)
+    await shell.until(lambda: count_refused(callers) >= 300)
+    refused = count_refused(callers)
     assert (await server.ops("/readyz")).status == 200, "probes have descriptors left"
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
     fault.saw(f"1,024 descriptors, 1,100 callers: {refused} connections closed, earlier ones served, probes answered")
@@ -85,12 +85,12 @@ async def test_58_the_accept_loop_survives_1024_descriptors_and_a_disk_that_take
     fault.saw("no file can be written: it keeps serving, even without stderr")
 
 
-def refused_so_far(callers: list[shell.Caller]) -> int:
+def count_refused(callers: list[shell.Caller]) -> int:
     return sum(caller.reader.at_eof() for caller in callers)
 
 
 async def without_stderr(started, place):
-    """A server whose every log line is refused by a full disk; its ports are chosen before."""
+    """Return a server whose every log line is refused by a full disk; its ports are chosen before."""
     with reserved_ports.reserve() as service, reserved_ports.reserve() as ops:
         full = os.open("/dev/full", os.O_WRONLY)
         ports = ("--listen", f"127.0.0.1:{service}", "--ops-listen", f"127.0.0.1:{ops}")
@@ -146,10 +146,10 @@ async def test_59_above_90_percent_of_its_memory_large_bodies_are_shed_and_a_res
         for caller in waiting:
             await caller.send(head.encode() + large[:100_000])
         answers = await asyncio.gather(
-            *(asyncio.wait_for(each.answer(), 3) for each in waiting), return_exceptions=True
+            *(asyncio.wait_for(caller.answer(), 3) for caller in waiting), return_exceptions=True
         )
         shed = [answer for answer in answers if isinstance(answer, shell.Answer)]
-        assert [each.status for each in shed] == [429] * 3, "what is promised to bodies under way counts"
+        assert [answer.status for answer in shed] == [429] * 3, "what is promised to bodies under way counts"
         for caller in waiting:
             await caller.close()
         await shell.until(lambda: not server.shell._service.connections)
@@ -230,12 +230,12 @@ def p99(seconds: list[float]) -> float:
     return seconds[int(len(seconds) * 0.99)]
 
 
-def shown(seconds: list[float]) -> str:
+def format_seconds(seconds: list[float]) -> str:
     return f"p99 {p99(seconds) * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms"
 
 
 class Counting(api_stub.Cache):
-    """A sink that knows how much it was told between two turns of the loop."""
+    """A sink that counts the objects it gets between two turns of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Counting(api_stub.Cache):
 
 
 async def most_at_once(watch_by) -> int:
-    """Objects told between two turns of the loop while 2,000 changed ones are listed anew."""
+    """Return the largest number of objects between two turns of the loop while 2,000 changed ones are relisted."""
     sink = Counting()
     async with api_stub.World() as there:
         for index in range(2000):
@@ -285,7 +285,7 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
     await server.ready(240)
     resident = server.memory()
 
-    async def measured(work) -> list[float]:
+    async def measure_latencies(work) -> list[float]:
         until = asyncio.Event()
         loading = asyncio.create_task(load(server, until))
         await work()
@@ -301,18 +301,18 @@ async def test_60_a_stalled_loop_shows_in_the_metrics_and_a_relist_leaves_reques
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for the last page to be read
 
-    calm = await measured(lambda: asyncio.sleep(1))
+    calm = await measure_latencies(lambda: asyncio.sleep(1))
     began = time.monotonic()
-    busy = await measured(relist)
+    busy = await measure_latencies(relist)
     seconds = time.monotonic() - began
     lag = await server.metric("railwright_event_loop_lag_seconds")
     # other work of this machine delays answers without a relist too
-    assert p99(busy) < 0.5 + p99(calm), (shown(calm), shown(busy))
-    assert busy[-1] < 1.5 + calm[-1], (shown(calm), shown(busy))
+    assert p99(busy) < 0.5 + p99(calm), (format_seconds(calm), format_seconds(busy))
+    assert busy[-1] < 1.5 + calm[-1], (format_seconds(calm), format_seconds(busy))
     assert await server.metric("railwright_cache_objects") >= pods
     fault.saw(
-        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {shown(busy)} (without: "
-        f"{shown(calm)}), loop lag "
+        f"relist of {pods:,} pods ({seconds:.1f} s): {len(busy)} reviews {format_seconds(busy)} (without: "
+        f"{format_seconds(calm)}), loop lag "
         f"{lag * 1000:.0f} ms, resident {server.memory() / MIB:.0f} MiB (after the first list {resident / MIB:.0f})"
     )
     os.kill(server.pid, signal.SIGSTOP)

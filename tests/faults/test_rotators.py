@@ -122,7 +122,7 @@ async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
 
 @contextlib.asynccontextmanager
 async def leaders(rotating, *replicas):
-    """How many lead, looked at all the time."""
+    """Yield how many lead, looked at all the time."""
     seen: list[int] = []
 
     async def look(replica) -> bool:
@@ -164,7 +164,7 @@ async def same(rotating, pem) -> bool:
 
 
 async def begin(plane, rotating) -> None:
-    """What `certs rotate --renew-ca` does first; the replicas do the rest."""
+    """Start a renewal of the CA as `certs rotate --renew-ca` does; the replicas continue it."""
     client = await clients.connect(str(plane.kubeconfig))
     turning = rotator.Rotator(
         client,

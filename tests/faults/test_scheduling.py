@@ -35,8 +35,8 @@ def wire(name: str) -> dict:
     return json.loads((WIRE / f"{name}.json").read_bytes())
 
 
-def node(index: int, each: int = 1) -> dict:
-    rails = dict.fromkeys(RESOURCES, str(each))
+def node(index: int, devices: int = 1) -> dict:
+    rails = dict.fromkeys(RESOURCES, str(devices))
     have = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "16", **rails}
     metadata = {"name": f"gpu-{index}", "uid": f"node-{index}", "labels": {LEAF: f"leaf-{index // 4}", SPINE: "s"}}
     return {
@@ -121,9 +121,9 @@ async def test_38_a_node_that_the_cache_does_not_know_stays_scores_nothing_and_i
     assert set(filtered["NodeNames"]) == {*known, "brand-new"}
     assert filtered["Error"] == ""
     status, scored = await ask("/scheduler/prioritize", offered)
-    by_host = {each["Host"]: each["Score"] for each in scored}
+    by_host = {score["Host"]: score["Score"] for score in scored}
     assert by_host["brand-new"] == 0
-    assert min(by_host[each] for each in known) > 0
+    assert min(by_host[host] for host in known) > 0
     counted = await process.metric("railwright_extender_unknown_nodes_total") - before
     assert counted == 2
     assert "Traceback" not in process.log
@@ -139,15 +139,15 @@ async def test_39_no_answer_names_a_node_that_was_not_asked_about(fault, extende
     for _ in range(60):
         names = chance.sample(pool, chance.randint(0, len(pool)))
         offered = captured | {"NodeNames": [*names, *names[:2]]}
-        _, found = await ask("/scheduler/filter", offered)
-        groups = [found["NodeNames"], [*found["FailedNodes"]], [*found["FailedAndUnresolvableNodes"]]]
-        told = [name for group in groups for name in group]
-        assert sorted(told) == sorted(names)
-        _, found = await ask("/scheduler/prioritize", offered)
-        assert sorted(each["Host"] for each in found) == sorted(names)
+        _, answer = await ask("/scheduler/filter", offered)
+        groups = [answer["NodeNames"], [*answer["FailedNodes"]], [*answer["FailedAndUnresolvableNodes"]]]
+        names_answered = [name for group in groups for name in group]
+        assert sorted(names_answered) == sorted(names)
+        _, answer = await ask("/scheduler/prioritize", offered)
+        assert sorted(score["Host"] for score in answer) == sorted(names)
         some = chance.sample(volcano["nodes"], chance.randint(0, len(volcano["nodes"])))
-        _, found = await ask("/volcano/prioritize", volcano | {"nodes": some})
-        assert found["nodeScore"].keys() == {each["Name"] for each in some}
+        _, answer = await ask("/volcano/prioritize", volcano | {"nodes": some})
+        assert answer["nodeScore"].keys() == {node_info["Name"] for node_info in some}
         answers += 3
     fault.saw(f"{answers} responses of 3 verbs on {len(pool)} odd names: each with exactly the requested nodes")
 
@@ -167,7 +167,7 @@ async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(faul
 async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender, tmp_path):
     async with api_stub.World() as world:
         for index in range(8):
-            world.put(NODES, node(index, each=2 if index == 5 else 1))
+            world.put(NODES, node(index, devices=2 if index == 5 else 1))
         world.held[PODS] = asyncio.Event()
         ask, process = await extender("--kubeconfig", api_stub.kubeconfig(tmp_path, world.port))
         # two nodes, because kube-scheduler places a pod that has one left without asking again, and so is counted there
@@ -175,12 +175,12 @@ async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender
         asking["Pod"]["metadata"] |= {"name": "other", "uid": "other"}
 
         async def free() -> int:
-            """How many more pods of this kind gpu-5 is said to hold."""
-            _, found = await ask("/scheduler/filter", asking)
-            assert "gpu-6" in found["NodeNames"]
-            if "gpu-5" in found["NodeNames"]:
+            """Return how many more pods of this kind gpu-5 is said to hold."""
+            _, answer = await ask("/scheduler/filter", asking)
+            assert "gpu-6" in answer["NodeNames"]
+            if "gpu-5" in answer["NodeNames"]:
                 return 1
-            assert "is busy: 0 of 2" in found["FailedNodes"]["gpu-5"]
+            assert "is busy: 0 of 2" in answer["FailedNodes"]["gpu-5"]
             return 0
 
         def event(name: str) -> dict:

@@ -24,8 +24,11 @@ def review(containers: int = 0) -> bytes:
     pod = tree["request"]["object"]
     pod["metadata"] |= {"name": _NAME, "labels": pod["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"}}
     if containers:
-        [*kept] = pod["spec"]["containers"]
-        pod["spec"]["containers"] = [*kept, *(kept[0] | {"name": f"c{number}"} for number in range(containers))]
+        [*containers_before] = pod["spec"]["containers"]
+        pod["spec"]["containers"] = [
+            *containers_before,
+            *(containers_before[0] | {"name": f"c{number}"} for number in range(containers)),
+        ]
     return json.dumps(tree).encode()
 
 
@@ -39,7 +42,7 @@ class Storm:
         self.seconds: list[float] = []  # each took
 
     async def run(self, seconds: float) -> float:
-        """The rate that was reached."""
+        """Return the rate that was reached."""
         began, before = time.monotonic(), len(self.seconds)
         await asyncio.gather(*(self._call(caller, index, seconds) for index, caller in enumerate(self.callers)))
         return (len(self.seconds) - before) / (time.monotonic() - began)
@@ -86,7 +89,7 @@ async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much
     callers += [await server.open(authority.context()) for _ in range(AT_ONCE - CONNECTIONS)]
     os.kill(server.pid, signal.SIGSTOP)  # so that all are there at one moment
     try:
-        asking = [asyncio.create_task(each.ask(review(CONTAINERS), path=PATH)) for each in callers]
+        asking = [asyncio.create_task(caller.ask(review(CONTAINERS), path=PATH)) for caller in callers]
         await asyncio.sleep(1)
     finally:
         os.kill(server.pid, signal.SIGCONT)
@@ -94,9 +97,9 @@ async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much
     statuses = collections.Counter(answer.status for answer in answers)
     assert set(statuses) == {200, 429}, statuses
     shed = [answer for answer in answers if answer.status == 429]
-    assert all(each.headers.get("retry-after") == "1" for each in shed)
-    again = [await each.ask(review(), path=PATH) for each in callers]
-    assert {each.status for each in again} == {200}
+    assert all(response.headers.get("retry-after") == "1" for response in shed)
+    again = [await caller.ask(review(), path=PATH) for caller in callers]
+    assert {response.status for response in again} == {200}
     for caller in callers:
         await caller.close()
     fault.saw(

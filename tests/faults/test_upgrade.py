@@ -30,7 +30,7 @@ class Release:
         return (await self.plane.api.get("MutatingWebhookConfiguration", "railwright"))["webhooks"]
 
     async def launch(self):
-        """A replica with the options of the Deployment as it is now, which may not be ready, and these options."""
+        """Return a replica with the current options of the Deployment and these. It may not be ready."""
         deployment = await self.plane.api.get("Deployment", "railwright-webhook", sites.NAMESPACE)
         module, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
         arguments = [argument.replace("=/tls/", f"={self.files}/") for argument in arguments]
@@ -40,7 +40,7 @@ class Release:
         return server, arguments
 
     async def start(self):
-        """A replica that is ready. Returns its options."""
+        """Return a replica that is ready. Returns its options."""
         server, arguments = await self.launch()
         await server.ready()
         await waiting.wait(lambda: server in self.behind.ready, describe="the new replica to be among the ready ones")
@@ -55,7 +55,7 @@ class Release:
         return arguments
 
     async def handshake(self) -> None:
-        """What every API server does with caBundle as it is at this moment. Raises where the leaf does not match."""
+        """Connect with the current caBundle, as an API server does. Raises if the certificate does not match."""
         bundles = {hook["clientConfig"].get("caBundle", "") for hook in await self.hooks()}
         [bundle] = bundles
         context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
@@ -64,7 +64,7 @@ class Release:
 
     @contextlib.asynccontextmanager
     async def handshakes(self):
-        """One after the other meanwhile; yields those that went well and those that did not."""
+        """Yield one after the other meanwhile; yields those that went well and those that did not."""
         good, bad = [], []
 
         async def forever() -> None:
@@ -95,7 +95,7 @@ async def release(plane, namespace, tmp_path):
         helm = releases.Helm(tmp_path / "helm", plane.kubeconfig)
         helm.options = (
             f"--post-renderer={sys.executable}",
-            *(f"--post-renderer-args={each}" for each in (releases.WEBHOOK_URLS, behind.port, namespace)),
+            *(f"--post-renderer-args={argument}" for argument in (releases.WEBHOOK_URLS, behind.port, namespace)),
         )
         rotator = rotation.Rotation(plane, site)
         await helm.install(FIRST, f"--set-file=policy.document={tmp_path / 'policy.yaml'}")
@@ -140,7 +140,7 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
 
 
 def rank(manifests: str, kinds: set[str]) -> list[int]:
-    """The positions of the objects of these kinds, in the order in which they are applied."""
+    """Return the positions of the objects of these kinds, in the order in which they are applied."""
     trees = [tree for tree in yaml.safe_load_all(manifests) if tree]
     return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
 

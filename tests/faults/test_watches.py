@@ -1,4 +1,4 @@
-"""Faults between us and the API server: streams that end, lie, fall silent or cannot be had; over real sockets."""
+"""Faults between us and the API server: streams that end, are wrong, fall silent or do not open; over real sockets."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ def lists(stub) -> list[web.Request]:
     return [request for request in stub.asked if "watch" not in request.query]
 
 
-def told(caplog) -> list[dict]:
+def list_errors(caplog) -> list[dict]:
     return [record.fields for record in caplog.records if record.name == "railwright.cluster"]
 
 
@@ -39,31 +39,31 @@ async def test_08_an_ended_watch_is_resumed_without_a_list(fault, stub, watch):
     _, cache, _ = watch()
     await cache.until(lambda: "n4" in cache.objects)
     await shell.until(lambda: len(stub.watched_from()) == 7)
-    assert cache.told == ["+b", *(f"+n{turn}" for turn in range(5))]
+    assert cache.changes == ["+b", *(f"+n{turn}" for turn in range(5))]
     assert (cache.replaced, len(lists(stub))) == (1, 1)
     assert stub.watched_from() == ["5", "9", "10", "11", "12", "13", "14"]
     fault.saw("6 watches ended by the server, 6 resumed from their last version; 1 list, 6 of 6 events delivered once")
 
 
-async def relisted(stub, watch, gone) -> float:
+async def measure_relist(stub, watch, gone) -> float:
     stub.lists.extend([listing(node("a"), node("b"), version=5), listing(node("b"), node("c", 18), version=20)])
     stub.watches.extend([gone, [None]])
     _, cache, restarts = watch()
     began = time.monotonic()
     await cache.until(lambda: set(cache.objects) == {"b", "c"})
     assert "gone" in restarts
-    assert cache.told == ["+c", "-a"], "only the difference is told"
+    assert cache.changes == ["+c", "-a"], "only the difference is passed on"
     await shell.until(lambda: stub.watched_from() == ["5", "20"])
     return time.monotonic() - began
 
 
 async def test_09_a_watch_refused_with_410_lists_anew_and_notices_deletions(fault, stub, watch):
-    seconds = await relisted(stub, watch, status(410))
+    seconds = await measure_relist(stub, watch, status(410))
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
 async def test_10_a_410_in_the_stream_lists_anew_and_notices_deletions(fault, stub, watch):
-    seconds = await relisted(stub, watch, [event("ERROR", status(410))])
+    seconds = await measure_relist(stub, watch, [event("ERROR", status(410))])
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
@@ -81,7 +81,7 @@ async def test_11_another_error_in_the_stream_keeps_the_cache_backs_off_and_alar
     assert set(restarts) == {str(code)}
     assert asked <= 14, "pauses do not grow"
     assert set(cache.objects) == {"a"}
-    (alarm,) = [each for each in told(caplog) if "broken" in each["error"]]
+    (alarm,) = [record for record in list_errors(caplog) if "broken" in record["error"]]
     assert alarm["fix"]
     fault.saw(f"{code}: cache kept, logged once with its fix, {len(restarts)} failures counted, {asked} calls in 1 s")
 
@@ -93,7 +93,7 @@ async def test_12_bookmarks_alone_move_the_version_so_that_the_next_watch_is_res
     _, cache, restarts = watch()
     await cache.until(lambda: "b" in cache.objects)
     assert stub.watched_from() == ["5", "1059"]
-    assert (cache.replaced, cache.told, restarts) == (1, ["+b"], [])
+    assert (cache.replaced, cache.changes, restarts) == (1, ["+b"], [])
     fault.saw("60 bookmarks, then resumed from the last one's version; no second list")
 
 
@@ -130,7 +130,7 @@ async def test_14_a_line_cut_in_the_middle_is_dropped_and_the_rest_resumed(fault
     _, cache, restarts = watch()
     await cache.until(lambda: set(cache.objects) == {"b", "c"})
     assert stub.watched_from() == ["5", "7", "7", "7", "7"]
-    assert (cache.replaced, cache.told) == (1, ["+b", "+c"])
+    assert (cache.replaced, cache.changes) == (1, ["+b", "+c"])
     assert "unread" not in restarts
     fault.saw(
         "4 streams cut 1, 20, half and all but 2 bytes into a line: each resumed from the version before, no list"
@@ -195,7 +195,7 @@ async def test_19_a_list_older_than_the_watch_takes_no_object_back_in_time(fault
         _, cache, restarts = watch()
         await cache.until(lambda: "b" in cache.objects)
     assert cache.objects["a"].metadata.labels == {"generation": "new"}
-    assert cache.told == ["+a", "+b"]
+    assert cache.changes == ["+a", "+b"]
     assert restarts.count("older") == 2
     assert all("resourceVersion" not in request.query for request in lists(stub)), "a list is the newest there is"
     fault.saw(

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing by atheris (libFuzzer): `make fuzz FUZZ_ARGS="--seconds 60 networks policy"`.
 
 Each target runs in a process of its own for its share of the time. What breaks one is kept below build/fuzz and makes
-the exit code 1; `--minimise` writes what is new and worth keeping into the corpus instead.
+the exit code 1; `--minimize` writes what is new and worth keeping into the corpus instead.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 CODE = tuple(
     f"{ROOT}/{package}/" for package in ("railwright/fabric", "webhook", "railwright/cluster", "railwright/preflight")
 )
-MAX_KEPT = 4096  # bytes of an input worth committing
+MAX_BYTES = 4096  # bytes of an input worth committing
 
 
 def main() -> int:
@@ -42,11 +42,11 @@ def main() -> int:
         print(f"--- {name}", flush=True)
         if _apart(name, arguments.seconds / len(chosen), arguments.seed):
             broken.append(name)
-        elif arguments.minimise:
-            _minimise(name)
+        elif arguments.minimize:
+            _minimize(name)
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
-        print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.FOUND}", file=sys.stderr)
+        print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.OUTPUT}", file=sys.stderr)
     return 1 if broken else 0
 
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=600, help="for all targets together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minimise", action="store_true", help="add to the corpus what covers more")
+    parser.add_argument("--minimize", action="store_true", help="add to the corpus what covers more")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # the name of the target this process runs
     return parser
 
@@ -68,21 +68,26 @@ def _apart(name: str, seconds: float, seed: int) -> int:
 def _inside(arguments: argparse.Namespace) -> int:
     """libFuzzer in this process; it ends the process itself."""
     target = TARGETS[arguments.inside]
-    kept = catalogue.FOUND / arguments.inside
-    grown = kept / "corpus"
+    folder = catalogue.OUTPUT / arguments.inside
+    grown = folder / "corpus"
     grown.mkdir(parents=True, exist_ok=True)
-    seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=kept))
+    seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
     for number, data in enumerate(target.seeds()):
         (seeds / str(number)).write_bytes(data)
     committed = catalogue.CORPUS / arguments.inside
     committed.mkdir(parents=True, exist_ok=True)
-    options = [f"-max_len={mutation.MAX_LENGTH}", f"-seed={arguments.seed}", "-timeout=10", f"-artifact_prefix={kept}/"]
+    options = [
+        f"-max_len={mutation.MAX_LENGTH}",
+        f"-seed={arguments.seed}",
+        "-timeout=10",
+        f"-artifact_prefix={folder}/",
+    ]
     seconds = max(1, round(arguments.seconds))
     options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(committed), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:
-        """Half of libFuzzer's own mutations, half of ours, which know JSON and the words of the format."""
+        """Return half of libFuzzer's own mutations, half of ours, which know JSON and the words of the format."""
         chance = random.Random(seed)  # noqa: S311 - libFuzzer's own seed, so that a run can be repeated
         if chance.random() < 0.5:
             return bytes(atheris.Mutate(data, len(data)))[:size]
@@ -93,13 +98,13 @@ def _inside(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _minimise(name: str) -> None:
-    """What takes a way through our code that no input before it took, the smallest first, goes into the corpus."""
+def _minimize(name: str) -> None:
+    """Add the inputs that cover more code than those before them to the corpus, the smallest first."""
     target = TARGETS[name]
     taken = set().union(*(_ways(target, data) for data in catalogue.corpus(name)))
-    grown = (path.read_bytes() for path in (catalogue.FOUND / name / "corpus").iterdir())
-    for data in sorted(grown, key=lambda each: (len(each), each)):
-        new = _ways(target, data) - taken if len(data) <= MAX_KEPT else set()
+    grown = (path.read_bytes() for path in (catalogue.OUTPUT / name / "corpus").iterdir())
+    for data in sorted(grown, key=lambda content: (len(content), content)):
+        new = _ways(target, data) - taken if len(data) <= MAX_BYTES else set()
         if new:
             taken |= new
             (catalogue.CORPUS / name).mkdir(parents=True, exist_ok=True)
@@ -107,24 +112,24 @@ def _minimise(name: str) -> None:
 
 
 def _ways(target: ModuleType, data: bytes) -> set[tuple[str, int, int]]:
-    """The steps from line to line that an input takes in the code under test."""
+    """Return the steps from line to line that an input takes in the code under test."""
     taken: set[tuple[str, int, int]] = set()
 
-    def called(frame: FrameType, *_: object) -> Callable | None:
+    def trace_call(frame: FrameType, *_: object) -> Callable | None:
         path, last = frame.f_code.co_filename, 0
         if not path.startswith(CODE):
             return None
 
-        def stepped(inner: FrameType, event: str, _: object) -> Callable:
+        def trace_step(inner: FrameType, event: str, _: object) -> Callable:
             nonlocal last
             if event == "line":
                 taken.add((path, last, inner.f_lineno))
                 last = inner.f_lineno
-            return stepped
+            return trace_step
 
-        return stepped
+        return trace_step
 
-    sys.settrace(called)
+    sys.settrace(trace_call)
     try:
         target.check(data)
     finally:

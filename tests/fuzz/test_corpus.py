@@ -8,9 +8,9 @@ TARGETS = catalogue.targets()
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_input_that_was_found_once_holds(name):
-    found = catalogue.corpus(name)
-    assert found
-    for data in found:
+    inputs = catalogue.corpus(name)
+    assert inputs
+    for data in inputs:
         catalogue.run(TARGETS[name], data)
 
 
@@ -21,9 +21,9 @@ def test_mutated_inputs_hold(name):
         try:
             catalogue.run(target, data)
         except Exception as error:
-            found = catalogue.keep(name, data)
+            path = catalogue.keep(name, data)
             raise AssertionError(
-                f"{found} breaks {name}; mend it and move the file to tests/fuzz/corpus/{name}"
+                f"{path} breaks {name}; mend it and move the file to tests/fuzz/corpus/{name}"
             ) from error
 
 

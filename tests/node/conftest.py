@@ -37,7 +37,7 @@ def capable_machine():
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_site(capable_machine):
-    """A control plane and two real nodes, started once a run."""
+    """Yield a control plane and two real nodes, started once a run."""
     from realnode import site
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
@@ -47,7 +47,7 @@ async def real_site(capable_machine):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def installed(real_site, tmp_path_factory):
-    """The chart with default values but the image, and a policy."""
+    """Return the chart with default values but the image, and a policy."""
     from plane import components
     from realnode import installation, project_image, rails
 
@@ -63,7 +63,7 @@ async def installed(real_site, tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def pod_namespace(real_site):
-    """A namespace of the test's own, ready for pods; its pods and their addresses are gone afterwards."""
+    """Yield a namespace of the test's own, ready for pods; its pods and their addresses are gone afterwards."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await real_site.plane.make_namespace(name)
     yield name
@@ -72,7 +72,7 @@ async def pod_namespace(real_site):
 
 @pytest.fixture
 def scratch_folder():
-    """A folder on the disk of /tmp, removed afterwards."""
+    """Yield a folder on the disk of /tmp, removed afterwards."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-site-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -36,7 +36,7 @@ async def count_allocatable(installed) -> int:
 
 @pytest.fixture
 async def running_pod(installed):
-    """A pod of four rails on the node."""
+    """Yield a pod of four rails on the node."""
     pod = pods.describe(
         "holder", labels={"railwright.io/fabric": "roce"}, limits={"nvidia.com/gpu": "1"}, nodeSelector={HOSTNAME: NODE}
     )

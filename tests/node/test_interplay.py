@@ -1,4 +1,4 @@
-"""What happens between railwright and others on real nodes: IPAM, Multus, lost networks, pods that go early."""
+"""Interplay of railwright with other programs on real nodes: IPAM, Multus, lost networks, pods that go early."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def create(installed):
 
 @pytest.fixture
 async def network(installed):
-    """The network of rail0, as it was afterwards."""
+    """Yield the network of rail0, as it was afterwards."""
     api = installed.plane.api
     original = await api.get(KIND, NETWORK, rails.NAMESPACE)
     metadata = {key: original["metadata"][key] for key in ("name", "namespace")}

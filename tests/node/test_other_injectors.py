@@ -78,13 +78,13 @@ async def start(installed):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def alone(real_site, start):
-    """A pod that nobody but railwright changes, running, and a look into its container."""
+    """Return a pod that nobody but railwright changes, running, and a look into its container."""
     return await start("alone", {}), ranks.Rank(real_site, rails.NAMESPACE, "alone", "main")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def registered(installed):
-    """A webhook that adds sidecars, called before and after ours, and again when another has changed the pod."""
+    """Yield a webhook that adds sidecars, called before and after ours, and again when another has changed the pod."""
     plane = installed.plane
     address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))
     listener = installed.site.network.make_socket(address)
@@ -108,7 +108,7 @@ async def registered(installed):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def meshed(registered, start):
-    """A running pod for each order of the webhooks and each form of a sidecar."""
+    """Return a running pod for each order of the webhooks and each form of a sidecar."""
     started = [start(name_pod(when, action), {when: action}) for when, action in ORDERS]
     return dict(zip(ORDERS, await asyncio.gather(*started), strict=True))
 

@@ -18,7 +18,7 @@ LOOK = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def launcher_log(installed, real_site):
-    """The output of the MPIJob's launcher, whose ranks look around, after it has ended."""
+    """Yield the output of the MPIJob's launcher, whose ranks look around, after it has ended."""
     try:
         image = await asyncio.to_thread(mpi_image.build)
     except debian.UnavailableError as error:

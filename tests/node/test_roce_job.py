@@ -17,7 +17,7 @@ NETWORKS = [f"net{rail + 1}" for rail in range(layout.RAILS)]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ranks(installed, real_site):
-    """The pods of the job, running."""
+    """Yield the pods of the job, running."""
     await real_site.plane.call_extender()
     await real_site.plane.api.create(rails.describe_job())
     pods = await jobs.pods(real_site.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)

@@ -15,7 +15,7 @@ ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pods_with_functions(installed, real_site):
-    """The PyTorchJob of sriov-8-rail, a master and a worker, by training-operator."""
+    """Yield the PyTorchJob of sriov-8-rail, a master and a worker, by training-operator."""
     await real_site.load(images.make_alpine(real_site.ready.busybox, real_site.folder / "alpine.tar"))
     await real_site.plane.controllers.start("training-operator")
     job = rails.read_job("sriov-8-rail")

@@ -125,7 +125,7 @@ class Trial:
 
 @pytest.fixture
 async def trial_namespace(installed, pod_namespace):
-    """A namespace for generated pods; afterwards the nodes have no reports and their usual policy."""
+    """Yield a namespace for generated pods; afterwards the nodes have no reports and their usual policy."""
     yield pod_namespace
     for name in layout.NODES:
         await installed.plane.api.delete_all("Pod", pod_namespace, grace=0)

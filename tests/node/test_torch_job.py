@@ -35,7 +35,7 @@ def describe_job() -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def image(installed, real_site):
-    """The image, on all nodes, and the script."""
+    """Yield the image, on all nodes, and the script."""
     try:
         built = await asyncio.to_thread(torch_image.build)
     except debian.UnavailableError as error:

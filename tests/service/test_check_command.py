@@ -48,14 +48,8 @@ async def answer(request):
 
 @pytest.fixture
 async def kubeconfig(tmp_path):
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        yield api_stub.kubeconfig(tmp_path, port)
 
 
 async def look(kubeconfig, **options):

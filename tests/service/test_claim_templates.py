@@ -95,17 +95,15 @@ class Replica:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server():
-    stored, app = Server(), web.Application()
+    stored = Server()
     path = "/apis/resource.k8s.io/v1/namespaces/prod/resourceclaimtemplates"
-    app.router.add_post(path, stored.create)
-    app.router.add_get(f"{path}/{{name}}", stored.read)
-    app.router.add_delete(f"{path}/{{name}}", stored.remove)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    stored.port = runner.addresses[0][1]
-    yield stored
-    await runner.cleanup()
+    routes = (
+        web.post(path, stored.create),
+        web.get(f"{path}/{{name}}", stored.read),
+        web.delete(f"{path}/{{name}}", stored.remove),
+    )
+    async with api_stub.serve_routes(*routes) as stored.port:
+        yield stored
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -247,14 +245,14 @@ NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def build_rdma_policy():
-    """A policy for the nodes of `devices`: four rails by RDMA device."""
+    """Return a policy for the nodes of `devices`: four rails by RDMA device."""
     rails = "".join(f"\n    - {{name: rail{rail}, device: {name}}}" for rail, name in enumerate(devices.RDMA_DEVICES))
     claims = "{deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}"
     return fabric(f"    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {claims}\n", rails=f"{rails}\n")
 
 
 def offer(replica: Replica, *, cordoned=(), **slices) -> None:
-    """Three nodes of four NICs. `slices` has what differs on nodes."""
+    """Give the state three nodes of four NICs. `slices` has the differences of nodes."""
     for name in NODES:
         tree = {"metadata": {"name": name}, "spec": {"unschedulable": name in cordoned}}
         replica.state.nodes.upsert(msgspec.convert(tree, node_views.Node))
@@ -265,7 +263,7 @@ def offer(replica: Replica, *, cordoned=(), **slices) -> None:
 
 
 def hold(replica: Replica, node: str, *rails: int) -> None:
-    """A claim that somebody else wrote holds these NICs of a node."""
+    """Give the state a claim of somebody else that holds these NICs of a node."""
     nics = [("dra.net", node, f"pci-0000-{devices.ROOTS[rail]}-1b-0") for rail in rails]
     requests = {f"nic{rail}": "dranet" for rail in rails}
     tree = devices.build_claim(f"other-{node}", requests, pod_uid="other", allocated=nics)

@@ -34,7 +34,7 @@ async def version(_request):
 
 @contextlib.asynccontextmanager
 async def serving(folder, authority, port=0):
-    """An API server with a certificate of this authority."""
+    """Yield an API server with a certificate of this authority."""
     about = {"common_name": "api", "hosts": ["127.0.0.1"], "usages": {"server"}}
     leaf = issue.issue_certificate(authority, **about, now=NOW, lifetime=DAY)
     async with serving_pem(folder, leaf.certificate_pem + leaf.key_pem, port) as bound:
@@ -43,7 +43,7 @@ async def serving(folder, authority, port=0):
 
 @contextlib.asynccontextmanager
 async def serving_pem(folder, pem, port=0):
-    """An API server with these certificates and this key."""
+    """Yield an API server with these certificates and this key."""
     (folder / "api.pem").write_bytes(pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "api.pem")
@@ -82,7 +82,7 @@ async def test_an_api_server_with_a_new_authority_is_known_again_once_the_file_h
 
 
 async def ask(folder, authority, served):
-    """What an API server with these certificates answers to a client that knows this authority."""
+    """Return the answer of an API server with these certificates to a client that trusts this CA."""
     (folder / "ca.crt").write_bytes(pem(authority[0]))
     async with serving_pem(folder, served) as port:
         (folder / "kubeconfig").write_text(TEXT.format(port=port, ca=folder / "ca.crt"))

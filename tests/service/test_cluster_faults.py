@@ -76,7 +76,7 @@ def run(tmp_path, capsys):
     }
 
     def once(command, kubeconfig):
-        code = main([*(each.format(**names) for each in command), "--kubeconfig", kubeconfig])
+        code = main([*(word.format(**names) for word in command), "--kubeconfig", kubeconfig])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 

@@ -28,7 +28,7 @@ DEMO = installations.ROOT / "railwright" / "cli" / "demo"
 
 @pytest.fixture(scope="module")
 def bytecode(tmp_path_factory):
-    """A folder for compiled modules, which every installed package has: a first run would count the compiler too."""
+    """Return a folder of compiled modules, as installed packages have; else a first run would include the compiler."""
     return tmp_path_factory.mktemp("bytecode")
 
 

@@ -75,11 +75,6 @@ class Objects:
 @pytest.fixture
 async def place(tmp_path):
     """(folder with the files that examples name, environment with an API server, railwright and kubectl)."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", Objects().answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     folder, programs_ = tmp_path / "work", tmp_path / "bin"
     (folder / "manifests" / "deep").mkdir(parents=True)
     (tmp_path / ".config" / "fish" / "completions").mkdir(parents=True)
@@ -94,13 +89,13 @@ async def place(tmp_path):
     shutil.copy(log, folder / "nccl.log")
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
     write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
-    environment = {
-        "HOME": str(tmp_path),
-        "PATH": f"{programs_}:/usr/bin:/bin",
-        "KUBECONFIG": api_stub.kubeconfig(tmp_path, runner.addresses[0][1]),
-    }
-    yield folder, environment
-    await runner.cleanup()
+    async with api_stub.serve(Objects().answer) as port:
+        environment = {
+            "HOME": str(tmp_path),
+            "PATH": f"{programs_}:/usr/bin:/bin",
+            "KUBECONFIG": api_stub.kubeconfig(tmp_path, port),
+        }
+        yield folder, environment
 
 
 def build_resource(path):

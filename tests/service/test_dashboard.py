@@ -23,7 +23,7 @@ HERE = addresses.Address("127.0.0.1", 0)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """A dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
+    """Yield a dashboard by its command, over 32 nodes; (URL, folder, cluster)."""
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista(2, 2, 8, gangs=2, waiting=1)
     vista.write(folder)
@@ -33,14 +33,14 @@ async def shown(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def session():
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as session:
+        yield session
 
 
-async def settled(response, wanted) -> dict:
-    """The sections seen until one is as wanted."""
+async def read_until(response, is_settled) -> dict:
+    """Return the sections seen until one is as wanted."""
     sections: dict = {}
-    while not wanted(sections):
+    while not is_settled(sections):
         ((_, _, delta),) = await dashboard_servers.events(response, 1)
         if delta["full"]:
             sections = {}
@@ -54,7 +54,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
-        await settled(
+        await read_until(
             response,
             lambda seen: (
                 seen.get("fabric/roce", {}).get("nodes") == 32 and sum(key.startswith("gang/") for key in seen) == 3
@@ -71,7 +71,7 @@ async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, se
 async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
-        await settled(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
+        await read_until(response, lambda seen: "fabric/roce" in seen and seen["fabric/roce"]["nodes"])
     async with session.get(f"{url}api/stream") as response:
         ((last, _, _),) = await dashboard_servers.events(response, 1)
     vista.add_event("missed", "said while nobody looked")
@@ -90,11 +90,11 @@ async def test_a_node_says_why(shown, session):
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
     async with session.get(f"{url}api/stream") as stream:
-        await settled(stream, lambda seen: f"gang/{key}" in seen)
+        await read_until(stream, lambda seen: f"gang/{key}" in seen)
     async with session.get(f"{url}api/why", params=query) as response:
-        told = await response.json()
-        assert told["node"] == vista.names[0]
-        assert told.get("rejection") or told["terms"]
+        explanation = await response.json()
+        assert explanation["node"] == vista.names[0]
+        assert explanation.get("rejection") or explanation["terms"]
     async with session.get(f"{url}api/why", params={"gang": "no/such", "node": "none"}) as response:
         assert response.status == 404
         assert "no such gang" in (await response.json())["error"]["reason"]
@@ -142,7 +142,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--listen", "0.0.0.0:0"), "listen on 127.0.0.1"),
         (("--listen", "nonsense"), "is not HOST:PORT"),
@@ -151,12 +151,12 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
         (("--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, told):
+async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, message):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
     )
     _, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, told in err.decode()) == (2, True), err.decode()
+    assert (process.returncode, message in err.decode()) == (2, True), err.decode()
 
 
 async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
@@ -190,7 +190,7 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
         dashboard_servers.started("dashboard: ", "dashboard", *options, out="stdout") as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await settled(response, lambda seen: "site" in seen)
+        seen = await read_until(response, lambda seen: "site" in seen)
     assert seen["site"]["reading"] == ["the credentials of the kubeconfig"]
 
 
@@ -199,7 +199,7 @@ async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_p
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def guarded(tmp_path_factory):
-    """An extender's dashboard; (URL, its API server)."""
+    """Yield an extender's dashboard; (URL, its API server)."""
     folder = tmp_path_factory.mktemp("guarded")
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
@@ -236,7 +236,7 @@ async def test_whoever_may_get_the_path_reads_and_nobody_else(guarded, session):
 async def test_the_extenders_own_state_is_shown(guarded, session):
     url, _ = guarded
     async with session.get(f"{url}api/stream", headers=bearer("ann-token")) as response:
-        seen = await settled(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
+        seen = await read_until(response, lambda seen: seen.get("admissions") and "fabric/roce" in seen)
     assert seen["fabric/roce"]["nodes"] == 8
     assert seen["admissions"][0]["outcome"] == "injected"
 
@@ -254,7 +254,7 @@ async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path,
         ) as url,
         session.get(f"{url}api/stream") as response,
     ):
-        seen = await settled(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
+        seen = await read_until(response, lambda seen: "fabric/roce" in seen and seen.get("site", {}).get("away"))
     assert "you may not list nodes (403 Forbidden: may not list nodes); ask an administrator" in seen["site"]["away"]
     assert seen["site"]["problems"] == [seen["site"]["away"]]
     assert seen["site"]["is_refused"]
@@ -304,8 +304,8 @@ async def test_readers_are_bounded_and_the_next_is_told_so(session):
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
         async with session.get(f"http://{where}/api/stream") as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
-        for each in held:
-            each.close()
+        for connection in held:
+            connection.close()
 
 
 async def test_nothing_is_drawn_while_nobody_looks():

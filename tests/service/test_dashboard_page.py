@@ -38,18 +38,18 @@ async def shown(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chrome, shown):
-    """The page, drawn. Whatever went wrong in it fails the test; so does any request to somebody else."""
-    async with chrome.tab() as found:
-        await found.open(shown.url)
-        await found.until(DRAWN)
-        yield found
-        assert found.problems == []
-        assert {request.split("/")[2] for request in found.requests} == {shown.url.split("/")[2]}
+    """Yield the page, drawn. Whatever went wrong in it fails the test; so does any request to somebody else."""
+    async with chrome.tab() as tab:
+        await tab.open(shown.url)
+        await tab.until(DRAWN)
+        yield tab
+        assert tab.problems == []
+        assert {request.split("/")[2] for request in tab.requests} == {shown.url.split("/")[2]}
 
 
 @pytest.fixture
 def reserved_port():
-    """The port of a server that ends and comes back."""
+    """Yield the port of a server that ends and comes back."""
     with reserved_ports.reserve() as port:
         yield port
 
@@ -108,9 +108,9 @@ async def test_a_change_in_the_cluster_arrives_without_a_reload(tab, shown):
 
 async def test_choosing_a_gang_shows_its_ranks_and_dims_the_others(tab):
     await tab.js("document.querySelector('#gangs li .state:is(.placed, .worse)').closest('li').click()")
-    told = await tab.until("document.querySelector('#details .gang')?.innerText")
-    assert "possible" in told
-    assert "-worker-0" in told
+    details = await tab.until("document.querySelector('#details .gang')?.innerText")
+    assert "possible" in details
+    assert "-worker-0" in details
     assert await tab.js("document.querySelector('#gangs li[aria-selected=true]') !== null")
     assert await tab.js("railwright.drawing.gang === railwright.selection.gang && railwright.selection.gang !== ''")
 
@@ -125,8 +125,8 @@ async def test_choosing_a_node_asks_why(tab):
         "return [r.x + c.x + 10, r.y + c.y + 10 - d.scroller.scrollTop]; })()"
     )
     await tab.click(x, y)
-    told = await tab.until("document.querySelector('#details .reason')?.innerText")
-    assert "Why " in told or "What " in told or "is here" in told
+    reason = await tab.until("document.querySelector('#details .reason')?.innerText")
+    assert "Why " in reason or "What " in reason or "is here" in reason
     assert "rail0" in await tab.js("document.querySelector('#details .node').innerText")
 
 
@@ -201,19 +201,19 @@ async def test_axe_finds_nothing_to_complain_about(chrome, shown, scheme, view):
             await tab.until("document.querySelector('#table tbody tr')")
             await tab.js("[...document.querySelectorAll('#table tbody tr')].slice(20).forEach((each) => each.remove())")
         await tab.js((DATA / "axe" / "axe.min.js").read_text())
-        found = await tab.js(
+        failures = await tab.js(
             "axe.run().then((told) => told.violations.map(({ id, nodes: [it] }) => [id, it.html, it.failureSummary]))"
         )
-        assert not found, found[-1]
+        assert not failures, failures[-1]
 
 
 async def test_a_screen_reader_hears_names_of_everything_it_can_use(tab):
-    told = await tab.names()
+    named = await tab.names()
     unnamed = [
-        role for role, name in told if role in {"button", "searchbox", "combobox", "listbox", "option"} and not name
+        role for role, name in named if role in {"button", "searchbox", "combobox", "listbox", "option"} and not name
     ]
     assert unnamed == []
-    roles = {role for role, _ in told}
+    roles = {role for role, _ in named}
     assert {"banner", "main", "heading", "listbox", "option", "table", "status", "searchbox"} <= roles
 
 
@@ -283,8 +283,8 @@ async def test_over_a_dead_cluster_the_page_never_says_live_and_says_why(chrome,
         state = "access refused" if cluster == "an expired token" else "cluster unreachable"
         assert await tab.js("document.getElementById('connection-text').textContent") == state
         await tab.until("document.getElementById('problems').textContent.includes('; ')")  # the cause, then the fix
-        told = await tab.js("document.getElementById('problems').textContent")
-        assert not re.search(r"Error|0x|/apis?/|not read yet", told), told
+        problems = await tab.js("document.getElementById('problems').textContent")
+        assert not re.search(r"Error|0x|/apis?/|not read yet", problems), problems
 
 
 async def test_a_cluster_that_dies_under_the_page_takes_live_with_it_and_its_return_is_told(
@@ -380,11 +380,11 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
         await tab.open(f"http://{address}/")
         await tab.until("!document.getElementById('token-back').hidden")
         assert await tab.js("document.activeElement.id") == "token-text"
-        for token, told in (("no-token", "does not know this token"), ("bob-token", "bob may not get /dashboard")):
+        for token, reason in (("no-token", "does not know this token"), ("bob-token", "bob may not get /dashboard")):
             await tab.type(token)
             await tab.press("Enter")
             await tab.until(
-                f"document.getElementById('token-reason').textContent.includes({told!r})"
+                f"document.getElementById('token-reason').textContent.includes({reason!r})"
                 "&& !document.getElementById('token-back').hidden"
             )
         await tab.type("ann-token")
@@ -403,7 +403,7 @@ async def test_the_extenders_page_asks_who_one_is_and_keeps_the_token_to_itself(
 
 
 @pytest.mark.skipif(
-    "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png anew"
+    "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png again"
 )
 async def test_the_picture_of_the_documentation(chrome, tmp_path):
     vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)

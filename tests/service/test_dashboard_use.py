@@ -1,4 +1,4 @@
-"""What an operator does with the dashboard's page, in a real headless Chromium over the real commands."""
+"""An operator's use of the dashboard's page, in a real headless Chromium and with the real commands."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ def build_vista() -> varied_clusters.Vista:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """A dashboard by its command; (URL, folder, vista)."""
+    """Yield a dashboard by its command; (URL, folder, vista)."""
     folder = tmp_path_factory.mktemp("use")
     vista = build_vista()
     vista.write(folder)
@@ -353,7 +353,7 @@ async def test_a_strange_name_is_quoted_for_the_shell(tab):
 
 @contextlib.asynccontextmanager
 async def serve(folder, **sets):
-    """A dashboard by its command over an API server; yields (URL, server)."""
+    """Yield a dashboard by its command over an API server; yields (URL, server)."""
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     vista.write(folder)
     server = dashboard_servers.ApiServer(vista.objects())
@@ -418,7 +418,7 @@ async def test_the_terminal_says_that_the_cluster_does_not_answer_and_why(tmp_pa
 
 
 def build_feed(nodes: int) -> feed.Feed:
-    """A feed over so many nodes and a gang of as many pods, train/llm."""
+    """Return a feed over so many nodes and a gang of as many pods, train/llm."""
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")

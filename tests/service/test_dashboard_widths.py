@@ -26,7 +26,7 @@ SELECTIONS = {
     "a table": "document.querySelector('[data-form=table]').click()",
 }
 _FOLDER = pathlib.Path(os.environ.get("RAILWRIGHT_PICTURES", "-"))
-KEPT_PICTURES = _FOLDER if _FOLDER.is_dir() else None
+PICTURES = _FOLDER if _FOLDER.is_dir() else None
 FONTS = {"S": 0, "M": 11, "L": 13}
 screens = pytest.mark.parametrize("screen", SCREENS)
 selections = pytest.mark.parametrize("selection", SELECTIONS)
@@ -201,7 +201,7 @@ async def test_the_lines_of_a_ring_cross_no_label(chrome, url, screen, size):
 
 
 def enters(line: list[float], box: list[float]) -> bool:
-    """True if a horizontal or vertical line goes through the inside of a box."""
+    """Return whether a horizontal or vertical line goes through the inside of a box."""
     left, right = sorted((line[0], line[2]))
     top, bottom = sorted((line[1], line[3]))
     return left < box[2] and right > box[0] and top < box[3] and bottom > box[1]
@@ -214,7 +214,7 @@ async def test_a_picture_can_be_taken(chrome, url, screen, selection, tmp_path):
     name = f"{screen}-{selection.replace(' ', '-')}.png"
     async with chrome.tab(*SCREENS[screen]) as page:
         await open_page(page, url, selection)
-        picture = await page.picture((KEPT_PICTURES or tmp_path) / name, captureBeyondViewport=True)
+        picture = await page.picture((PICTURES or tmp_path) / name, captureBeyondViewport=True)
         assert picture[:8] == b"\x89PNG\r\n\x1a\n"
         width, height = struct.unpack(">II", picture[16:24])
         assert width == SCREENS[screen][0]

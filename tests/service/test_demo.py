@@ -52,7 +52,7 @@ async def finish(process):
 
 
 def assert_card(lines):
-    """One screen: before and after, a map, the bandwidth of both, and what to do next."""
+    """Assert one screen: before and after, a map, the bandwidth of both, and what to do next."""
     assert 15 < len(lines) <= 24
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
@@ -77,8 +77,8 @@ async def test_the_gang_takes_the_fewest_leaves_and_every_pod_is_injected_and_sa
     out, _ = await finish(await demo("-o", "json", "--svg", str(tmp_path / "demo.svg")))
     result = json.loads(out)
     assert result["fine"]
-    assert len({each["leaf"] for each in result["placed"]}) == result["min_leaves"] == 1
-    assert len({each["leaf"] for each in result["without"]}) > 1, "there is nothing to see where Volcano does as well"
+    assert len({pod["leaf"] for pod in result["placed"]}) == result["min_leaves"] == 1
+    assert len({pod["leaf"] for pod in result["without"]}) > 1, "there is nothing to see where Volcano does as well"
     assert result["bandwidth_without"] < result["bandwidth"] == 1.0
     for pod, annotation, placed in zip(result["admitted"], result["annotations"], result["placed"], strict=True):
         assert "railwright.io/injection" in pod["after"]["metadata"]["annotations"]

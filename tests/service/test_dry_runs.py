@@ -1,4 +1,4 @@
-"""What an API server's answer to a dry run means; tests/controlplane/test_tenant.py has the real one's answers."""
+"""Meaning of an API server's answers to a dry run; tests/controlplane/test_tenant.py has the real one's answers."""
 
 import contextlib
 import json
@@ -24,34 +24,29 @@ NOT_INJECTED = (
 REFUSAL = f"Pod prod/p: {'a long list of rails, ' * 100}end"
 
 
-def refused(status: int, message: str):
+def refuse(status: int, message: str):
     return lambda _: web.json_response({"kind": "Status", "status": "Failure", "message": message}, status=status)
 
 
 @contextlib.asynccontextmanager
 async def serving(tmp_path, answer):
-    """A client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
+    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
     queries: list[str] = []
 
     async def create(request: web.Request) -> web.Response:
         queries.append(request.query_string)
         return answer(json.loads(await request.read()))
 
-    application = web.Application()
-    application.router.add_post("/api/v1/namespaces/prod/pods", create)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = await clients.connect(str(api_stub.kubeconfig(tmp_path, runner.addresses[0][1])))
-    try:
-        yield client, queries
-    finally:
-        await client.close()
-        await runner.cleanup()
+    async with api_stub.serve_routes(web.post("/api/v1/namespaces/prod/pods", create)) as port:
+        client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
+        try:
+            yield client, queries
+        finally:
+            await client.close()
 
 
 def complete(pod: dict, *, injects: bool = True) -> dict:
-    """The pod as an API server with our webhook returns it: with a uid, defaults, and a record if it opts in."""
+    """Return the pod as an API server with our webhook returns it: with a uid, defaults, and a record if it opts in."""
     opted_in = pod["metadata"]["labels"]["railwright.io/fabric"] != "none"
     metadata = {**pod["metadata"], "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
     spec = {**pod["spec"], "dnsPolicy": "ClusterFirst", "volumes": [{"name": f"kube-api-access-{'abcde'[::-1]}"}]}
@@ -105,7 +100,7 @@ async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_qu
     ],
 )
 async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, message, expected):
-    async with serving(tmp_path, refused(status, message)) as (client, _):
+    async with serving(tmp_path, refuse(status, message)) as (client, _):
         assert await dry_runs.ask(client, POD) == expected
 
 
@@ -119,7 +114,7 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
 
 
 async def test_what_is_no_answer_about_the_pod_is_an_error_of_the_cluster(tmp_path):
-    for answer in (refused(429, "busy"), refused(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
+    for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
                 await dry_runs.ask(client, POD)

@@ -18,7 +18,7 @@ ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name
 
 
 class Board:
-    """What was written, and the clock Events are stamped by."""
+    """The written Events, and the clock that dates them."""
 
     def __init__(self) -> None:
         self.written: asyncio.Queue[tuple[str, str, dict]] = asyncio.Queue()

@@ -36,13 +36,13 @@ def explained(stage, capsys):
         given = ["--policy", stage.policy_text, "--snapshot", str(stage.folder / "snapshot.json"), "-o", "json"]
         code = command_line.main(["explain", str(path), *given, *options])
         document = json.loads(capsys.readouterr().out)
-        assert code == (1 if any(each["outcome"] == "refused" for each in document) else 0)
+        assert code == (1 if any(explanation["outcome"] == "refused" for explanation in document) else 0)
         return document
 
     return explained
 
 
-async def answered(stage, body: bytes) -> dict:
+async def send_review(stage, body: bytes) -> dict:
     async with (
         aiohttp.ClientSession() as session,
         session.post(
@@ -57,7 +57,7 @@ async def answered(stage, body: bytes) -> dict:
 
 
 def same(given: dict, response: dict) -> bool:
-    """True where the explanation is the server's answer; the patch byte for byte. Asserts for a readable failure."""
+    """Return whether the explanation has the server's answer, with an equal patch. Asserts, for a readable failure."""
     patch = base64.b64decode(response.get("patch", "")) or b"[]"
     assert msgspec.json.encode(given["operations"]) == patch
     assert (given["outcome"] == "refused") == (not response["allowed"])
@@ -71,11 +71,11 @@ async def test_the_patch_of_every_manifest_is_the_running_servers(stage, explain
     concerned = 0
     for path in MANIFESTS:
         trees = object_files.read_manifest(path.read_text(), str(path))
-        made = [each for tree in trees for each in templates.expand(tree, "default") or ()]
+        made = [template for tree in trees for template in templates.expand(tree, "default") or ()]
         if not made:
             continue  # a policy, or what a cluster needs beside the job
         for one, template in zip(explained(path), made, strict=True):
-            concerned += same(one, await answered(stage, previews.build_review(template)))
+            concerned += same(one, await send_review(stage, previews.build_review(template)))
     assert concerned > 20, "most of them opt in"
 
 
@@ -89,5 +89,5 @@ async def test_the_patch_of_a_captured_pod_is_the_running_servers(stage, explain
     file = tmp_path / "pod.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **request["object"]}))
     (given,) = explained(file, "-n", request["namespace"])
-    concerned = same(given, await answered(stage, json.dumps(review).encode()))
+    concerned = same(given, await send_review(stage, json.dumps(review).encode()))
     assert concerned or label in {"none", "as captured"}

@@ -53,7 +53,7 @@ class Running:
         pods = [pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
         trees = [
             *(plain("Node", node) for node in self.nodes),
-            *(plain("Pod", each) for each in (*pods, *others)),
+            *(plain("Pod", pod_tree) for pod_tree in (*pods, *others)),
             GROUP,
         ]
         path = self.folder / "new.yaml"
@@ -102,11 +102,11 @@ class Running:
     async def shown(self, path: str, line: str) -> None:
         """Wait until a line is in the answer of a good probe or of the metrics."""
 
-        async def seen() -> bool:
+        async def is_shown() -> bool:
             status, text = await self.get(f"{self.ops}{path}")
             return status == 200 and line in text
 
-        await soon(seen)
+        await soon(is_shown)
 
 
 async def soon(condition) -> None:
@@ -159,7 +159,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     code, out, _ = await running.explain("train/w-0")
     assert code == 1
     assert "unplaceable" in out
-    line = next(each for each in out.splitlines() if each.startswith("a-00"))
+    line = next(row for row in out.splitlines() if row.startswith("a-00"))
     assert "rail0 has 0 of 1 free, held by train/llm-0" in line
 
 
@@ -203,9 +203,9 @@ def test_a_file_called_pod_is_still_a_file(tmp_path, monkeypatch, capsys):
 
 @contextlib.asynccontextmanager
 async def api_server(running, tmp_path, seen):
-    """An API server that does with a call to a Service what a real one does: it keeps the caller's Authorization."""
+    """Yield an API server that passes calls to Services on as a real one does, without the Authorization header."""
 
-    async def proxied(request: web.Request) -> web.Response:
+    async def pass_on(request: web.Request) -> web.Response:
         seen.append((request.match_info["service"], dict(request.headers)))
         if request.match_info["service"].startswith("https:"):
             return web.json_response(
@@ -216,13 +216,9 @@ async def api_server(running, tmp_path, seen):
         async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
             return web.Response(status=answer.status, body=await answer.read())
 
-    application = web.Application()
-    application.router.add_get("/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}", proxied)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
-    await runner.cleanup()
+    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
+    async with api_stub.serve_routes(web.get(path, pass_on)) as port:
+        yield api_stub.kubeconfig(tmp_path, port)
 
 
 async def test_without_an_address_the_api_server_passes_the_call_on_and_the_token_beside_it(running, tmp_path):

@@ -163,7 +163,7 @@ async def test_a_policy_file_that_cannot_be_read_keeps_the_last_good_one_and_is_
 
 async def test_a_short_absence_is_not_a_deletion(tmp_path):
     path, store, states = tmp_path / "p.yaml", policies.PolicyStore(), []
-    store.subscribe(lambda told: states.append(told.valid))
+    store.subscribe(lambda policy: states.append(policy.valid))
     path.write_text(POLICY % "one")
     watched = files.PolicyFile(path, store)
     async with running(watched):

@@ -56,7 +56,7 @@ print(json.dumps({"accounts": accounts, "modules": len(modules)}))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A kubeconfig with one context for every way to prove who one is."""
+    """Return a kubeconfig with one context for every way to prove who one is."""
     made = tmp_path_factory.mktemp("accounts")
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
     authority = issue.issue_ca("test", now=now, lifetime=day)

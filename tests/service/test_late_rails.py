@@ -34,7 +34,7 @@ async def run(*arguments: str) -> tuple[int, str, str]:
 
 @contextlib.asynccontextmanager
 async def start_extender(folder):
-    """An extender over the files of a folder that is ready; yields its URL."""
+    """Yield an extender over the files of a folder that is ready; yields its URL."""
     options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
     sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
     process = await asyncio.create_subprocess_exec(
@@ -95,14 +95,9 @@ async def test_without_the_extender_the_placement_of_the_pod_tells_them(tmp_path
             return web.json_response({"metadata": {}, "items": items[request.path]})
         return web.json_response({"kind": "Status", "apiVersion": "v1", "message": "not found"}, status=404)
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    kubeconfig = api_stub.kubeconfig(tmp_path, runner.addresses[0][1])
-    code, out, err = await run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        kubeconfig = api_stub.kubeconfig(tmp_path, port)
+        code, out, err = await run("explain", "pod/p-0", "-n", "train", "--kubeconfig", kubeconfig)
     assert code == 0, err
     assert "fabric roce, role worker, rails rail1, rail3" in out.splitlines()[0]
     assert LINE in out.splitlines()

@@ -29,13 +29,13 @@ async def clock():
         yield going
 
 
-class Standing:
-    """A running candidate and what it told."""
+class Candidate:
+    """A running candidate and the changes of its leadership."""
 
     def __init__(self, client, name: str, timings: lease.Timings, clock) -> None:
-        self.told: list[bool] = []
+        self.changes: list[bool] = []
         self.election = lease.Election(
-            client, "prod", NAME, name, timings=timings, changed=self.told.append, clock=clock
+            client, "prod", NAME, name, timings=timings, changed=self.changes.append, clock=clock
         )
         self.task = asyncio.create_task(self.election.run())
 
@@ -56,15 +56,15 @@ async def _nothing() -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def stand(leases, clock, tmp_path):
     client = await clients.connect(api_stub.kubeconfig(tmp_path, leases.port))
-    running: list[Standing] = []
+    running: list[Candidate] = []
 
-    def started(name: str, timings: lease.Timings = QUICK, by=clock) -> Standing:
-        running.append(Standing(client, name, timings, by))
+    def started(name: str, timings: lease.Timings = QUICK, by=clock) -> Candidate:
+        running.append(Candidate(client, name, timings, by))
         return running[-1]
 
     yield started
-    for each in running:
-        await each.kill()
+    for process in running:
+        await process.kill()
     await client.close()
 
 
@@ -75,13 +75,13 @@ async def until(condition, seconds: float = 20.0) -> None:
 
 
 async def measure(clock, condition) -> float:
-    """The seconds until the condition is true."""
+    """Return the seconds until the condition is true."""
     began = clock()
     await until(condition)
     return clock() - began
 
 
-async def led_by(first: Standing) -> Standing:
+async def led_by(first: Candidate) -> Candidate:
     await until(lambda: first.election.leading)
     return first
 
@@ -93,8 +93,8 @@ async def test_the_first_leads_and_the_second_knows_who(leases, stand, clock):
     await clock.sleep(1.5)
     assert one.election.leading
     assert not two.election.leading
-    assert (one.told, two.told) == ([True], [])
-    spec = leases.kept[PATH]["spec"]
+    assert (one.changes, two.changes) == ([True], [])
+    spec = leases.stored[PATH]["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 1, 0)
 
 
@@ -111,9 +111,9 @@ async def test_who_resigns_is_followed_at_once(leases, stand, clock):
     await until(lambda: two.election.holder == "one")
     one.election.resign()
     assert not one.election.leading
-    assert one.told == [True, False]
+    assert one.changes == [True, False]
     assert await measure(clock, lambda: two.election.leading) < 0.5
-    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 1
+    assert leases.stored[PATH]["spec"]["leaseTransitions"] == 1
     await clock.sleep(0.3)
     assert not one.election.leading, "it stands no more"
 
@@ -122,7 +122,7 @@ async def test_who_is_cancelled_gives_the_lease_back(leases, stand):
     one = await led_by(stand("one"))
     await one.end()
     assert leases.holder(PATH) == ""
-    assert one.told == [True, False]
+    assert one.changes == [True, False]
 
 
 async def test_who_dies_is_followed_when_its_time_is_up(stand, clock):
@@ -137,7 +137,7 @@ async def test_who_dies_is_followed_when_its_time_is_up(stand, clock):
 async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, clock, fault):
     one = await led_by(stand("one"))
     leases.fault = lambda _: fault
-    assert await measure(clock, lambda: one.told == [True, False]) < QUICK.duration
+    assert await measure(clock, lambda: one.changes == [True, False]) < QUICK.duration
     assert not one.election.leading
 
 
@@ -145,7 +145,7 @@ async def test_a_leader_whose_loop_stood_still_knows_at_once_that_it_leads_no_mo
     one = await led_by(stand("one", by=lease.read_uptime))
     time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
     assert not one.election.leading
-    await until(lambda: one.told in ([True, False, True], [True]))  # nobody else was there, so it leads on
+    await until(lambda: one.changes in ([True, False, True], [True]))  # nobody else was there, so it leads on
 
 
 async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
@@ -154,7 +154,7 @@ async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
     await until(lambda: not one.election.leading)
     leases.fault = lambda _: None
     await until(lambda: one.election.leading)
-    assert leases.kept[PATH]["spec"]["leaseTransitions"] == 0
+    assert leases.stored[PATH]["spec"]["leaseTransitions"] == 0
 
 
 async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(leases, stand):
@@ -172,30 +172,30 @@ async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_
     one = stand("one", lease.Timings(duration=2.0, renew=1.2, retry=0.1))
     await until(lambda: one.election.leading)
     await clock.sleep(3.0)
-    assert one.told == [True]
+    assert one.changes == [True]
 
 
 async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
     marks = {"metadata": {"name": NAME, "labels": {"team": "x"}}, "spec": {"strategy": "OldestEmulationVersion"}}
     leases.keep(PATH, marks)
     one = await led_by(stand("one"))
-    leases.keep(PATH, leases.kept[PATH] | {"metadata": leases.kept[PATH]["metadata"] | {"annotations": {"a": "b"}}})
-    before = leases.kept[PATH]["metadata"]["resourceVersion"]
-    await until(lambda: leases.kept[PATH]["metadata"]["resourceVersion"] != before)
-    assert one.told == [True], "a conflict is not a loss"
-    kept = leases.kept[PATH]
-    assert (kept["metadata"]["labels"], kept["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
-    assert kept["metadata"]["annotations"] == {"a": "b"}
+    leases.keep(PATH, leases.stored[PATH] | {"metadata": leases.stored[PATH]["metadata"] | {"annotations": {"a": "b"}}})
+    before = leases.stored[PATH]["metadata"]["resourceVersion"]
+    await until(lambda: leases.stored[PATH]["metadata"]["resourceVersion"] != before)
+    assert one.changes == [True], "a conflict is not a loss"
+    stored = leases.stored[PATH]
+    assert (stored["metadata"]["labels"], stored["spec"]["strategy"]) == ({"team": "x"}, "OldestEmulationVersion")
+    assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
 async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
-    del leases.kept[PATH]
+    del leases.stored[PATH]
     await until(lambda: leases.holder(PATH) == "one")
     await until(lambda: one.election.leading)
-    assert two.told == []
+    assert two.changes == []
     assert not [path for method, path in leases.asked if method == "POST"], "the right to POST knows no name"
 
 

@@ -23,7 +23,7 @@ async def stage(tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def narrow(tmp_path_factory):
-    """The same servers with a limit that a test can pass on every path."""
+    """Yield the same servers with a limit that a test can pass on every path."""
     async with fixtures.start(tmp_path_factory.mktemp("narrow"), ["--max-body", "4096"]) as opened:
         yield opened
 

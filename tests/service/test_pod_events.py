@@ -1,4 +1,4 @@
-"""What a pod's owner is told: reviews over real sockets, Events at a stub API server, neither in the other's way."""
+"""Events on a pod's owner: reviews over real sockets, Events at a stub API server; neither delays the other."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f"
 SENTENCE = "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"
 
 
-def owned(name: str = "p", **changes) -> dict:
+def build_owned_pod(name: str = "p", **changes) -> dict:
     tree = pod(**changes)
     tree["metadata"] |= {"name": name, "ownerReferences": [{**REPLICA_SET, "controller": False}, REPLICA_SET]}
     return tree
@@ -49,20 +49,14 @@ class Api:
 @pytest_asyncio.fixture(loop_scope="session")
 async def api():
     made = Api()
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    yield made
-    made.open.set()
-    await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        yield made
+        made.open.set()
 
 
 @contextlib.asynccontextmanager
 async def serving(api, tmp_path, by):
-    """The webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
+    """Yield the webhook's routes over a socket, wired as its main wires them; yields a function that sends a review."""
     client = await clients.connect(api_stub.kubeconfig(tmp_path, api.port))
     counters = metrics.Metrics("webhook")
     posting = events.Events(
@@ -88,7 +82,7 @@ async def serving(api, tmp_path, by):
 
 async def test_a_refused_pod_is_an_event_on_its_owner_without_the_pods_name(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
-        refused = await send(owned("train-5f-abc", label="g"))
+        refused = await send(build_owned_pod("train-5f-abc", label="g"))
         assert refused["status"]["message"] == f"Pod prod/train-5f-abc: {SENTENCE}"
         event = await api.next()
         assert event["path"] == "/api/v1/namespaces/prod/events"
@@ -109,22 +103,22 @@ async def test_a_refused_pod_is_an_event_on_its_owner_without_the_pods_name(api,
 
 async def test_each_warning_is_an_event_and_a_plain_success_is_none(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
-        assert "warnings" not in await send(owned())
-        given = await send(owned(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
+        assert "warnings" not in await send(build_owned_pod())
+        given = await send(build_owned_pod(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
         assert len(given["warnings"]) == 2
-        told = [await api.next(), await api.next()]
-        assert [each["message"] for each in told] == given["warnings"]
-        assert {each["reason"] for each in told} == {"FabricWarning"}
+        events = [await api.next(), await api.next()]
+        assert [event["message"] for event in events] == given["warnings"]
+        assert {event["reason"] for event in events} == {"FabricWarning"}
         assert api.events.empty()
 
 
 async def test_a_dry_run_and_a_pod_without_an_owner_leave_no_event(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
-        assert not (await send(owned(label="g"), dryRun=True))["allowed"]
-        assert (await send(owned(hostNetwork=True), dryRun=True))["warnings"]
+        assert not (await send(build_owned_pod(label="g"), dryRun=True))["allowed"]
+        assert (await send(build_owned_pod(hostNetwork=True), dryRun=True))["warnings"]
         assert not (await send(pod(label="g")))["allowed"]
         assert (await send(pod(hostNetwork=True)))["warnings"]
-        await send(owned(label="last"))
+        await send(build_owned_pod(label="last"))
         assert "'last'" in (await api.next())["message"]
 
 
@@ -133,7 +127,7 @@ async def test_no_answer_waits_for_an_api_server_that_takes_no_events_and_what_i
         api.open.clear()
         async with asyncio.timeout(30):
             for number in range(1200):
-                await send(owned(label=f"wrong-{number}"))
+                await send(build_owned_pod(label=f"wrong-{number}"))
         shown = (await send.server.ops("/metrics")).body.decode()
         assert 'railwright_webhook_events_total{outcome="dropped"}' in shown
         assert 'railwright_webhook_refusals_total{fabric="unknown",reason="unknown-fabric"} 1200.0' in shown

@@ -83,8 +83,8 @@ async def replicas(stored: Stored, folder, count: int, now: str = "2026-11-23T01
     await client.close()
 
 
-async def written(stored: Stored, count: int) -> dict:
-    """The last of as many writes; none follows."""
+async def wait_for_writes(stored: Stored, count: int) -> dict:
+    """Return the last of as many writes; none follows."""
     await shell.until(lambda: len(stored.writes) >= count)
     await asyncio.sleep(0.3)
     assert len(stored.writes) == count
@@ -94,7 +94,7 @@ async def written(stored: Stored, count: int) -> dict:
 async def test_of_three_replicas_one_writes_that_the_policy_is_accepted_and_its_digest(stored, tmp_path):
     async with replicas(stored, tmp_path, 3):
         stored.put(GOOD, 1)
-        status = await written(stored, 1)
+        status = await wait_for_writes(stored, 1)
     assert status["digest"].startswith("sha256:")
     assert status["observedGeneration"] == 1
     assert status["conditions"] == [
@@ -112,9 +112,9 @@ async def test_of_three_replicas_one_writes_that_the_policy_is_accepted_and_its_
 async def test_an_invalid_policy_keeps_the_digest_and_has_all_errors_in_its_status(stored, tmp_path):
     async with replicas(stored, tmp_path, 1):
         stored.put(GOOD, 1)
-        digest = (await written(stored, 1))["digest"]
+        digest = (await wait_for_writes(stored, 1))["digest"]
         stored.put(BAD, 2)
-        status = await written(stored, 2)
+        status = await wait_for_writes(stored, 2)
     (condition,) = status["conditions"]
     assert (status["digest"], status["observedGeneration"], condition["status"]) == (digest, 2, "False")
     assert "spec.colour: " in condition["message"]
@@ -124,11 +124,11 @@ async def test_an_invalid_policy_keeps_the_digest_and_has_all_errors_in_its_stat
 async def test_a_restarted_replica_writes_nothing_that_is_there_and_the_time_of_the_transition_stays(stored, tmp_path):
     stored.put(GOOD, 1)
     async with replicas(stored, tmp_path, 1):
-        before = await written(stored, 1)
+        before = await wait_for_writes(stored, 1)
     async with replicas(stored, tmp_path, 1, "2026-11-24T01:00:00+00:00"):
-        await written(stored, 1)
+        await wait_for_writes(stored, 1)
         stored.put({**GOOD, "defaultFabric": "f"}, 2)
-        after = await written(stored, 2)
+        after = await wait_for_writes(stored, 2)
     assert after["digest"] != before["digest"]
     assert after["conditions"][0]["lastTransitionTime"] == "2026-11-23T01:00:00Z"
 
@@ -137,12 +137,12 @@ async def test_a_refused_write_is_repeated(stored, tmp_path):
     stored.refusals = [409, 500, 403]
     async with replicas(stored, tmp_path, 1):
         stored.put(GOOD, 1)
-        await written(stored, 1)
+        await wait_for_writes(stored, 1)
 
 
 async def test_a_status_that_another_version_wrote_for_this_generation_is_not_written_again(stored, tmp_path):
     async with replicas(stored, tmp_path, 1):
         stored.put(GOOD, 1)
-        await written(stored, 1)
+        await wait_for_writes(stored, 1)
         stored._store({**stored.object, "status": {"observedGeneration": 1, "digest": "sha256:other"}})
-        await written(stored, 1)
+        await wait_for_writes(stored, 1)

@@ -43,13 +43,13 @@ async def webhook(tmp_path):
 
 
 def readers(server: processes.Process) -> list[int]:
-    """The processes that read policies for this server."""
-    found = []
+    """Return the processes that read policies for this server."""
+    pids = []
     for task in pathlib.Path(f"/proc/{server.pid}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread or a process that has ended by now
             for pid in (task / "children").read_text().split():
-                found += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
-    return found
+                pids += [int(pid)] * (b"policy_process" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    return pids
 
 
 async def ask(server: processes.Process, body: bytes, path: str = "/validate/policy?timeout=30s") -> shell.Answer:
@@ -61,7 +61,7 @@ async def ask(server: processes.Process, body: bytes, path: str = "/validate/pol
 
 
 async def check(server: processes.Process, body: bytes) -> dict:
-    """The response to a review, asked for again where the checks of others took all of its time."""
+    """Return the response to a review, asked for again where the checks of others took all of its time."""
     while (answer := await ask(server, body)).status == 503:
         assert "apply it again" in json.loads(answer.body)["error"]["reason"]
     return json.loads(answer.body)["response"]

@@ -168,19 +168,19 @@ async def test_what_was_known_of_an_object_that_can_no_longer_be_read_stays_unti
 async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
     stub.lists.extend(
         [
-            listing(node("same", 1), node("changed", 2), node("gone", 3), node("anew", 4), version=5),
-            listing(node("same", 1), node("changed", 7), node("new", 8), node("anew", 9, uid="other"), version=9),
+            listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
+            listing(node("same", 1), node("changed", 7), node("new", 8), node("again", 9, uid="other"), version=9),
         ]
     )
     stub.watches.extend([status(410), [None]])
     source, cache, _ = watch()
     await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
-    assert cache.told == ["+changed", "+new", "-anew", "+anew", "-gone"]
+    assert cache.changes == ["+changed", "+new", "-again", "+again", "-gone"]
     assert (cache.replaced, source.objects) == (1, 4)
 
 
 def deep(name: str, version: int, levels: int) -> bytes:
-    """A node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
+    """Return a node with a field that no view reads, nested as deep as an API server takes it (10,000 levels)."""
     return (
         json.dumps(node(name, version)).encode()[:-1] + b',"deep":' + b'{"a":[' * levels + b"1" + b"]}" * levels + b"}"
     )
@@ -202,7 +202,7 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
-    stub.lists.extend(web.Response(body=each, content_type="application/json") for each in (page, last))
+    stub.lists.extend(web.Response(body=body, content_type="application/json") for body in (page, last))
     objects = await lists.list_objects(client, resources.NODES.path, resources.NODES.view)
     assert [item.metadata.name for item in objects] == ["a", "b", "c"]
 
@@ -213,16 +213,16 @@ async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes
     stub.watches.append([None])
     source, cache, restarts = watch(gradual=True)
     await asyncio.wait_for(source.synced.wait(), 10)
-    assert cache.told == ["+a", "+gone", "+b", "-gone"]
+    assert cache.changes == ["+a", "+gone", "+b", "-gone"]
     assert (cache.replaced, source.objects, restarts) == (0, 2, ["gone"])
 
 
 async def most_between_turns(cache, expected: int) -> int:
-    """The most objects the cache was told between two turns of the loop, in which a request would be answered."""
+    """Return the largest number of objects that the cache gets between two turns of the loop."""
     seen, most = 0, 0
-    while len(cache.told) < expected:
+    while len(cache.changes) < expected:
         await asyncio.sleep(0)
-        seen, most = len(cache.told), max(most, len(cache.told) - seen)
+        seen, most = len(cache.changes), max(most, len(cache.changes) - seen)
     return most
 
 

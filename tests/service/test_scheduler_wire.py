@@ -100,12 +100,12 @@ class Served:
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + 20
-        while (told := self.ops("/readyz"))[0] != 200:
-            assert time.monotonic() < deadline, told
+        while (readiness := self.ops("/readyz"))[0] != 200:
+            assert time.monotonic() < deadline, readiness
             time.sleep(0.02)
 
     def entries(self) -> float:
-        """All allocations in the ledger, by the metric operators see."""
+        """Return all allocations in the ledger, by the metric operators see."""
         matches = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
         assert matches
         return sum(map(float, matches))
@@ -132,40 +132,40 @@ def served(tmp_path_factory):
         process.communicate(timeout=20)
 
 
-def asked(tree: object) -> set[str]:
+def list_requested_nodes(tree: object) -> set[str]:
     return set(tree["NodeNames"])
 
 
 def check(verb: str, tree: object, status: int, body: bytes) -> None:
-    """An answer is what kube-scheduler can use, or says why not."""
+    """Assert that kube-scheduler can use the answer, or that the answer says why not."""
     document = json.loads(body)
     if status == 400:
         assert document["error"]["reason"]
         return
     assert status == 200, body
     if verb == "prioritize":
-        assert {row["Host"] for row in document} == asked(tree)
+        assert {row["Host"] for row in document} == list_requested_nodes(tree)
         assert all(type(row["Score"]) is int and 0 <= row["Score"] <= 10 for row in document)
         return
     groups = [document["NodeNames"], list(document["FailedNodes"]), list(document["FailedAndUnresolvableNodes"])]
     names = [name for group in groups for name in group]
-    assert set(names) == asked(tree)
+    assert set(names) == list_requested_nodes(tree)
     assert len(names) == len(set(names))
     assert document["Error"] == ""
-    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in told_reasons(document, group))
+    assert all(isinstance(reason, str) and reason for group in groups[1:] for reason in list_reasons(document, group))
 
 
-def told_reasons(told: dict, names: list[str]) -> list[str]:
-    return [{**told["FailedNodes"], **told["FailedAndUnresolvableNodes"]}[name] for name in names]
+def list_reasons(answer: dict, names: list[str]) -> list[str]:
+    return [{**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}[name] for name in names]
 
 
 def places(tree: object, path: tuple = ()) -> list[tuple]:
-    """The path of every value below a tree."""
+    """Return the path of every value below a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [value_place for key, value in items for value_place in ((*path, key), *places(value, (*path, key)))]
 
 
-def at(tree: object, path: tuple) -> object:
+def get_at(tree: object, path: tuple) -> object:
     for key in path:
         tree = tree[key]
     return tree
@@ -175,7 +175,7 @@ STRUCTS = {
     verb: [
         path
         for path in [(), *places(body)]
-        if isinstance(at(body, path), dict) and FREE.isdisjoint(map(str, path)) and "fieldsV1" not in path
+        if isinstance(get_at(body, path), dict) and FREE.isdisjoint(map(str, path)) and "fieldsV1" not in path
     ]
     for verb, body in BODIES.items()
 }
@@ -184,9 +184,9 @@ UNKNOWN = st.from_regex(r"[a-z]{3,8}Future[A-Z][a-z]{2,8}", fullmatch=True)
 verbs = pytest.mark.parametrize("verb", VERBS)
 
 
-def changed(verb: str, path: tuple, value: object) -> dict:
+def change(verb: str, path: tuple, value: object) -> dict:
     tree = copy.deepcopy(BODIES[verb])
-    at(tree, path[:-1])[path[-1]] = value
+    get_at(tree, path[:-1])[path[-1]] = value
     return tree
 
 
@@ -207,7 +207,7 @@ def test_the_captured_requests_are_answered_with_all_three_outcomes(served):
 def test_fields_of_a_later_release_change_nothing(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.lists(st.sampled_from(STRUCTS[verb]), min_size=1, max_size=6)):
-        at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)
+        get_at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)
     assert served.post(verb, tree) == served.post(verb, BODIES[verb])
 
 
@@ -217,7 +217,7 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.sets(st.sampled_from(EMPTIED[verb]), min_size=1, max_size=6)):
         if path in places(tree):  # not below one that is null by now
-            at(tree, path[:-1])[path[-1]] = None
+            get_at(tree, path[:-1])[path[-1]] = None
     status, body = served.post(verb, tree)
     assert status == 200, body
     check(verb, tree, status, body)
@@ -227,14 +227,14 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
 @given(data=st.data())
 def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, verb, data):
     path = data.draw(st.sampled_from([path for path in places(BODIES[verb]) if path[0] != "NodeNames"]))
-    tree = changed(verb, path, data.draw(VALUES))
+    tree = change(verb, path, data.draw(VALUES))
     check(verb, tree, *served.post(verb, tree))
 
 
 @verbs
 @given(value=VALUES)
 def test_node_names_that_are_no_list_of_names_are_refused(served, verb, value):
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return
     status, body = served.post(verb, BODIES[verb] | {"NodeNames": value})
     assert (status, bool(json.loads(body)["error"]["reason"])) == (400, True)
@@ -271,27 +271,27 @@ def test_what_one_volcano_has_announced_is_busy_for_another_and_for_kube_schedul
     for node in asked["nodes"]:
         node["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
 
-    def told(path: str, tree: dict) -> dict:
+    def post(path: str, tree: dict) -> dict:
         status, body = served.post(path, tree)
         assert status == 200, body
         return json.loads(body)
 
     def predicate(scope: str, name: str) -> int:
-        node = next(each for each in asked["nodes"] if each["Name"] == name)
-        return told(f"/volcano/{scope}/predicate", {"task": asked["task"], "node": node})["code"]
+        node = next(node for node in asked["nodes"] if node["Name"] == name)
+        return post(f"/volcano/{scope}/predicate", {"task": asked["task"], "node": node})["code"]
 
     assert predicate("blue", "gpu-5") == 0
     for scope in ("red", "blue"):
-        told(f"/volcano/{scope}/session-close", {})
-    assert told("/volcano/red/allocate", event)["errorMessage"] == ""
+        post(f"/volcano/{scope}/session-close", {})
+    assert post("/volcano/red/allocate", event)["errorMessage"] == ""
     try:
         assert [predicate("blue", name) for name in ("gpu-5", "gpu-2")] == [2, 0]
-        scores = told("/volcano/blue/prioritize", asked)["nodeScore"]
+        scores = post("/volcano/blue/prioritize", asked)["nodeScore"]
         assert scores["gpu-5"] == 0 < scores["gpu-2"]
         mine = event["task"] | {"UID": "theirs", "Pod": asked["task"]["Pod"]}
-        assert "another scheduler" in told("/volcano/blue/allocate", {"task": mine})["errorMessage"]
-        assert list(told("filter", BODIES["filter"])["FailedNodes"]) == ["gpu-5", "gpu-6"]
+        assert "another scheduler" in post("/volcano/blue/allocate", {"task": mine})["errorMessage"]
+        assert list(post("filter", BODIES["filter"])["FailedNodes"]) == ["gpu-5", "gpu-6"]
     finally:
-        told("/volcano/red/deallocate", event)
+        post("/volcano/red/deallocate", event)
     assert predicate("blue", "gpu-5") == 0
     assert served.entries() == 0

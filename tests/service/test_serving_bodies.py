@@ -16,7 +16,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def on_every_loop(scenario):
-    """The scenario as a test on either event loop: they change protocols in ways of their own."""
+    """Return the scenario as a test on either event loop: they change protocols in ways of their own."""
 
     @pytest.mark.parametrize("loop", LOOPS)
     def test(loop, tmp_path):
@@ -28,12 +28,12 @@ def on_every_loop(scenario):
 
 
 def head(length: int, path: str = "/echo") -> bytes:
-    told = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{told}\r\n".encode()
+    headers = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
 
 
 def text(length: int) -> bytes:
-    """No part of it is like another, so that a part in a wrong place shows."""
+    """Return no part of it is like another, so that a part in a wrong place shows."""
     return random.Random(length).randbytes(length)  # noqa: S311 - the same every time
 
 
@@ -107,10 +107,10 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
 
 @on_every_loop
 async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
-    kept = []
+    bodies = []
 
     def keep(call: routes.Call) -> routes.Reply:
-        kept.append(memoryview(call.body))
+        bodies.append(memoryview(call.body))
         return routes.Reply(b"{}")
 
     async with shell.running((routes.Route("/echo", keep, immediate=True),)) as server:
@@ -120,9 +120,9 @@ async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
             await asyncio.sleep(0.02)
             await caller.send(text(length))
             assert (await caller.answer()).status == 200
-        assert [bytes(each) for each in kept] == [text(LARGE), text(LARGE - 1)]
+        assert [bytes(body) for body in bodies] == [text(LARGE), text(LARGE - 1)]
         await caller.close()
-        kept.clear()
+        bodies.clear()
 
 
 @on_every_loop
@@ -186,10 +186,10 @@ async def test_a_body_on_its_way_when_the_drain_ends_is_answered_and_its_caller_
 
 @on_every_loop
 async def test_a_path_with_parameters_goes_the_short_way_with_them(folder):
-    def shown(call: routes.Call) -> routes.Reply:
+    def show_scope(call: routes.Call) -> routes.Reply:
         return routes.Reply(call.parameters["scope"].encode())
 
-    async with shell.running((routes.Route("/volcano/{scope}/allocate", shown, immediate=True),)) as server:
+    async with shell.running((routes.Route("/volcano/{scope}/allocate", show_scope, immediate=True),)) as server:
         caller = await server.open()
         for path, expected, long in (("/volcano/a/allocate", b"a", 0), ("/volcano/a%62/allocate", b"ab", 1)):
             await caller.send(head(2, path) + b"{}")

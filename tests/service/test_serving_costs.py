@@ -1,4 +1,4 @@
-"""What a request costs the kernel: a count, which a busy machine does not change."""
+"""System calls of a request: a count, which a busy machine does not change."""
 
 import asyncio
 import os

@@ -39,15 +39,15 @@ async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_w
         slow = await server.open()
         late = asyncio.ensure_future(slow.ask(path="/slow"))
         await gate.entered.wait()
-        kept = await server.open()
-        assert (await kept.ask(b"1")).headers.get("connection") is None
+        waiting = await server.open()
+        assert (await waiting.ask(b"1")).headers.get("connection") is None
         server.shell.stop()
         await shell.until(lambda: server.shell._dispatcher.closing)
         answer = await server.ops("/readyz")
         assert answer.status == 503
         assert "draining" in json.loads(answer.body)["checks"]
         assert (await server.ops("/livez")).status == 200
-        old = await kept.ask(b"2")  # a pooled connection is answered and let go
+        old = await waiting.ask(b"2")  # a pooled connection is answered and let go
         assert (old.status, old.headers["connection"]) == (200, "close")
         new = await server.open()  # as is one whose caller has not heard yet
         assert (await new.ask(b"3")).headers["connection"] == "close"
@@ -57,7 +57,7 @@ async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_w
         assert (await late).body == b'"late"'
         server.shell.stop()  # the rest of the drain is not worth waiting for
         assert await server.ended == 0
-        for caller in (slow, kept, new):
+        for caller in (slow, waiting, new):
             await caller.close()
 
 
@@ -224,10 +224,10 @@ async def start():
         return started[-1]
 
     yield begin
-    for each in started:
-        if each.process.returncode is None:
-            each.process.kill()
-        await each.ended()
+    for server in started:
+        if server.process.returncode is None:
+            server.process.kill()
+        await server.ended()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

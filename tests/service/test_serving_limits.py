@@ -40,7 +40,7 @@ async def waiting(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body)
 
 
-async def asked(call: routes.Call) -> routes.Reply:
+async def show_call(call: routes.Call) -> routes.Reply:
     await asyncio.sleep(0)
     if call.parameters["pod"] == "none":
         raise routes.HttpError(404, "no decision on that pod is kept")
@@ -57,7 +57,7 @@ TABLE = (
     routes.Route("/waiting", waiting),
     routes.Route("/picky", picky, malformed=(BadBodyError,)),
     routes.Route("/volcano/{scope}/prioritize", lambda call: routes.Reply(call.parameters["scope"].encode())),
-    routes.Route("/explain/{namespace}/{pod}", asked, "GET"),
+    routes.Route("/explain/{namespace}/{pod}", show_call, "GET"),
 )
 
 
@@ -246,7 +246,7 @@ WITHOUT_BODY = b"GET /explain/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\n\r\
 
 
 def pieces(sent: bytes) -> list[list[bytes]]:
-    """The ways in which bytes may arrive: at once, the last one alone, and cut in the middle of headers and body."""
+    """Return ways in which bytes arrive: at once, the last one alone, cut in the middle of headers or body."""
     return [[sent], [sent[:-1], sent[-1:]], [sent[:30], sent[30:]], [sent[:-2], sent[-2:]]]
 
 

@@ -130,14 +130,14 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
             finally:
                 await caller.close()
 
-        assert [await gets_in(each) for each in (trusted, foreign, None)] == [True, False, False]
+        assert [await gets_in(client) for client in (trusted, foreign, None)] == [True, False, False]
         clients.write_bytes(theirs.pair.certificate_pem)
         assert running.shell._certificate.reload()
-        assert [await gets_in(each) for each in (trusted, foreign, None)] == [False, True, False]
+        assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
 async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):
-    """That of the API server's own certificate on some clusters; Python's defaults refuse it from 3.13 on."""
+    """The CA of the API server's own certificate on some clusters; Python's defaults reject it from 3.13 on."""
     ours, authority = shell.Authority(tmp_path), bare_certificates.make("kubernetes", authority=True)
     certificate, key = bare_certificates.make("kube-apiserver", authority, usage=x509.OID_CLIENT_AUTH)
     clients, caller = tmp_path / "clients.crt", tmp_path / "caller.pem"
@@ -198,7 +198,7 @@ def private_bytes(key_pem: bytes) -> list[bytes]:
 
 
 def occurs(pid: int, sought: bytes) -> bool:
-    """True where these bytes stand anywhere in what a process may write to."""
+    """Return whether these bytes stand anywhere in what a process may write to."""
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for begin, end in [line.split()[0].split("-") for line in maps if " rw" in line and "[v" not in line]:

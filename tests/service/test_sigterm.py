@@ -38,7 +38,7 @@ POD = {"POD_NAME": "it-0", "POD_NAMESPACE": "railwright-system", "POD_IP": "10.0
 
 @functools.cache
 def namespaces() -> tuple[str, ...]:
-    """What makes a command PID 1; nothing where this machine has no namespaces for us."""
+    """Return the prefix that makes a command PID 1; () if this machine does not allow us namespaces."""
     wrapper = ("unshare", "--pid", "--fork", "--kill-child", "--")
     possible = shutil.which("unshare") and subprocess.run([*wrapper, "true"], check=False).returncode == 0
     return wrapper if possible else ()
@@ -46,7 +46,7 @@ def namespaces() -> tuple[str, ...]:
 
 @pytest_asyncio.fixture
 async def silent():
-    """An API server that takes every request and never answers: caches stay empty, and nobody leads."""
+    """Yield an API server that takes every request and never answers: caches stay empty, and nobody leads."""
     open_connections = []
     server = await asyncio.start_server(lambda _, writer: open_connections.append(writer), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
@@ -119,8 +119,8 @@ async def start(silent, tmp_path):
         return began[-1]
 
     yield begin
-    for each in began:
-        await each.end()
+    for server in began:
+        await server.end()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -130,12 +130,12 @@ async def test_a_command_ends_at_once_whenever_it_is_asked_to_while_it_starts(st
         await starting.takes_signals()
         await (starting.listens() if moment == LISTENING else asyncio.sleep(moment))
         os.kill(starting.pid, signal.SIGTERM)
-        told = time.monotonic()
+        sent_at = time.monotonic()
         async with asyncio.timeout(SECONDS):
             code = await starting.process.wait()
         assert code in {0, -signal.SIGTERM, 128 + signal.SIGTERM}, (moment, starting.said)
         assert b"Traceback" not in starting.said, (moment, starting.said)
-        assert time.monotonic() - told < SECONDS
+        assert time.monotonic() - sent_at < SECONDS
 
 
 def test_the_handler_of_pid_1_stands_before_anything_slow_is_imported():

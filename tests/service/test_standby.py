@@ -113,7 +113,7 @@ class Installation:
         ]
 
     def count_before_takeover(self, old: Replica, new: Replica) -> float:
-        """The seconds from the last renewal of the old leader to the first one of the new."""
+        """Return the seconds from the last renewal of the old leader to the first one of the new."""
         last = self.list_renewals(old)[-1]
         return next(at for at in self.list_renewals(new) if at > last) - last
 
@@ -122,12 +122,12 @@ class Installation:
         return time.monotonic() - self.list_renewals(*self.replicas)[-1]
 
     def list_published_addresses(self) -> list[str]:
-        return [endpoint["addresses"][0] for endpoint in self.objects.kept.get(SLICE, {}).get("endpoints", ())]
+        return [endpoint["addresses"][0] for endpoint in self.objects.stored.get(SLICE, {}).get("endpoints", ())]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def installation(tmp_path_factory):
-    """One for all tests, in their order: a process takes a second of a core to start."""
+    """Yield one for all tests, in their order: a process takes a second of a core to start."""
     tmp_path = tmp_path_factory.mktemp("standby")
     async with objects_stub.serving() as objects, aiohttp.ClientSession() as session:
         objects.keep(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}", SERVICE_OBJECT)
@@ -144,7 +144,7 @@ async def installation(tmp_path_factory):
 
 
 async def until(condition, seconds: float = 60.0):
-    """The first true value of a condition."""
+    """Return the first true value of a condition."""
     async with asyncio.timeout(seconds):
         while not (value := await condition()):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.02)
@@ -152,13 +152,13 @@ async def until(condition, seconds: float = 60.0):
 
 
 async def pair(installation: Installation) -> tuple[Replica, Replica]:
-    """A leader and a standby that knows of it: those that live, and new ones for those that do not."""
+    """Return a leader and a standby that knows of it: those that live, and new ones for those that do not."""
     while len(installation.list_running()) < 2:
         await installation.start()
 
-    async def settled() -> list[Replica]:
-        answering = [each for each in installation.list_running() if await each.answers()]
-        others = [each for each in installation.list_running() if each not in answering]
+    async def list_problems() -> list[Replica]:
+        answering = [extender for extender in installation.list_running() if await extender.answers()]
+        others = [extender for extender in installation.list_running() if extender not in answering]
         if len(answering) != 1 or not await others[0].ready():
             return []
         if installation.list_published_addresses() != [answering[0].ip]:
@@ -167,7 +167,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
             [*answering, *others] if answering[0].name in (await others[0].send_request())[2]["error"]["reason"] else []
         )
 
-    leader, standby = await until(settled)
+    leader, standby = await until(list_problems)
     return leader, standby
 
 
@@ -175,7 +175,7 @@ async def test_who_has_not_read_the_cluster_yet_does_not_lead(installation):
     installation.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
     first = await installation.start()
     await asyncio.sleep(0.7)
-    assert LEASE not in installation.objects.kept
+    assert LEASE not in installation.objects.stored
     installation.objects.fault = lambda _: None
     await until(first.answers)
 
@@ -210,8 +210,8 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     async with installation.session.get(f"{standby.url}/explain/prod/a") as answer:
         assert answer.status == 503
     assert (await leader.ready(), await standby.ready()) == (True, True)
-    assert [await each.metric("railwright_leader") for each in (leader, standby)] == [1.0, 0.0]
-    written = installation.objects.kept[SLICE]
+    assert [await extender.metric("railwright_leader") for extender in (leader, standby)] == [1.0, 0.0]
+    written = installation.objects.stored[SLICE]
     assert installation.list_published_addresses() == [leader.ip]
     assert written["metadata"]["labels"]["kubernetes.io/service-name"] == SERVICE
     assert written["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "railwright"
@@ -226,11 +226,11 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     assert (status, connection) == (200, ""), "its callers may stay"
     assert body["NodeNames"] or body["FailedNodes"] or body["FailedAndUnresolvableNodes"]
 
-    async def moved() -> bool:
-        addresses = installation.objects.kept[ENDPOINTS]["subsets"][0]["addresses"]
+    async def have_moved() -> bool:
+        addresses = installation.objects.stored[ENDPOINTS]["subsets"][0]["addresses"]
         return installation.list_published_addresses() == [standby.ip] == [address["ip"] for address in addresses]
 
-    await until(moved)
+    await until(have_moved)
     assert await standby.metric("railwright_leader") == 1.0
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
 
@@ -260,6 +260,6 @@ async def test_variables_that_are_missing_are_named(tmp_path):
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, told = await process.communicate()
+    _, message = await process.communicate()
     assert process.returncode == 2
-    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in told
+    assert b"POD_NAMESPACE, POD_IP not set: set them from the downward API" in message

@@ -71,12 +71,12 @@ async def test_an_admission_continues_the_api_servers_trace_and_shows_its_steps(
     tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
     answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
     assert answer["response"]["allowed"]
-    found = await collector.trace(trace, 4)
-    request = found["POST /mutate/pods"]
+    spans = await collector.trace(trace, 4)
+    request = spans["POST /mutate/pods"]
     assert (request.service, request.parent, request.kind) == ("railwright-webhook", span, collectors.SERVER)
     for name in ("decode", "plan", "patch"):
-        assert found[name].parent == request.span
-        assert request.began <= found[name].began <= found[name].ended <= request.ended
+        assert spans[name].parent == request.span
+        assert request.began <= spans[name].began <= spans[name].ended <= request.ended
     assert request.attributes == {
         "http.request.method": "POST",
         "http.route": "/mutate/pods",
@@ -113,7 +113,7 @@ async def test_a_refusal_is_reported_by_its_reason_word(stage, collector):
 
 
 async def test_a_peer_of_a_remembered_pod_is_not_planned_again(stage, collector):
-    trees = [pod(label="default", annotations={"mates": "here"}) for _ in range(2)]
+    trees = [pod(label="default", annotations={"peers": "here"}) for _ in range(2)]
     (first, _, one), (second, _, other) = caller(), caller()
     await ask(stage, "/mutate/pods", review(trees[0], namespace="prod"), one)
     await ask(stage, "/mutate/pods", review(trees[1], namespace="prod"), other)
@@ -144,11 +144,11 @@ async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, 
     task["metadata"].setdefault("labels", {})["railwright.io/fabric"] = "default"
     trace, span, headers = caller()
     await ask(stage, path, json.dumps(body).encode(), headers)
-    found = await collector.trace(trace, 1 + len(steps))
-    request = found.pop(f"POST {path}")
+    spans = await collector.trace(trace, 1 + len(steps))
+    request = spans.pop(f"POST {path}")
     assert (request.service, request.parent, request.kind) == ("railwright-extender", span, collectors.SERVER)
-    assert found.keys() == steps
-    assert {each.parent for each in found.values()} == {request.span}
+    assert spans.keys() == steps
+    assert {span.parent for span in spans.values()} == {request.span}
     assert request.attributes["k8s.pod.name"] == task["metadata"]["name"]
     if "events" not in steps:
         assert request.attributes["railwright.fabric"]
@@ -159,7 +159,7 @@ async def test_a_schedulers_call_continues_its_trace_and_shows_its_steps(stage, 
 
 
 @contextlib.asynccontextmanager
-async def traced(endpoint: str, *arguments: str):
+async def serve_traced(endpoint: str, *arguments: str):
     places = ["--listen", "127.0.0.1:0", "--plain-http", "--otlp-endpoint", endpoint]
     made = tracers.select(command_line.parse("webhook", [*places, *arguments], {}))
     try:
@@ -177,7 +177,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
     def broken(call: routes.Call) -> routes.Reply:
         raise RuntimeError(SECRET)
 
-    async with traced(collector.endpoint) as made:
+    async with serve_traced(collector.endpoint) as made:
         table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
         async with shell.running(table) as server:
             asking = await server.open()
@@ -196,10 +196,10 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
 
 
 async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
-    told: list[object] = []
+    reports: list[object] = []
     trace, _, headers = caller()
-    async with traced(collector.endpoint) as made:
-        table = app.build_routes(states.State(), fabric, metrics.Metrics("webhook"), told.append, made)
+    async with serve_traced(collector.endpoint) as made:
+        table = app.build_routes(states.State(), fabric, metrics.Metrics("webhook"), reports.append, made)
         tree = pod(label="g")
         tree["metadata"]["ownerReferences"] = [
             {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
@@ -213,9 +213,9 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
             )
             assert (await asking.answer()).status == 200
             await asking.close()
-    found = await collector.trace(trace, 4)
-    assert len(told) == 1
-    assert found["events"].parent == found["POST /mutate/pods"].span
+    spans = await collector.trace(trace, 4)
+    assert len(reports) == 1
+    assert spans["events"].parent == spans["POST /mutate/pods"].span
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
@@ -226,7 +226,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
     closed = "http://127.0.0.1:9"  # the discard port: nobody listens
     try:
         async with contextlib.AsyncExitStack() as stack:
-            made = await stack.enter_async_context(traced(collector.endpoint if hangs else closed))
+            made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
                 shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
             )

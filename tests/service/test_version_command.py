@@ -42,11 +42,8 @@ async def cluster(tmp_path):
             return web.json_response(objects[request.path])
         return faults.refusal(404, "NotFound", f"{request.path} not found")
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), objects
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        yield api_stub.kubeconfig(tmp_path, port), objects
 
 
 async def run(capsys, *arguments):

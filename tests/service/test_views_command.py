@@ -45,13 +45,8 @@ async def server(tmp_path):
         more = {"continue": str(begin + 2)} if begin + 2 < len(every) else {}
         return web.json_response({"metadata": more, "items": every[begin : begin + 2]})  # two an answer
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield api_stub.kubeconfig(tmp_path, runner.addresses[0][1]), special
-    await runner.cleanup()
+    async with api_stub.serve(answer) as port:
+        yield api_stub.kubeconfig(tmp_path, port), special
 
 
 async def run(capsys, kubeconfig, *arguments):
@@ -79,7 +74,7 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out
 
 
 @pytest.mark.parametrize(
-    ("path", "given", "told"),
+    ("path", "given", "message"),
     [
         ("/api/v1/nodes", (403, "Forbidden"), "you may not list nodes (403 Forbidden: no); ask an administrator"),
         ("/api/v1/pods", (403, "Forbidden"), "for a ClusterRole with list on pods (kubectl auth can-i list pods -A)"),
@@ -87,12 +82,14 @@ async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],
 )
-async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_reported(server, capsys, path, given, told):
+async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_reported(
+    server, capsys, path, given, message
+):
     kubeconfig, special = server
     special[path] = lambda: status(*given)
     code, out, err = await run(capsys, kubeconfig, "gangs")
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
 
 
 async def test_an_answer_that_is_none_is_reported_and_not_shown(server, capsys):

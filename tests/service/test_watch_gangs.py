@@ -53,7 +53,7 @@ async def watching(kubeconfig, *options, command="gangs"):
         await process.communicate()
 
 
-async def watched(world):
+async def wait_until_watched(world):
     """Until the pods are watched: this server has no events of the time before."""
     for _ in range(3000):
         if world.watched(PODS):
@@ -72,7 +72,7 @@ async def test_a_gang_that_changes_is_printed_again_and_no_other(tmp_path):
             first = [(await process.stdout.readline()).decode().split() for _ in range(3)]
             assert first[0][:4] == ["NAMESPACE", "GANG", "STATE", "PLACED"]
             assert [row[1:4] for row in first[1:]] == [["llama", "placed", "2/2"], ["moe", "waiting", "0/2"]]
-            await watched(world)
+            await wait_until_watched(world)
             node = vista._take(1)[0]
             world.put(PODS, varied_clusters.pod("moe", "prod", 0, node, 2))
             row = (await process.stdout.readline()).decode().split()
@@ -90,7 +90,7 @@ async def test_documents_of_one_gang_follow_each_other(tmp_path):
         options = ("moe", "-o", 'jsonpath={.placed}/{.size}{"\n"}')
         async with watching(api_stub.kubeconfig(tmp_path, world.port), *options) as process:
             assert await process.stdout.readline() == b"0/2\n"
-            await watched(world)
+            await wait_until_watched(world)
             for rank, expected in ((0, b"1/2\n"), (1, b"2/2\n")):
                 world.put(PODS, varied_clusters.pod("moe", "prod", rank, vista._take(1)[0], 1))
                 assert await process.stdout.readline() == expected
@@ -112,7 +112,7 @@ async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
             with contextlib.suppress(ValueError):
                 assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
                 break
-        await watched(world)
+        await wait_until_watched(world)
         world.end_watches()
         await world._runner.cleanup()
         assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
@@ -132,7 +132,7 @@ async def test_a_node_that_changes_is_printed_again_and_no_other(tmp_path):
             first = [(await process.stdout.readline()).decode().split() for _ in range(4)]
             assert first[0] == ["FABRIC", "LEAF", "DOMAIN", "RAILS", "FREE", "BUSY", "DEAD", "PODS"]
             assert sorted(row[2] for row in first[1:]) == sorted(names_[:3])
-            await watched(world)
+            await wait_until_watched(world)
             world.put(PODS, varied_clusters.pod("moe", "prod", 0, names_[3], 2))  # a node without the label
             world.put(PODS, varied_clusters.pod("moe", "prod", 1, names_[1], 2))
             row = (await process.stdout.readline()).decode().split()

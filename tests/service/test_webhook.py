@@ -36,14 +36,14 @@ async def ask(stage, path: str, body: bytes, seconds: int = 5) -> dict:
         return (await answer.json())["response"]
 
 
-def patched(tree: dict, response: dict) -> dict:
+def apply_patch(tree: dict, response: dict) -> dict:
     return jsonpatch.apply_patch(tree, json.loads(base64.b64decode(response["patch"])))
 
 
 async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
     tree = admitting.pod(label="default")
     tree["metadata"] |= {"uid": "u-1", "name": "rank-0"}
-    after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+    after = apply_patch(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
     assert "patch" not in await ask(stage, "/mutate/pods", admitting.review(after, namespace="prod"))
     await fixtures.store(stage, [after])
     node = stage.nodes[0]["metadata"]["name"]
@@ -52,13 +52,13 @@ async def test_a_pod_is_admitted_stored_bound_and_never_patched_twice(stage):
         "target": {"kind": "Node", "name": node},
     }
     body = admitting.review(binding, name="admission-bindings-admin.json", namespace="prod", uid="b-1")
-    bound = patched(binding, await ask(stage, "/mutate/bindings", body))
+    bound = apply_patch(binding, await ask(stage, "/mutate/bindings", body))
     assert json.loads(bound["metadata"]["annotations"]["railwright.io/placement"])["node"] == node
 
 
 async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage):
     document = yaml.safe_load(stage.policy_text)
-    name, fabric = next((name, each) for name, each in document["fabrics"].items() if each.get("rails"))
+    name, fabric = next((name, fabric) for name, fabric in document["fabrics"].items() if fabric.get("rails"))
     fabric["rails"][0]["network"] = "prod/nowhere"
     fabric["rails"][1]["resource"] = "example.com/nowhere"
     metadata = {"name": "railwright-policy", "namespace": "railwright-system"}
@@ -73,8 +73,8 @@ async def test_a_valid_policy_is_allowed_with_what_it_lacks_in_the_cluster(stage
     response = await ask(stage, "/validate/policy", json.dumps(body).encode(), seconds=30)
     assert response["allowed"]
     warnings = [warning for warning in response["warnings"] if f": fabrics.{name}.rails: " in warning]
-    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in each for each in warnings), response
-    assert any("no node offers example.com/nowhere" in each for each in warnings), response
+    assert any("NetworkAttachmentDefinition prod/nowhere does not exist" in warning for warning in warnings), response
+    assert any("no node offers example.com/nowhere" in warning for warning in warnings), response
 
 
 async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_never(stage):
@@ -83,7 +83,7 @@ async def test_a_changed_policy_is_in_force_within_a_second_and_a_broken_one_nev
 
     async def marker() -> str | None:
         tree = admitting.pod(label="default")
-        after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+        after = apply_patch(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
         return admitting.env(after).get("MARKER")
 
     for value in ("1", "2"):
@@ -110,7 +110,7 @@ async def test_a_pod_that_slipped_through_is_seen_until_it_is_replaced_by_one_th
     await fixtures._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 1.0' in text
     )
-    after = patched(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
+    after = apply_patch(tree, await ask(stage, "/mutate/pods", admitting.review(tree, namespace="prod")))
     await fixtures.store(stage, [after])
     await fixtures._wait_until(
         stage.webhook, "/metrics", lambda _, text: f'railwright_uninjected_pods{{fabric="{fabric}"}} 0.0' in text

@@ -28,7 +28,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(wheel, tmp_path_factory):
-    """A virtual environment with the well-known packages and, installed after them, railwright."""
+    """Return a virtual environment with the well-known packages and, installed after them, railwright."""
     folder = tmp_path_factory.mktemp("environment")
     run(UV, "venv", "--quiet", "--python", sys.executable, folder)
     python = folder / "bin" / "python"

@@ -36,7 +36,7 @@ def policy(text: str):
 
 
 def fabric(more: str = "", *, rails: str = RAILS, transport: str = "roce", top: str = ""):
-    """A policy with one fabric `f`; `more` are further lines of it, indented by four."""
+    """Return a policy with one fabric `f`; `more` are further lines of it, indented by four."""
     head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\n"
     return policy(f"{head}{top}\nfabrics:\n  f:\n    transport: {transport}\n    rails: {rails or '[]'}\n{more}")
 
@@ -78,7 +78,7 @@ def planned(tree: dict, by, at: facts.ClusterFacts | None = None):
 
 
 def admitted(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
-    """The pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
+    """Return the pod after admission; the patch applied by a strict RFC 6902 implementation to the document itself."""
     outcome = planned(tree, by, at)
     assert hasattr(outcome, "changes"), outcome
     operations = patch.build_operations(view(tree), outcome.changes)
@@ -92,7 +92,7 @@ def refusal(tree: dict, by, at: facts.ClusterFacts | None = None) -> str:
 
 
 def messages(outcome) -> tuple[str, ...]:
-    """The texts of an outcome's warnings, without their codes."""
+    """Return the texts of an outcome's warnings, without their codes."""
     return tuple(warning.message for warning in outcome.warnings)
 
 
@@ -101,12 +101,12 @@ def record(tree: dict) -> dict:
 
 
 def skipped(tree: dict) -> dict[str, str]:
-    """The texts of the reasons in `skipped` of the record, by entry."""
+    """Return the texts of the reasons in `skipped` of the record, by entry."""
     return render(record(tree)["skipped"])
 
 
 def render(recorded: dict) -> dict[str, str]:
-    """The texts of the reasons in a part of a record, by entry."""
+    """Return the texts of the reasons in a part of a record, by entry."""
     reasons = msgspec.convert(recorded, dict[str, reason.RecordedReason])
     return {entry: rendering.render_recorded(value) for entry, value in reasons.items()}
 
@@ -125,7 +125,7 @@ def limits(tree: dict, container: int = 0) -> dict:
 
 
 def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) -> bytes:
-    """A captured review with this object in it."""
+    """Return a captured review with this object in it."""
     body = json.loads((WIRE / name).read_text())
     body["request"] |= {"object": tree, **request}
     return json.dumps(body).encode()

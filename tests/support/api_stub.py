@@ -86,30 +86,30 @@ class Stub:
 
 
 class Cache:
-    """A sink that remembers, and tells when something has happened."""
+    """Stores objects as a sink, and notifies those who wait for a change."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict] = {}
         self.replaced = 0
-        self.told: list[str] = []  # one by one: +name, -name
+        self.changes: list[str] = []  # one by one: +name, -name
         self.changed = asyncio.Condition()
 
     def replace(self, objects) -> None:
         self.replaced += 1
         self.objects = {item.metadata.name: item for item in objects}
-        self._tell()
+        self._notify()
 
     def upsert(self, obj) -> None:
         self.objects[obj.metadata.name] = obj
-        self.told.append(f"+{obj.metadata.name}")
-        self._tell()
+        self.changes.append(f"+{obj.metadata.name}")
+        self._notify()
 
     def remove(self, obj) -> None:
         self.objects.pop(obj.metadata.name, None)
-        self.told.append(f"-{obj.metadata.name}")
-        self._tell()
+        self.changes.append(f"-{obj.metadata.name}")
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         async def notify():
             async with self.changed:
                 self.changed.notify_all()
@@ -121,11 +121,16 @@ class Cache:
             await self.changed.wait_for(condition)
 
 
-@contextlib.asynccontextmanager
-async def serve(answer):
+def serve(answer):
     """Answer every request by this function. Yields the port on 127.0.0.1."""
+    return serve_routes(web.route("*", "/{path:.*}", answer))
+
+
+@contextlib.asynccontextmanager
+async def serve_routes(*routes: web.RouteDef):
+    """Serve these routes. Yields the port on 127.0.0.1."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
+    app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -184,20 +189,16 @@ class World:
         self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.port = self._runner.addresses[0][1]
+        self._server = serve(self._answer)
+        self.port = await self._server.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.end_watches()
-        await self._runner.cleanup()
+        await self._server.__aexit__(None, None, None)
 
     def put(self, path: str, obj: dict) -> None:
-        """An object appears, or changes."""
+        """Create or change an object."""
         self.version += 1
         obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
         key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
@@ -207,11 +208,11 @@ class World:
             queue.put_nowait(event(kind, obj))
 
     def watched(self, path: str) -> bool:
-        """True where somebody watches."""
+        """Return whether somebody watches."""
         return bool(self._watching.get(path))
 
     def end_watches(self, path: str = "", last: bytes = b"") -> None:
-        """Every watch of a path, or of all, ends after these bytes."""
+        """End every watch of a path, or of all paths, after these bytes."""
         for watched, queues in self._watching.items():
             for queue in queues if path in ("", watched) else ():
                 queue.put_nowait(last)

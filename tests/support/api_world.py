@@ -1,6 +1,6 @@
 """A large cluster's API server as a process: `api_world.py PODS NODES`; prints its port.
 
-POST /control/gone ends every watch with 410, so that all is listed anew, a tenth of the pods changed; GET
+POST /control/gone ends every watch with 410, so that all is listed again, a tenth of the pods changed; GET
 /control/pages tells how many pages were served. Pods are made as they are asked for: 100,000 of them are 600 MB.
 """
 
@@ -24,7 +24,7 @@ def node(index: int) -> dict:
 
 
 def template() -> bytes:
-    """A pod of about 6 kB, its number as %d."""
+    """Return a pod of about 6 kB, its number as %d."""
     env = [{"name": f"SETTING_{number}", "value": "a value of some length"} for number in range(50)]
     limits = {"cpu": "8", "memory": "64Gi"}
     container = {"name": "main", "image": "registry/image:1", "env": env, "resources": {"limits": limits}}

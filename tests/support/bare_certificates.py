@@ -11,7 +11,7 @@ NOW, DAY = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
 
 
 def make(name, issuer=None, *, authority=False, host="127.0.0.1", usage=x509.OID_SERVER_AUTH, until=NOW + DAY):
-    """A certificate and its key. `issuer` is such a pair; without one it signs itself."""
+    """Return a certificate and its key. `issuer` is such a pair; without one it signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     over, signer = (issuer[0].subject, issuer[1]) if issuer else (own, key)

@@ -15,12 +15,12 @@ from railwright.fabric import names
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
-def judged(trees, *, before=False, **more):
+def assess_trees(trees, *, before=False, **more):
     return check_rows.run_checks(command.GROUPS, installations.seen(trees, **more), before=before)
 
 
 def named(trees, source, name):
-    return next(each for each in trees[source] if each["metadata"]["name"] == name)
+    return next(tree for tree in trees[source] if tree["metadata"]["name"] == name)
 
 
 def hook(trees, name):
@@ -40,8 +40,8 @@ def as_resource(*changes, beside=False):
     """Hold the policy in a FabricPolicy, after the changes of its text; `beside`: the ConfigMap stays."""
 
     def change(trees):
-        for each in changes:
-            each(trees)
+        for change in changes:
+            change(trees)
         (configmap,) = trees["policy"]
         document = yaml.safe_load(configmap["data"][names.POLICY_KEY])
         spec = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
@@ -57,8 +57,8 @@ def claimed(*changes):
 
     def change(trees):
         installations.add_claims(trees)
-        for each in changes:
-            each(trees)
+        for change in changes:
+            change(trees)
 
     return change
 
@@ -158,7 +158,7 @@ def certificate(server=WEBHOOK, **times):
 
 
 def old_authority(trees):
-    """An authority with twenty days left, and a fresh leaf of a month."""
+    """Issue a CA with twenty days left, and a new certificate of a month."""
     authority = issue.issue_ca("a", now=NOW - 345 * DAY, lifetime=365 * DAY)
     leaf, _ = installations.pair(f"{WEBHOOK}.{names.NAMESPACE}.svc", days=30, left=19, authority=authority)
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
@@ -214,11 +214,11 @@ def kube(old, new):
 
 
 def every_node(change):
-    def each(trees):
+    def change_nodes(trees):
         for node in trees["nodes"]:
             change(node)
 
-    return each
+    return change_nodes
 
 
 def refusal(trees):
@@ -228,8 +228,8 @@ def refusal(trees):
 
 
 def all_on_one_node(trees):
-    for each in trees["own-pods"]:
-        each["spec"]["nodeName"] = "gpu-0"
+    for pod in trees["own-pods"]:
+        pod["spec"]["nodeName"] = "gpu-0"
 
 
 def one_replica(trees):

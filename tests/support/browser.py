@@ -56,15 +56,15 @@ class Tab:
         await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     async def js(self, expression: str) -> Any:
-        """The value of an expression, awaited where it is a promise."""
-        found = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in found:
-            details = found["exceptionDetails"]
+        """Return the value of an expression, awaited where it is a promise."""
+        answer = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
             raise PageError(details.get("exception", {}).get("description") or details["text"])
-        return found["result"].get("value")
+        return answer["result"].get("value")
 
     async def until(self, condition: str, seconds: float = SECONDS) -> Any:
-        """The first true value of an expression."""
+        """Return the first true value of an expression."""
         last: object = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -77,8 +77,8 @@ class Tab:
                     except PageError as error:  # the page is not that far yet
                         last = error
                     await asyncio.sleep(0.03)  # between two looks at a condition
-        told = "; ".join(self.problems[:5])
-        raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {told or 'none'})")
+        problems = "; ".join(self.problems[:5])
+        raise AssertionError(f"never true: {condition} (last {last!r}; the page's problems: {problems or 'none'})")
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         code, text = _KEYS[key] if key in _KEYS else (ord(key.upper()), key)
@@ -101,8 +101,8 @@ class Tab:
 
     async def prefer(self, **features: str) -> None:
         """Media features, such as prefers_color_scheme="dark"."""
-        told = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        await self.send("Emulation.setEmulatedMedia", features=told)
+        features_of_media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        await self.send("Emulation.setEmulatedMedia", features=features_of_media)
 
     async def resize(self, width: int, height: int, scale: float = 1) -> None:
         await self.send(
@@ -110,14 +110,14 @@ class Tab:
         )
 
     async def picture(self, path: pathlib.Path | None = None, **options: Any) -> bytes:
-        found = await self.send("Page.captureScreenshot", **{"format": "png", **options})
-        data = base64.b64decode(found["data"])
+        answer = await self.send("Page.captureScreenshot", **{"format": "png", **options})
+        data = base64.b64decode(answer["data"])
         if path is not None:
             path.write_bytes(data)  # noqa: ASYNC240 - nobody else waits for this loop
         return data
 
     async def names(self) -> list[tuple[str, str]]:
-        """(role, name) of everything that a screen reader is told of."""
+        """Return (role, name) of everything that a screen reader can announce."""
         tree = await self.send("Accessibility.getFullAXTree")
         return [
             (node.get("role", {}).get("value", ""), node.get("name", {}).get("value", ""))
@@ -150,15 +150,15 @@ class Browser:
         await self._socket.send_json(
             {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         )
-        told = await asyncio.wait_for(future, SECONDS)
-        if "error" in told:
-            raise PageError(f"{method}: {told['error']['message']}")
-        result: dict[str, Any] = told["result"]
+        answer = await asyncio.wait_for(future, SECONDS)
+        if "error" in answer:
+            raise PageError(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
         return result
 
     @contextlib.asynccontextmanager
     async def tab(self, width: int = 1440, height: int = 900) -> AsyncIterator[Tab]:
-        """A page in a profile of its own: no storage, cookie or cache of another."""
+        """Yield a page in a profile of its own: no storage, cookie or cache of another."""
         context = (await self.send("Target.createBrowserContext", {}))["browserContextId"]
         target = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
         attached = await self.send("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})

@@ -30,7 +30,7 @@ class Span:
 
 
 class Collector:
-    """What has come so far. `gate` shut: requests are taken and not answered."""
+    """The spans received so far. While `gate` is closed, requests are read and not answered."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -46,13 +46,13 @@ class Collector:
         return f"http://127.0.0.1:{self.port}"
 
     async def trace(self, trace: str, count: int, seconds: float = 20) -> dict[str, Span]:
-        """The spans of a trace by name, once there are so many."""
+        """Return the spans of a trace by name, once there are so many."""
         async with asyncio.timeout(seconds):
             while len(spans := [span for span in self.spans if span.trace == trace]) < count:
                 self._news.clear()
                 await self._news.wait()
-        assert len({each.name for each in spans}) == len(spans) == count, spans
-        return {each.name: each for each in spans}
+        assert len({span.name for span in spans}) == len(spans) == count, spans
+        return {span.name: span for span in spans}
 
     async def take(self, request: web.Request) -> web.Response:
         """POST /v1/traces."""
@@ -72,18 +72,18 @@ class Collector:
         )
 
 
-def _span(service, each) -> Span:
+def _span(service, span) -> Span:
     return Span(
         service=service,
-        name=each.name,
-        trace=each.trace_id.hex(),
-        span=each.span_id.hex(),
-        parent=each.parent_span_id.hex(),
-        kind=each.kind,
-        status=each.status.code,
-        attributes=_attributes(each.attributes),
-        began=each.start_time_unix_nano,
-        ended=each.end_time_unix_nano,
+        name=span.name,
+        trace=span.trace_id.hex(),
+        span=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        kind=span.kind,
+        status=span.status.code,
+        attributes=_attributes(span.attributes),
+        began=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano,
     )
 
 
@@ -93,7 +93,7 @@ def _attributes(pairs) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Collector]:
-    """A collector that listens."""
+    """Yield a collector that listens."""
     made = Collector()
     application = web.Application(client_max_size=1 << 26)
     application.router.add_post("/v1/traces", made.take)

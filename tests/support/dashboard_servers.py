@@ -14,7 +14,7 @@ SECONDS = 60.0
 PEOPLE = {"ann-token": "ann", "bob-token": "bob"}  # ann may get /dashboard, bob may not
 
 
-async def _announced(stream: asyncio.StreamReader, words: str) -> str:
+async def _read_announced(stream: asyncio.StreamReader, words: str) -> str:
     async with asyncio.timeout(SECONDS):
         while line := (await stream.readline()).decode():
             if words in line:
@@ -24,7 +24,7 @@ async def _announced(stream: asyncio.StreamReader, words: str) -> str:
 
 @contextlib.asynccontextmanager
 async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
-    """A command of ours; yields what it says after these words on that stream. Ended by its process id."""
+    """Yield a command of ours; yields what it says after these words on that stream. Ended by its process id."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", *arguments, stdout=pipe, stderr=pipe
@@ -35,9 +35,9 @@ async def started(words: str, *arguments: str, out: str) -> AsyncIterator[str]:
     assert other is not None
     draining = [asyncio.create_task(other.read())]
     try:
-        found = await _announced(stream, words)
+        address = await _read_announced(stream, words)
         draining.append(asyncio.create_task(stream.read()))
-        yield found
+        yield address
     finally:
         if process.returncode is None:
             process.terminate()
@@ -52,7 +52,7 @@ def command(folder: pathlib.Path, *options: str):
 
 
 def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
-    """The extender with its dashboard's port; yields HOST:PORT of that."""
+    """Return the extender with its dashboard's port; yields HOST:PORT of that."""
     ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
     sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
     return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")
@@ -119,7 +119,7 @@ class ApiServer:
 @contextlib.asynccontextmanager
 async def feeding(*feeds) -> AsyncIterator[None]:
     """Keep these feeds up to date during a `with` block."""
-    running = [asyncio.create_task(each.run()) for each in feeds]
+    running = [asyncio.create_task(feed.run()) for feed in feeds]
     try:
         yield
     finally:
@@ -130,11 +130,11 @@ async def feeding(*feeds) -> AsyncIterator[None]:
 
 async def events(response, count: int) -> list[tuple[str, str, dict]]:
     """(id, event, data) of the next so many events of a stream, heartbeats left out."""
-    found: list[tuple[str, str, dict]] = []
+    events: list[tuple[str, str, dict]] = []
     async with asyncio.timeout(SECONDS):
-        while len(found) < count:
+        while len(events) < count:
             text = (await response.content.readuntil(b"\n\n")).decode()
             fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
             if fields.get("event") == "change":
-                found.append((fields["id"], fields["event"], json.loads(fields["data"])))
-    return found
+                events.append((fields["id"], fields["event"], json.loads(fields["data"])))
+    return events

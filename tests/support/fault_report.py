@@ -40,20 +40,20 @@ class Fault:
 
 
 def faults() -> dict[int, dict]:
-    """The faults by number."""
+    """Return the faults by number."""
     read: dict[int, dict] = yaml.safe_load(FAULTS.read_text())
     return read
 
 
 def number_of(name: str) -> int | None:
-    """The fault a test's name tells."""
+    """Return the fault a test's name tells."""
     match = NAME.match(name)
     return int(match[1]) if match else None
 
 
 @pytest.fixture
 def fault(request) -> Fault:
-    """The fault of this test, by the number in its name; a test that passes without having seen anything fails."""
+    """Yield the fault of this test, by the number in its name. A test that states no result fails."""
     number = number_of(request.node.name)
     assert number is not None, "a test of a fault is called test_NN_..."
     return Fault(number)
@@ -64,7 +64,7 @@ def pytest_pyfunc_call(pyfuncitem):
     result = yield
     fault = pyfuncitem.funcargs.get("fault")
     if isinstance(fault, Fault):
-        assert fault.sentences, "the test says nothing of what it has seen: fault.saw(...)"
+        assert fault.sentences, "the test does not state its result: fault.saw(...)"
         pyfuncitem.user_properties.append(("seen", "; ".join(fault.sentences)))
     return result
 
@@ -137,7 +137,7 @@ def _describe_result(number: int, fault: dict, old: str | None) -> str:
     problem = old.split(" | ")[2] if old else NOT_RUN
     if number in _tests:
         problem = FAILED if number in _failed else ""
-    prefix = next((each for each in (FAILED, NOT_RUN) if problem.startswith(each)), "")
+    prefix = next((start for start in (FAILED, NOT_RUN) if problem.startswith(start)), "")
     return prefix + str(fault["expected"])
 
 

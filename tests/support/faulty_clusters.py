@@ -30,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refusal(code: int, reason: str, message: str) -> web.Response:
-    """An error as Kubernetes gives it."""
+    """Return an error as Kubernetes gives it."""
     return web.json_response(
         {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}, status=code
     )
@@ -54,8 +54,8 @@ async def _other_json(_request: web.Request) -> web.StreamResponse:
     return web.json_response({"hello": "world", "error": NOISE})
 
 
-async def _uninstalled(request: web.Request) -> web.StreamResponse:
-    """A cluster without anything of ours, Volcano's or Multus's."""
+async def _answer_uninstalled(request: web.Request) -> web.StreamResponse:
+    """Return a cluster without anything of ours, Volcano's or Multus's."""
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")
@@ -71,7 +71,7 @@ async def _uninstalled(request: web.Request) -> web.StreamResponse:
 
 
 async def _tenant(request: web.Request) -> web.StreamResponse:
-    """A cluster whose account may do nothing but ask for the version."""
+    """Return a cluster whose account may do nothing but ask for the version."""
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")
@@ -89,7 +89,7 @@ ANSWERS: Mapping[str, Handler] = {
     "an expired token": _refusing(401, "Unauthorized", "Unauthorized"),
     "an account without rights": _refusing(403, "Forbidden", _PATH),
     "a tenant": _tenant,
-    "a cluster without railwright": _uninstalled,
+    "a cluster without railwright": _answer_uninstalled,
 }
 
 
@@ -117,7 +117,12 @@ class Clusters:
 
     async def _run(self) -> None:
         runners, raw = [], []
-        served = {**ANSWERS, "untrusted": _uninstalled, "wrong name": _uninstalled, "out of date": _uninstalled}
+        served = {
+            **ANSWERS,
+            "untrusted": _answer_uninstalled,
+            "wrong name": _answer_uninstalled,
+            "out of date": _answer_uninstalled,
+        }
         for name, answer in served.items():
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", answer)
@@ -158,7 +163,7 @@ class Clusters:
         return context
 
     def kubeconfig(self, name: str, folder: pathlib.Path) -> str:
-        """A kubeconfig of this cluster or with this mistake; the file's path."""
+        """Return a kubeconfig of this cluster or with this mistake; the file's path."""
         path = folder / "kubeconfig"
         if name in _FILES:
             _FILES[name](path)
@@ -271,6 +276,6 @@ KUBECONFIGS = (*_FILES, *_MISTAKES)
 
 @pytest.fixture(scope="session")
 def faulty_clusters(tmp_path_factory):
-    """Every cluster of this module, running."""
+    """Yield every cluster of this module, running."""
     with Clusters(tmp_path_factory.mktemp("faulty")) as clusters:
         yield clusters

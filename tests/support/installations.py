@@ -1,4 +1,4 @@
-"""What `railwright check` sees of a healthy cluster: the manifests as it would hold them, nodes and certificates.
+"""Builds a healthy cluster for `railwright check`: the objects of the manifests, nodes and certificates.
 
 Plain JSON trees by source, for a test to break in one way; `seen` makes of them what the rows are asked.
 """
@@ -74,7 +74,7 @@ _SOURCES = {
 
 
 def healthy() -> Trees:
-    """A copy to break."""
+    """Return a copy to break."""
     return copy.deepcopy(_healthy())
 
 
@@ -109,7 +109,7 @@ def _append(items: list[str], item: str) -> None:
 
 
 def manifests() -> list[Tree]:
-    """Every object of manifests/base."""
+    """Return every object of manifests/base."""
     listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
@@ -117,9 +117,9 @@ def manifests() -> list[Tree]:
 def seen(
     trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
 ) -> snapshots.ClusterSnapshot:
-    """What rows are asked about these trees; dry runs go through by the policy there is, unless given."""
+    """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(msgspec.convert(each, typed[name]) for each in found) for name, found in trees.items()}
+    objects = {name: tuple(msgspec.convert(item, typed[name]) for item in items) for name, items in trees.items()}
     whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
@@ -128,7 +128,7 @@ def seen(
 
 
 def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gpus: int = 0) -> Tree:
-    """A pod of namespace train."""
+    """Return a pod of namespace train."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     metadata = {"name": name, "namespace": "train", "labels": dict(labels), "annotations": dict(annotations)}
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
@@ -154,7 +154,7 @@ def pair(
 
 
 def secret(leaf: issue.Pair) -> Tree:
-    """A Secret of type kubernetes.io/tls."""
+    """Return a Secret of type kubernetes.io/tls."""
     parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
     return {"metadata": {"name": "s"}, "data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
 
@@ -170,11 +170,11 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
 def _went_through(whole: snapshots.ClusterSnapshot):
     digest = getattr(whole.policy_result, "digest", "")
 
-    def made(fabric: str) -> snapshots.DryRun:
+    def dry_run(fabric: str) -> snapshots.DryRun:
         record = json.dumps({"policy": digest, "fabric": fabric})
         return snapshots.DryRun(fabric, "default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
 
-    return made
+    return dry_run
 
 
 @functools.cache
@@ -186,7 +186,11 @@ def _healthy() -> Trees:
     # an anchor of the YAML is one object in Python; a cluster holds them apart
     trees = json.loads(json.dumps(trees))
     trees["version"] = [{"gitVersion": "v1.35.0"}]
-    trees["namespaces"] += [_named("default"), _named("kube-system"), _named("train", labels={names.FABRIC: "default"})]
+    trees["namespaces"] += [
+        _build_named("default"),
+        _build_named("kube-system"),
+        _build_named("train", labels={names.FABRIC: "default"}),
+    ]
     for namespace in trees["namespaces"]:
         namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"]["name"]
     for deployment in trees["deployments"]:
@@ -194,27 +198,29 @@ def _healthy() -> Trees:
     trees["slices"] = [_slice(service["metadata"]["name"]) for service in trees["services"]]
     for lease in (snapshots.EXTENDER, snapshots.CERTS):
         spec = {"holderIdentity": "pod-a", "leaseDurationSeconds": 15, "renewTime": f"{NOW:%Y-%m-%dT%H:%M:%S.000000Z}"}
-        trees["leases"].append({**_named(lease), "spec": spec})
+        trees["leases"].append({**_build_named(lease), "spec": spec})
     _certify(trees)
-    trees["policy"] = [{**_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
+    trees["policy"] = [{**_build_named(names.POLICY_CONFIGMAP), "data": {names.POLICY_KEY: POLICY}}]
     for rail in range(2):
-        network = _named(
+        network = _build_named(
             f"rail{rail}", namespace="prod", annotations={names.NAD_RESOURCE_NAME: f"nvidia.com/mlx5_{rail}"}
         )
         config = json.dumps({"cniVersion": "0.3.1", "type": "macvlan", "master": f"eth{rail}"})
         trees["networks"].append({**network, "spec": {"config": config}})
     trees["nodes"] = [_node(f"gpu-{index}") for index in range(3)]
     members = [{"type": "Node", "selector": {"exactMatch": {"name": f"gpu-{index}"}}} for index in range(3)]
-    trees["hypernodes"] = [{**_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
-    trees["topologies"] = [_named(f"gpu-{index}") for index in range(3)]
-    trees["queues"] = [_named("default")]
+    trees["hypernodes"] = [{**_build_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
+    trees["topologies"] = [_build_named(f"gpu-{index}") for index in range(3)]
+    trees["queues"] = [_build_named("default")]
     trees["pods"] = [pod("rank-0", {names.FABRIC: "roce"}, {names.INJECTION: "{}"}, gpus=8)]
     trees["volcano"] = [_volcano()]
-    trees["kube-system"] = [{**_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}]
+    trees["kube-system"] = [
+        {**_build_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}
+    ]
     return trees
 
 
-def _named(name: str, **metadata: Any) -> Tree:
+def _build_named(name: str, **metadata: Any) -> Tree:
     return {"metadata": {"name": name, **metadata}}
 
 
@@ -226,13 +232,13 @@ def _run(trees: Trees, deployment: Tree) -> None:
         name = f"{deployment['metadata']['name']}-{index}"
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         trees["own-pods"].append(
-            {**_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
+            {**_build_named(name, labels=labels), "spec": {"nodeName": f"gpu-{index}"}, "status": status}
         )
 
 
 def _slice(service: str) -> Tree:
     endpoint = {"addresses": ["10.0.0.7"], "conditions": {"ready": True}}
-    return {**_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
+    return {**_build_named(service, labels={"kubernetes.io/service-name": service}), "endpoints": [endpoint]}
 
 
 def _certify(trees: Trees) -> None:
@@ -246,12 +252,12 @@ def _certify(trees: Trees) -> None:
 
 def _node(name: str) -> Tree:
     resources = {"cpu": "64", "nvidia.com/gpu": "8", "nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
-    node = _named(name, labels={"shape": "h100", LEAF: "leaf-0"})
+    node = _build_named(name, labels={"shape": "h100", LEAF: "leaf-0"})
     return {**node, "status": {"capacity": dict(resources), "allocatable": dict(resources)}}
 
 
 def _volcano() -> Tree:
-    return {**_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
+    return {**_build_named(snapshots.VOLCANO_CONFIGMAP), "data": {"volcano-scheduler.conf": _example("volcano")}}
 
 
 def _example(scheduler: str) -> str:

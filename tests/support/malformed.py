@@ -32,7 +32,7 @@ BODIES = {
 def reviews(good: dict) -> dict[str, bytes]:
     """Reviews that are wrong in one way each, made from one that is right."""
 
-    def changed(**changes: object) -> bytes:
+    def change(**changes: object) -> bytes:
         tree = copy.deepcopy(good)
         for path, value in changes.items():
             at, *steps = tree, *path.split("__")
@@ -43,14 +43,14 @@ def reviews(good: dict) -> dict[str, bytes]:
 
     text = json.dumps(good).encode()
     return {
-        "no request": changed(request=None),
-        "another kind": changed(kind="Pod"),
-        "v1beta1": changed(apiVersion="admission.k8s.io/v1beta1"),
-        "5,000 digits": changed(request__object__spec__securityContext={"runAsUser": 0}).replace(
+        "no request": change(request=None),
+        "another kind": change(kind="Pod"),
+        "v1beta1": change(apiVersion="admission.k8s.io/v1beta1"),
+        "5,000 digits": change(request__object__spec__securityContext={"runAsUser": 0}).replace(
             b'"runAsUser": 0', b'"runAsUser": ' + b"9" * 5000
         ),
         "NaN inside": text[:-1] + b', "n": NaN}',
-        "a bomb inside": changed(request__object=None).replace(b'"object": null', b'"object": ' + b"[" * 20_000),
-        "a surrogate inside": changed(request__uid="SURROGATE").replace(b"SURROGATE", b"\\ud800"),
+        "a bomb inside": change(request__object=None).replace(b'"object": null', b'"object": ' + b"[" * 20_000),
+        "a surrogate inside": change(request__uid="SURROGATE").replace(b"SURROGATE", b"\\ud800"),
         "cut off": text[:-2],
     }

@@ -1,4 +1,4 @@
-"""What a pod means to Kubernetes, Multus and NCCL: how an admitted pod and a hand-written one are compared."""
+"""Compares an admitted pod and a hand-written one by what they mean to Kubernetes, Multus and NCCL."""
 
 import json
 
@@ -18,12 +18,12 @@ BETTER = {
 
 
 def better(name: str, value: str | dict | None) -> tuple[str, str | dict | None]:
-    """A variable as it is right to write it; `value` is the dict of a valueFrom where there is one."""
+    """Return a variable as it is right to write it; `value` is the dict of a valueFrom where there is one."""
     return (name, value) if isinstance(value, dict) else BETTER.get((name, value), (name, value))
 
 
 def meaning(pod: dict) -> dict:
-    """What a pod means to Kubernetes, Multus and NCCL: order of variables and spelling of amounts do not matter."""
+    """Return what a pod means to Kubernetes, Multus and NCCL, without order of variables and spelling of amounts."""
     kinds = {
         volume["name"]: {kind: source for kind, source in volume.items() if kind != "name"}
         for volume in pod["spec"].get("volumes", [])
@@ -79,16 +79,16 @@ def ranks_of(pods: dict[str, dict]) -> tuple[dict, dict]:
 
 
 def pods_of(job: dict) -> dict[str, dict]:
-    """The pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
+    """Return the pods a controller would create, by role, as `explain` has them; nothing in them is shared."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    found = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
-    for role, pod in found.items():
+    pods = {template.part.split()[-1].lower(): template.pod for template in templates.expand(job, "default") or ()}
+    for role, pod in pods.items():
         pod["metadata"]["name"] = f"job-{role}-0"
-    return found
+    return pods
 
 
 def networks_of(site: str) -> dict[tuple[str, str], str | None]:
-    """The site's networks and the pools they draw on, as the watch would tell of them."""
+    """Return the site's networks and the pools they draw on, as the watch would tell of them."""
     path = EXAMPLES / site / "networks.yaml"
     if not path.exists():
         return dict(LANS)

@@ -26,7 +26,7 @@ class Pairs(list):
 
 
 def read(text: str, namespace: str) -> list[Network]:
-    """The networks of an annotation in a pod of a namespace. Raises RejectedError."""
+    """Return the networks of an annotation in a pod of a namespace. Raises RejectedError."""
     if text == "":
         return []
     if any(mark in text for mark in '[{"'):
@@ -68,8 +68,8 @@ def _object_name(item: str) -> dict[str, Any]:
     if len(ats) > 2:
         raise RejectedError("failed at '@'")
     name, interface = _trim(ats[0]), _trim(ats[1]) if len(ats) == 2 else ""
-    for each in (namespace, name):
-        if each and not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", each):
+    for part in (namespace, name):
+        if part and not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part):
             raise RejectedError("mismatch")
     if len(interface.encode()) > 15 or any(mark in interface for mark in " \t\n\v\f\r/"):
         raise RejectedError("interface name")
@@ -137,7 +137,7 @@ def _value(value: Any, kind: Any) -> Any:
         if not isinstance(value, list) or isinstance(value, Pairs):
             raise RejectedError("not a slice")
         zero = "" if kind[0] in (str, "IP") else None
-        return [zero if each is None else _value(each, kind[0]) for each in value]
+        return [zero if item is None else _value(item, kind[0]) for item in value]
     if isinstance(kind, dict):
         return _struct(value, kind)
     if kind is dict:
@@ -156,20 +156,22 @@ def _value(value: Any, kind: Any) -> Any:
         raise RejectedError("not a string")
     if kind == "IP" and value and not _parse_ip(value):
         raise RejectedError("not an IP")
-    return "".join("\ufffd" if "\ud800" <= each <= "\udfff" else each for each in value)
+    return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in value)
 
 
 def _interface(value: Any) -> Any:
     if isinstance(value, Number) and float(value) in (float("inf"), float("-inf")):
         raise RejectedError("out of float64's range")
-    for each in value if isinstance(value, list) else ():
-        _interface(each[1] if isinstance(value, Pairs) else each)
+    for item in value if isinstance(value, list) else ():
+        _interface(item[1] if isinstance(value, Pairs) else item)
     return value
 
 
 def _equal_fold(key: str, name: str) -> bool:
     fold = {"\u017f": "s", "\u212a": "k"}
-    ascii_lower = "".join(fold.get(each, each.lower() if each.isascii() else each) for each in key)
+    ascii_lower = "".join(
+        fold.get(character, character.lower() if character.isascii() else character) for character in key
+    )
     return ascii_lower == name.lower()
 
 

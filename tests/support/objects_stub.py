@@ -1,4 +1,4 @@
-"""An API server of the test's own that keeps objects by path and version; what goes wrong is the test's choice.
+"""Serves an API server that stores objects by path and version, with the faults that a test chooses.
 
 A path with a namespace names an object, or what objects are posted to; any other is a list, watched without end.
 """
@@ -9,18 +9,19 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import api_stub
 from aiohttp import web
 
-Fault = Callable[[web.Request], int | None]  # a status to answer with, a word from below, or None: nothing is wrong
+Fault = Callable[[web.Request], int | None]  # returns a status, one of the three faults below, or None for no fault
 HANG, LOSE, GARBAGE = -1, -2, -3  # no answer; the write is made and its answer is lost; a proxy's page instead
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
 
 class Objects:
-    """The objects there are, and what was asked."""
+    """The stored objects, and the requests."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, dict] = {}
+        self.stored: dict[str, dict] = {}
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
         self.writes: list[tuple[float, str, dict]] = []  # the time by time.monotonic(), the path, the object
@@ -31,18 +32,18 @@ class Objects:
         self._done = asyncio.Event()
 
     def holder(self, path: str) -> str:
-        """Who holds the Lease of this path."""
-        return self.kept.get(path, {}).get("spec", {}).get("holderIdentity", "")
+        """Return the holder of the Lease at this path; "" if there is none."""
+        return self.stored.get(path, {}).get("spec", {}).get("holderIdentity", "")
 
     def keep(self, path: str, thing: dict) -> dict:
-        """Put an object there, in a new version."""
+        """Store an object in a new version."""
         self._version += 1
-        self.kept[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
-        self.writes.append((time.monotonic(), path, self.kept[path]))
-        return self.kept[path]
+        self.stored[path] = thing | {"metadata": thing["metadata"] | {"resourceVersion": str(self._version)}}
+        self.writes.append((time.monotonic(), path, self.stored[path]))
+        return self.stored[path]
 
     def release(self) -> None:
-        """What hangs hangs no longer."""
+        """Release the requests that hang."""
         self._done.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -55,7 +56,7 @@ class Objects:
         if fault == GARBAGE:
             return web.Response(text="<html>")
         if fault and fault > 0:
-            return _refused(fault, "Test")
+            return _refuse(fault, "Test")
         if "/namespaces/" not in request.path:
             return await self._listed(request)
         answer = await self._named(request)
@@ -73,41 +74,34 @@ class Objects:
         return stream
 
     async def _named(self, request: web.Request) -> web.Response:
-        present = self.kept.get(request.path)
+        present = self.stored.get(request.path)
         if request.method == "GET":
-            return web.json_response(present) if present else _refused(404, "NotFound")
+            return web.json_response(present) if present else _refuse(404, "NotFound")
         thing = json.loads(await request.read())
         if request.method == "POST":
             path = f"{request.path}/{thing['metadata']['name']}"
-            if path in self.kept:
-                return _refused(409, "AlreadyExists")
+            if path in self.stored:
+                return _refuse(409, "AlreadyExists")
             return web.json_response(self.keep(path, thing), status=201)
         if present is None:  # as a Lease is created by PUT
             return web.json_response(self.keep(request.path, thing), status=201)
         if "resourceVersion" not in thing["metadata"]:
-            return _refused(422, "Invalid")
+            return _refuse(422, "Invalid")
         if thing["metadata"].get("resourceVersion") != present["metadata"]["resourceVersion"]:
-            return _refused(409, "Conflict")
+            return _refuse(409, "Conflict")
         return web.json_response(self.keep(request.path, thing))
 
 
-def _refused(status: int, reason: str) -> web.Response:
+def _refuse(status: int, reason: str) -> web.Response:
     return web.json_response({"kind": "Status", "reason": reason, "message": "no"}, status=status)
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Objects]:
-    """A running one, on a port of its own."""
+    """Serve on a free port."""
     made = Objects()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.port = runner.addresses[0][1]
-    try:
-        yield made
-    finally:
-        made.release()
-        await runner.cleanup()
+    async with api_stub.serve(made.answer) as made.port:
+        try:
+            yield made
+        finally:
+            made.release()

@@ -44,16 +44,16 @@ class Block:
 
 
 def blocks(page: pathlib.Path) -> list[Block]:
-    found = []
+    blocks = []
     for match in _FENCE.finditer(page.read_text()):
         indent = len(match["indent"])
         lines = [line[indent:] for line in match["body"].splitlines()]
-        found.append(Block(page, match["info"].split(" ")[0].strip(), "\n".join(lines)))
-    return found
+        blocks.append(Block(page, match["info"].split(" ")[0].strip(), "\n".join(lines)))
+    return blocks
 
 
 def prose(page: pathlib.Path) -> str:
-    """The page without its fenced blocks."""
+    """Return the page without its fenced blocks."""
     return _FENCE.sub("", page.read_text())
 
 

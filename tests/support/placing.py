@@ -38,8 +38,8 @@ def policy(*, required: bool = False, **placement: object) -> model.Policy:
 
 
 def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapping[str, int] = 1, **kw: object):
-    each = dict.fromkeys(RESOURCES, rails_each) if isinstance(rails_each, int) else dict(rails_each)
-    have = {"cpu": "128", "memory": "2Ti", "pods": "110", GPU: "8"} | {k: str(v) for k, v in each.items() if v}
+    rail_devices = dict.fromkeys(RESOURCES, rails_each) if isinstance(rails_each, int) else dict(rails_each)
+    have = {"cpu": "128", "memory": "2Ti", "pods": "110", GPU: "8"} | {k: str(v) for k, v in rail_devices.items() if v}
     labels = ({LEAF: leaf} if leaf else {}) | ({SPINE: spine} if spine else {})
     tree = {
         "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels | kw.pop("labels", {})},
@@ -50,7 +50,7 @@ def node(name: str, leaf: str = "", spine: str = "s0", *, rails_each: int | Mapp
 
 
 def leaves(**sizes: int):
-    """The nodes of some leaves; leaves with the same first letter are below one spine."""
+    """Return the nodes of some leaves; leaves with the same first letter are below one spine."""
     return [node(f"{leaf}-{i:02}", leaf, spine=f"s-{leaf[0]}") for leaf, size in sizes.items() for i in range(size)]
 
 

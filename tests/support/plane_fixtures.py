@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 _failed: list[str] = []
-_kept: list[pathlib.Path] = []
+_log_folders: list[pathlib.Path] = []
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -33,7 +33,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the logs that were kept."""
-    for logs in _kept:
+    for logs in _log_folders:
         terminalreporter.write_line(f"logs of the control plane are kept in {logs}")
 
 
@@ -44,7 +44,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane():
-    """The control plane, started once a run. Its logs are kept, and named, where a test failed."""
+    """Yield the control plane, started once a run. Its logs are kept, and named, where a test failed."""
     from plane import plane as planes
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
@@ -68,12 +68,12 @@ async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[N
         if finished and not _failed:
             shutil.rmtree(folder)
         else:
-            _kept.append(logs)
+            _log_folders.append(logs)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def schedulers(plane):
-    """Both schedulers' configurations; put back after the test."""
+    """Yield both schedulers' configurations; put back after the test."""
     yield plane.schedulers
     await plane.schedulers.reset()
 
@@ -81,16 +81,16 @@ async def schedulers(plane):
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(plane):
     """Makes nodes; all are taken away after the test, after its namespace."""
-    from plane import nodes as fleet
+    from plane import nodes as plane_nodes
 
-    made = fleet.Nodes(plane.api)
+    made = plane_nodes.Nodes(plane.api)
     yield made
     await made.remove()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(plane, nodes):
-    """A namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
+    """Yield a namespace of the test's own, ready for pods; its pods are gone before its nodes are."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await plane.make_namespace(name)
     yield name
@@ -115,7 +115,7 @@ async def controllers(plane):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def extender_proxy():
-    """A proxy through which schedulers reach an extender, also after it was restarted on another port."""
+    """Yield a proxy through which schedulers reach an extender, also after it was restarted on another port."""
     from plane import reverse_proxy
 
     opened = await reverse_proxy.ReverseProxy().open()

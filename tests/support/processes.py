@@ -34,12 +34,12 @@ class Process:
             self.log += line.decode(errors="replace")
 
     async def listening(self, seconds: float = 60) -> "Process":
-        def announced() -> bool:
-            found = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
-            self.port, self.ops_port = found.get("", 0), found.get("ops ", 0)
+        def has_ports() -> bool:
+            ports = {kind: int(port) for kind, port in _LISTENING.findall(self.log)}
+            self.port, self.ops_port = ports.get("", 0), ports.get("ops ", 0)
             return bool(self.port and self.ops_port) or self.process.returncode is not None
 
-        await shell.until(announced, seconds)
+        await shell.until(has_ports, seconds)
         assert self.port, self.log
         return self
 
@@ -69,7 +69,7 @@ class Process:
         raise AssertionError(f"not ready: {last}\n{self.log[-2000:]}")
 
     async def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """Return the sum of a metric over its labels."""
         shown = (await self.ops("/metrics")).body.decode()
         return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if re.match(rf"{name}[ {{]", line))
 

@@ -1,4 +1,4 @@
-"""What a PromQL expression asks for: the metrics it reads and the labels it names, by a real parser of PromQL."""
+"""Parses PromQL expressions: the metrics they read and the labels they name."""
 
 import dataclasses
 import re
@@ -32,23 +32,23 @@ class Asked:
 
 
 def ours() -> dict[str, set[str]]:
-    """The labels of every series that we show, by its name."""
-    found: dict[str, set[str]] = {}
+    """Return the labels of every series that we show, by its name."""
+    labels_by_metric: dict[str, set[str]] = {}
     for row in metrics_reference.list_rows():
         labels = SCRAPED | set(row.labels)
         if row.type_name == "histogram":
-            found |= {
+            labels_by_metric |= {
                 f"{row.full_name}_sum": labels,
                 f"{row.full_name}_count": labels,
                 f"{row.full_name}_bucket": labels | {"le"},
             }
         else:
-            found[row.full_name] = labels
-    return found
+            labels_by_metric[row.full_name] = labels
+    return labels_by_metric
 
 
 def asked(text: str) -> list[Asked]:
-    """The selectors of an expression. Raises ValueError where it is no PromQL."""
+    """Return the selectors of an expression. Raises ValueError if it is no PromQL."""
     for variable, value in _PLACES.items():
         text = text.replace(variable, value)
     try:
@@ -59,13 +59,13 @@ def asked(text: str) -> list[Asked]:
 
 
 def groupings(text: str) -> set[str]:
-    """The labels that an expression groups by."""
+    """Return the labels that an expression groups by."""
     matches = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
     return {label.strip() for labels in matches for label in labels.split(",")}
 
 
 def problems(text: str) -> list[str]:
-    """What an expression asks for that nobody shows."""
+    """Return what is wrong with an expression: metrics and labels that no server exposes."""
     known = {**FOREIGN, **ours()}
     selectors = asked(text)
     missing = [f"{selector.metric} does not exist" for selector in selectors if selector.metric not in known]

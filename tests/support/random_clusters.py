@@ -12,7 +12,7 @@ class Case(NamedTuple):
 
     cluster: small.Cluster
     others: Sequence[tuple[int, small.Job]]  # (host, job of one pod)
-    asking: bool  # False: some nodes lack rails, and gangs use what there is without asking for devices
+    requests_devices: bool  # False: some nodes lack rails, and gangs use what there is without asking for devices
     chance: random.Random
 
 
@@ -58,7 +58,7 @@ def case(seed: int, *, large: bool = False) -> Case:
 
 
 def job(of: Case, cluster: small.Cluster, most: int = 16) -> small.Job | None:
-    """A gang that fits into the cluster; None where no gang of two does."""
-    made = small.Job(2, *of.chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]), asks=of.asking)
+    """Return a gang that fits into the cluster; None if no gang of two does."""
+    made = small.Job(2, *of.chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]), requests_devices=of.requests_devices)
     room = sum(small.room(cluster, host, made) for host in range(len(cluster.hosts)))
     return made._replace(pods=of.chance.randint(2, min(room, most))) if room >= 2 else None

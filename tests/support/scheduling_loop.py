@@ -44,25 +44,25 @@ class Loop:
         self.engine = RememberingEngine(self.state, self.assumed)
 
     def submit(self, pods: Pods, *, group: str = "g") -> None:
-        """The pods of a gang and its PodGroup appear."""
+        """Create the pods of a gang and its PodGroup."""
         self.state.upsert_pod_group(build_pod_group("train", group, len(pods)))
         for pod in pods:
             self.state.upsert_pod(pod)
 
     def feasible(self, pod: views.Pod) -> list[str]:
-        """The nodes that have room for the pod."""
+        """Return the nodes with room for the pod."""
         requests = resources.compute_requests(pod.spec)
         return [name for name in self.state.nodes if resources.count_fits(self._free(name), requests)]
 
-    def asks(self, pod: views.Pod) -> engine.Decision:
-        """One prioritize, after which the pod may wait."""
+    def decide(self, pod: views.Pod) -> engine.Decision:
+        """Return the scores for a pod without placing it."""
         return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
 
     def place(self, pods: Pods) -> list[str]:
-        """The node of each pod, in the order given."""
+        """Place the pods in order. Return the node of each."""
         nodes = []
         for pod in pods:
-            scores = self.asks(pod).scores
+            scores = self.decide(pod).scores
             best = min(scores, key=lambda name: (-scores[name], name))
             if self.announces:
                 self.assumed.assume(build_assumed_pod(pod, best))
@@ -73,12 +73,12 @@ class Loop:
         return nodes
 
     def leaf_of(self, node: str) -> str:
-        """The value of the policy's first domain."""
+        """Return the value of the policy's first domain."""
         fabric = next(iter(self.policy.document.fabrics.values()))
         return self.state.nodes[node].labels[fabric.placement.domains[0]]
 
     def leaves(self, pods: Pods) -> list[str]:
-        """The leaf of each pod, in the order given."""
+        """Return the leaf of each pod, in the order given."""
         return [self.leaf_of(node) for node in self.place(pods)]
 
     def _free(self, name: str) -> Mapping[str, int]:
@@ -90,5 +90,5 @@ class Loop:
 
 
 def gang(size: int, make: Callable[..., views.Pod], *, group: str = "g", **options: object) -> list[views.Pod]:
-    """The pods of a gang, by rank."""
+    """Return the pods of a gang, by rank."""
     return [make(f"{group}-{rank}", group=group, **options) for rank in range(size)]

@@ -113,7 +113,7 @@ def text_of(value: object, space: str = "") -> str:
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, tuple):
-        inner = f",{space}".join(f"{json.dumps(key, ensure_ascii=False)}:{text_of(each)}" for key, each in value)
+        inner = f",{space}".join(f"{json.dumps(key, ensure_ascii=False)}:{text_of(item)}" for key, item in value)
         return f"{{{inner}{space}}}"
     if isinstance(value, list):
         return "[" + ",".join(map(text_of, value)) + "]"
@@ -123,7 +123,7 @@ def text_of(value: object, space: str = "") -> str:
 @st.composite
 def arrays(draw) -> str:
     space = draw(st.sampled_from(["", "", " ", "\n\t", "\r"]))
-    text = f"[{space}" + f"{space},".join(text_of(each, space) for each in draw(st.lists(objects(), max_size=4))) + "]"
+    text = f"[{space}" + f"{space},".join(text_of(item, space) for item in draw(st.lists(objects(), max_size=4))) + "]"
     kind = draw(st.integers(0, 24))
     if kind == 0:  # one character is lost
         at = draw(st.integers(0, len(text) - 1))

@@ -19,7 +19,7 @@ _EMPTY = {kind.path for kind in resources.GANG_SIZES.values() if not kind.option
 
 
 class Installation:
-    """What is served. A test changes `trees`; `held` keeps the answer for a source back until its event is set."""
+    """The served objects. A test changes `trees`; `held` delays the answer for a source until its event is set."""
 
     def __init__(self) -> None:
         self.trees = installations.healthy()
@@ -62,18 +62,14 @@ class Installation:
 @contextlib.asynccontextmanager
 async def serve(folder: pathlib.Path) -> AsyncIterator[Installation]:
     """Serve a healthy installation; `kubeconfig` is the path of a kubeconfig for it in `folder`."""
-    installation, app = Installation(), web.Application()
-    app.router.add_route("*", "/{path:.*}", installation.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    installation.kubeconfig = api_stub.kubeconfig(folder, runner.addresses[0][1])
-    try:
-        yield installation
-    finally:
-        for released in installation.held.values():
-            released.set()
-        await runner.cleanup()
+    installation = Installation()
+    async with api_stub.serve(installation.answer) as port:
+        installation.kubeconfig = api_stub.kubeconfig(folder, port)
+        try:
+            yield installation
+        finally:
+            for released in installation.held.values():
+                released.set()
 
 
 def _refuse(code: int, reason: str) -> web.Response:

@@ -107,7 +107,7 @@ class Shape:
         return [_build_slice(node, driver, tree) for driver, tree in (("dra.net", nics), ("gpu.nvidia.com", gpus))]
 
     def is_paired(self, held: Collection[str]) -> bool:
-        """True if each device of a pod has a partner beside it, and as many disjoint pairs exist as can.
+        """Return whether each device of a pod has a partner beside it, and as many disjoint pairs exist as can.
 
         Without NICs or without GPUs there is no pair.
         """

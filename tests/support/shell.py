@@ -71,7 +71,7 @@ class Caller:
             return Answer(int(first.split()[1]), headers, body)
 
     async def hung_up(self) -> bool:
-        """True once the server has closed this connection without another byte."""
+        """Return whether the server has closed this connection without another byte."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read(1) == b""
@@ -142,7 +142,7 @@ class Authority:
         )
 
     def context(self, client: tuple[pathlib.Path, pathlib.Path] | None = None) -> ssl.SSLContext:
-        """What a caller who trusts this authority connects with."""
+        """Return the TLS context of a caller that trusts this CA."""
         context = ssl.create_default_context(cafile=str(self.path))
         if client:
             context.load_cert_chain(*client)

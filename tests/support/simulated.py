@@ -8,7 +8,7 @@ from railwright.simulator import cluster, cluster_specs, shapes
 
 
 def site(spines, over=(1.0,), *, rails=8, mixed=False, nodes=None) -> cluster_specs.ClusterSpec:
-    """Nodes of 8 GPUs in leaves of these sizes below each spine."""
+    """Return nodes of 8 GPUs in leaves of these sizes below each spine."""
     shape = shapes.Shape(
         spines,
         cluster_specs.GPUS,
@@ -29,13 +29,13 @@ def town(spines, over=(1.0,), **options) -> cluster.Cluster:
 
 
 def fill(on: cluster.Cluster, host: int, *sizes: int) -> None:
-    """Pods of other jobs, with so many GPUs, on a host."""
+    """Place pods of other jobs, with so many GPUs, on a host."""
     for gpus in sizes:
         on.start_pod(host, on.build_demand(gpus))
 
 
 def mixed_nodes():
-    """One node of 8 rails and one of 4, in leaves of their own."""
+    """Return one node of 8 rails and one of 4, in leaves of their own."""
     wide = shapes.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(8, mixed=True), "", product="8x8")
     narrow = shapes.Shape({"s": (1,)}, 8, cluster_specs.list_rail_resources(4, mixed=True), "", product="8x4")
     return [*shapes.build_nodes(wide), *shapes.build_nodes(narrow, 1)]

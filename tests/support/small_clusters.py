@@ -1,9 +1,9 @@
-"""Small clusters and what gangs on them are worth, written apart from the project: nothing of `fabric` is used here.
+"""Models small clusters and the bandwidth of gangs on them, independently of the code under `railwright/fabric`.
 
-The model: a gang has the rails that all its members' nodes have. A NIC between k pods, mates or not, gives each 1/k. Of
-a domain that ring edges leave, each edge has nodes x links / (ratio x edges) of what a member gives at best, at most
-all; links is 1 where each rail has uplinks of its own, else the fabric's rails over the gang's. The slowest member or
-edge is the gang's bandwidth, as a share of what its rails give on an empty node.
+A gang has the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
+edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, at most all of it; links
+is 1 if each rail has its own uplinks, else the fabric's rails over the gang's. The bandwidth of a gang is that of its
+slowest pod or edge, relative to its rails on an empty node.
 """
 
 import itertools
@@ -30,7 +30,7 @@ class Job(NamedTuple):
     pods: int
     gpus: int = GPUS
     rails: int = RAILS  # the first so many
-    asks: bool = True  # False: its pods use their rails without asking for devices of them
+    requests_devices: bool = True  # False: its pods use their rails without asking for devices of them
 
 
 class Cluster(NamedTuple):
@@ -43,26 +43,26 @@ class Cluster(NamedTuple):
 
 
 def room(cluster: Cluster, host: int, job: Job) -> int:
-    """How many pods of a job a host holds."""
+    """Return how many pods of a job a host holds."""
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
     by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
-    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.asks else ())]))
+    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.requests_devices else ())]))
 
 
 def taking(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
-    """The cluster with the job's pods on these hosts."""
+    """Return the cluster with the job's pods on these hosts."""
     taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
     for host in hosts:
         gpus, pods = taken[host]
-        for rail in range(job.rails) if job.asks else ():
+        for rail in range(job.rails) if job.requests_devices else ():
             pods[rail] = pods.get(rail, 0) + 1
         taken[host] = gpus + job.gpus, pods
     return cluster._replace(taken=tuple(taken))
 
 
 def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
-    """What a gang is worth whose pod of rank i is on `hosts[i]`; `cluster` is how it was before."""
+    """Return the bandwidth of a gang with the pod of rank i on `hosts[i]`; `cluster` is the state before."""
     together = Counter(hosts)
     common = set(range(job.rails)).intersection(*(cluster.hosts[host].rails for host in hosts))
     return min(
@@ -71,13 +71,13 @@ def bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
 
 
 def member(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
-    """What each of so many pods on a host has over some rails."""
+    """Return the bandwidth of each of so many pods on a host over some rails."""
     others = cluster.taken[host][1]
     return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
 
 
 def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
-    """What the slowest ring edge between domains has."""
+    """Return the bandwidth of the slowest ring edge between domains."""
     worst = 1.0
     for level, ratio in enumerate(cluster.ratios):
         for domain, edges in leaving(cluster, hosts, level).items():
@@ -86,7 +86,7 @@ def crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
 
 
 def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
-    """Ring edges that leave each domain of a level."""
+    """Count the ring edges that leave each domain of a level."""
     domains = [cluster.hosts[host].chain[level] for host in hosts]
     edges: Counter[str] = Counter()
     for here, following in zip(domains, [*domains[1:], domains[0]], strict=True):
@@ -95,7 +95,7 @@ def leaving(cluster: Cluster, hosts: Sequence[int], level: int) -> Counter[str]:
 
 
 def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edges: int) -> float:
-    """What each of so many ring edges out of a domain has."""
+    """Return the bandwidth of each of so many ring edges out of a domain."""
     if not edges:
         return 1.0
     nodes = sum(host.chain[level] == domain for host in cluster.hosts)
@@ -104,7 +104,7 @@ def edge(cluster: Cluster, job: Job, domain: str, level: int, ratio: float, edge
 
 
 def best(cluster: Cluster, job: Job) -> float | None:
-    """The most bandwidth that any choice of hosts and any order of ranks gives a gang; None where it does not fit.
+    """Return the highest bandwidth of a gang over all hosts and orders of ranks; None if it does not fit.
 
     In a tree the gang stays below one domain, or the whole cluster, and every domain strictly inside that it uses has
     one edge out, which no order undercuts. So for each set of rails and each value a member or an edge can have, the
@@ -125,7 +125,7 @@ def best(cluster: Cluster, job: Job) -> float | None:
         for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
             if least <= highest:
                 break
-            counts = [sum(value >= least for value in each) for each in values]
+            counts = [sum(value >= least for value in row) for row in values]
             if _fits(cluster, counts, exits, least, job.pods):
                 highest = least
                 break
@@ -160,7 +160,7 @@ def _fits(
 
 
 def greedy(cluster: Cluster, job: Job) -> list[int]:
-    """Hosts by rank: each pod as close as may be to the mates placed so far, then on the fullest host."""
+    """Hosts by rank: each pod as close as possible to the peers placed so far, then on the fullest host."""
     hosts: list[int] = []
     now = cluster
     for _ in range(job.pods):

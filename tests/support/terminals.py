@@ -24,14 +24,16 @@ def capture(arguments: Sequence[str], columns: int, **environment: str) -> tuple
     """Return exit code and all that the terminal received, with what was erased again."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    }
     started = subprocess.Popen(
         [sys.executable, "-m", "railwright.cli", *arguments],
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment},
+        env={**inherited, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment},
     )
     os.close(theirs)
     parts = []
@@ -48,5 +50,5 @@ def capture(arguments: Sequence[str], columns: int, **environment: str) -> tuple
 
 
 def settle(shown: str) -> str:
-    """What stays on the screen: without lines that were erased again."""
+    """Return what remains on the screen, without erased lines."""
     return re.sub(r"\r\x1b\[K(?:[^\r\n]*(?=\r\x1b\[K))?", "", shown)

@@ -14,7 +14,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data" / "sysfs"
 
 
 def lay_out(name: str, root: pathlib.Path) -> pathlib.Path:
-    """The tree `name` below root."""
+    """Return the tree `name` below root."""
     current: pathlib.Path | None = None
     for line in (DATA / f"{name}.tree").read_text().splitlines():
         if line.startswith("| ") or line == "|":
@@ -27,23 +27,23 @@ def lay_out(name: str, root: pathlib.Path) -> pathlib.Path:
             _remove(root / line.removeprefix("absent /"))
         elif " -> " in line:
             path, target = line.split(" -> ")
-            _at(root, path).symlink_to(target)
+            _get_at(root, path).symlink_to(target)
         elif line.endswith(" <<"):
-            current = _at(root, line.removesuffix(" <<"))
+            current = _get_at(root, line.removesuffix(" <<"))
             current.write_text("")
         elif line and not line.startswith("#"):
             path, mark, text = line.partition(" =")
             assert mark, line
-            _at(root, path).write_text(text.removeprefix(" ") + "\n")
+            _get_at(root, path).write_text(text.removeprefix(" ") + "\n")
     return root
 
 
 def names(below: str = "") -> list[str]:
-    """The trees of a folder."""
+    """Return the trees of a folder."""
     return sorted(f"{below}{path.stem}" for path in (DATA / below).glob("*.tree"))
 
 
-def _at(root: pathlib.Path, path: str) -> pathlib.Path:
+def _get_at(root: pathlib.Path, path: str) -> pathlib.Path:
     assert path.startswith("/"), path
     place = root / path[1:]
     place.parent.mkdir(parents=True, exist_ok=True)

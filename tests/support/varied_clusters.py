@@ -68,7 +68,7 @@ class Vista:
             node["spec"] = {"unschedulable": True}
 
     def add_gang(self, size: int, *, placed: int | None = None, name: str = "", namespace: str = "") -> str:
-        """A Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
+        """Return a Volcano gang; mostly on neighbouring nodes, as far as there are free ones. Its key."""
         self._made += 1
         name = name or f"{self.chance.choice(JOBS)}-{self._made}"
         namespace = namespace or self.chance.choice(("prod", "research", "speech"))
@@ -90,7 +90,7 @@ class Vista:
             return []
         start = self.chance.randrange(max(1, len(self._free) - count))
         taken = self._free[start : start + count]
-        self._free = [each for each in self._free if each not in set(taken)]
+        self._free = [slot for slot in self._free if slot not in set(taken)]
         return taken
 
     def add_event(self, name: str, message: str, *, second: int = 0, namespace: str = "prod") -> None:
@@ -126,8 +126,8 @@ class Vista:
 
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
-    wanted = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made = shapes.build_pod(f"{group}-worker-{rank}", namespace, node, wanted)
+    amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
+    made = shapes.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
     made["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",

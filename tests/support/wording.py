@@ -6,7 +6,7 @@ from railwright.fabric.reasons import reason, rendering
 
 
 def text(of: reason.Reason | None) -> str:
-    """The text of a reason, "" where there is none."""
+    """Return the text of a reason, "" if there is none."""
     return rendering.render(of) if of is not None else ""
 
 

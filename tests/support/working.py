@@ -18,27 +18,27 @@ ALL = {
 
 
 def kind(name: str) -> kinds.WorkloadKind:
-    """A row by its title."""
-    (found,) = [each for each in registry.INJECTED_KINDS if each.display_name == name]
-    return found
+    """Return a row by its title."""
+    (kind,) = [row for row in registry.INJECTED_KINDS if row.display_name == name]
+    return kind
 
 
 def workload(
     row: kinds.WorkloadKind, template: Any, *, name: str = "worker", label: str | None = None, **spec: Any
 ) -> dict:
-    """A workload with this template at every place its kind has; `name` is that of the task, replica or group."""
+    """Return a workload with this template at every place of its kind; `name` is the task's, replica's or group's."""
     tree: dict = {"metadata": {"name": "w", "namespace": "prod"}}
     if label is not None:
         tree["metadata"]["labels"] = {"railwright.io/fabric": label}
     for site in row.templates:
-        _merge(tree, _nested(site.path, site, template, name))
+        _merge(tree, _nest(site.path, site, template, name))
     tree.setdefault("spec", {}).update(spec)
     untied: dict = json.loads(json.dumps(tree))  # a copy would share the template between its places
     return untied
 
 
 def template(*containers: dict, label: str | None = None, **more: Any) -> dict:
-    """A pod template."""
+    """Return a pod template."""
     pod = admitting.pod(*containers, label=label, **more)
     pod["metadata"].pop("name")
     pod["metadata"].pop("namespace")
@@ -50,24 +50,28 @@ def read(row: kinds.WorkloadKind, tree: dict) -> templates.Workload:
 
 
 def planned(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
-    """The plan of each template of a workload."""
-    found = read(row, tree).templates
-    return [template_plan.plan_template(each, by, at or admitting.known(), "W prod/w") for each in found]
+    """Return the plan of each template of a workload."""
+    templates_read = read(row, tree).templates
+    return [
+        template_plan.plan_template(template, by, at or admitting.known(), "W prod/w") for template in templates_read
+    ]
 
 
 def patched(row: kinds.WorkloadKind, tree: dict, by: Any, at: Any = None) -> dict:
-    """The workload after admission, by a strict implementation of RFC 6902."""
+    """Return the workload after admission, by a strict implementation of RFC 6902."""
     operations = [
         operation
-        for each in planned(row, tree, by, at)
-        for operation in patch.build_operations(each.template.pod, each.changes, each.template.pointer)
+        for planned_template in planned(row, tree, by, at)
+        for operation in patch.build_operations(
+            planned_template.template.pod, planned_template.changes, planned_template.template.pointer
+        )
     ]
     result: dict = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
     return result
 
 
 def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any) -> bytes:
-    """A review of this object as the API server sends it."""
+    """Return a review of this object as the API server sends it."""
     asked = {
         "uid": "u",
         "kind": {"group": row.group, "version": version or row.versions[0], "kind": row.name},
@@ -80,47 +84,47 @@ def review(row: kinds.WorkloadKind, tree: Any, version: str = "", **request: Any
 
 
 def answer(body: bytes, by: Any, at: Any = None) -> dict:
-    """The response to a review."""
+    """Return the response to a review."""
     given = workloads.handle(body, by, lambda namespace: at or admitting.known(namespace))
     response: dict = json.loads(given.body)["response"]
     return response
 
 
-def made(found: templates.Template, tree: dict) -> dict:
-    """The pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = at(tree, found.pointer)
+def made(template: templates.Template, tree: dict) -> dict:
+    """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
+    written = at(tree, template.pointer)
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
-    metadata["labels"] = {**(metadata.get("labels") or {}), **found.added.labels}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **template.added.labels}
     spec = copy.deepcopy(written["spec"])
     for container in spec["containers"]:
-        added = [{"name": name, "value": ""} for name in found.added.env]
+        added = [{"name": name, "value": ""} for name in template.added.env]
         if added:
             container["env"] = [*(container.get("env") or []), *added]
     return {"metadata": metadata, "spec": spec}
 
 
 def at(tree: Any, pointer: str) -> Any:
-    """What a JSON pointer without escapes points to."""
+    """Return the target of a JSON pointer without escapes."""
     for step in pointer.split("/")[1:]:
         tree = tree[int(step)] if isinstance(tree, list) else tree[step]
     return tree
 
 
 def container(row: kinds.WorkloadKind, tree: dict) -> dict:
-    """The first container of a workload's first template, to be changed in place."""
-    found: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
-    return found
+    """Return the first container of a workload's first template, to be changed in place."""
+    container: dict = at(tree, read(row, tree).templates[0].pointer)["spec"]["containers"][0]
+    return container
 
 
-def _nested(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
+def _nest(steps: tuple[str, ...], site: kinds.TemplatePath, template: Any, name: str) -> Any:
     if not steps:
         return template
     step, rest = steps[0], steps[1:]
     if rest and rest[0] == kinds.EACH:
-        child = _nested(rest[1:], site, template, name)
+        child = _nest(rest[1:], site, template, name)
         return {step: {name: child} if step.endswith("ReplicaSpecs") else [{site.name_field: name, **child}]}
-    return {step: _nested(rest, site, template, name)}
+    return {step: _nest(rest, site, template, name)}
 
 
 def _merge(into: dict, more: dict) -> None:

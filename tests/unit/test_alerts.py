@@ -15,7 +15,7 @@ PARTS = ("Meaning", "Check", "Fix")
 
 
 def entries() -> dict[str, str]:
-    """The text of every entry of the runbook, by its heading."""
+    """Return the text of every entry of the runbook, by its heading."""
     parts = re.split(r"^## (.+)$", RUNBOOK, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

@@ -1,4 +1,4 @@
-"""What the manifests say of certificates is what the code does."""
+"""The manifests and the code agree about certificates."""
 
 from pathlib import Path
 
@@ -17,18 +17,18 @@ COMPONENT = MANIFESTS / "components" / "client-auth"
 
 
 def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
-    (found,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == (kind, name)]
-    return found
+    (match,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == (kind, name)]
+    return match
 
 
 def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     shipped = {document["metadata"]["name"]: document for document in DOCUMENTS if document["kind"] == "Secret"}
     servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
     assert set(shipped) == servers
-    assert not any({"data", "stringData", "type"} & set(each) for each in shipped.values())
-    (rule,) = [each for each in one("Role")["rules"] if each["resources"] == ["secrets"]]
+    assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
+    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["secrets"]]
     assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
-    (rule,) = [each for each in one("Role")["rules"] if each["resources"] == ["leases"]]
+    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["leases"]]
     assert (rule["resourceNames"], set(rule["verbs"])) == (["railwright-certs"], {"get", "update", "create"})
     (rule,) = one("ClusterRole")["rules"]
     assert set(rule["resources"]) == set(installation.KINDS.values())
@@ -36,9 +36,11 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
 
 
 def test_nobody_else_may_read_a_secret():
-    for each in ALL:
-        if each["kind"] in ("Role", "ClusterRole") and each["metadata"]["name"] != "railwright-certs":
-            assert not any("secrets" in rule.get("resources", ()) for rule in each["rules"]), each["metadata"]["name"]
+    for document in ALL:
+        if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] != "railwright-certs":
+            assert not any("secrets" in rule.get("resources", ()) for rule in document["rules"]), document["metadata"][
+                "name"
+            ]
 
 
 @pytest.mark.parametrize("server", inventory.SERVERS)
@@ -80,7 +82,7 @@ def test_cert_manager_issues_the_same_names_for_the_same_use():
     }
     assert set(issued) == set(inventory.SECRETS.values())
     for leaf in inventory.list_specs("railwright-system", clients=True):
-        told = issued[inventory.SECRETS[leaf.name]]
-        assert told["commonName"] == leaf.common_name
-        assert {*told.get("dnsNames", ()), *told.get("ipAddresses", ())} == set(leaf.hosts)
-        assert f"{leaf.usage} auth" in told["usages"]
+        certificate = issued[inventory.SECRETS[leaf.name]]
+        assert certificate["commonName"] == leaf.common_name
+        assert {*certificate.get("dnsNames", ()), *certificate.get("ipAddresses", ())} == set(leaf.hosts)
+        assert f"{leaf.usage} auth" in certificate["usages"]

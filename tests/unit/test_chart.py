@@ -17,7 +17,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-def loaded(name):
+def load(name):
     """Load a module of manifests/charting, which imports its neighbours by name."""
     if str(SOURCE) not in sys.path:
         sys.path.append(str(SOURCE))
@@ -88,7 +88,7 @@ def test_every_value_is_read_by_a_template_and_no_template_reads_another():
         assert f"with .Values.{table} " in texts[name]
         read |= {f"{table}.{key}" for key in re.findall(r"[( ]\.([a-z]\w*)", texts[name])}
     helped = set(re.findall(r"\.values\.([A-Za-z.]+)", texts["_pods.tpl"]))
-    rows = [row for row in loaded("values").rows() if row.path[0] != "global"]
+    rows = [row for row in load("values").rows() if row.path[0] != "global"]
     known = {".".join(row.path) for row in rows if not row.table}
     tables = {".".join(row.path) for row in rows if row.table}
     pods = {key for key in known if key.partition(".")[0] in PODS}
@@ -139,7 +139,7 @@ def test_every_object_has_the_recommended_labels_and_plain_yaml(path):
 def test_the_values_have_comments_that_helm_docs_reads():
     lines = (CHART / "values.yaml").read_text().splitlines()
     keys = [index for index, line in enumerate(lines) if index and lines[index - 1].strip().startswith("# --")]
-    assert len(keys) == len(loaded("values").rows())
+    assert len(keys) == len(load("values").rows())
 
 
 def test_no_template_writes_what_others_fill():

@@ -39,8 +39,8 @@ def pod_of(job: dict) -> dict:
     return pod
 
 
-def answered(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
-    """The pod after admission, and the warnings."""
+def answer_review(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
+    """Return the pod after admission, and the warnings."""
     namespace = pod["metadata"]["namespace"]
     request = {
         "uid": "1",
@@ -59,8 +59,8 @@ def answered(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> t
     return jsonpatch.apply_patch(copy.deepcopy(pod), patch), response.get("warnings", [])
 
 
-def admitted(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
-    after, warnings = answered(site, pod, known)
+def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
+    after, warnings = answer_review(site, pod, known)
     assert all(warning.startswith("N34: ") and "NCCL_ALGO=" in warning for warning in warnings), (
         warnings
     )  # the user's own tuning, which lint speaks of
@@ -71,14 +71,14 @@ def admitted(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> d
 def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
     given, twins = pods_of(load(site, "job")), pods_of(load(site, "handwritten"))
     for role, twin in twins.items():
-        assert meaning(admitted(site, given[role])) == meaning(twin)
+        assert meaning(admit(site, given[role])) == meaning(twin)
         assert meaning(given[role]) != meaning(twin), "the job must lack what the webhook is to add"
 
 
 def test_mpi_ranks_read_by_file_what_was_written_on_mpiruns_command_line_and_the_rest_is_equal():
     site = "pvrdma-mpi"
     twins = ranks_of(pods_of(load(site, "handwritten")))
-    ours = ranks_of({role: admitted(site, pod) for role, pod in pods_of(load(site, "job")).items()})
+    ours = ranks_of({role: admit(site, pod) for role, pod in pods_of(load(site, "job")).items()})
     assert ours == twins
     assert ours[0] == {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "0", "NCCL_NET_GDR_LEVEL": "LOC"}
 
@@ -87,7 +87,7 @@ def test_mpi_ranks_read_by_file_what_was_written_on_mpiruns_command_line_and_the
 def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
     job = load("pvrdma-mpi", "job")
     job["metadata"]["labels"][names.FABRIC] = label
-    after = {role: admitted("pvrdma-mpi", pod) for role, pod in pods_of(job).items()}
+    after = {role: admit("pvrdma-mpi", pod) for role, pod in pods_of(job).items()}
     worker = after["worker"]
     assert "volumes" not in worker["spec"] or all("hostPath" not in volume for volume in worker["spec"]["volumes"])
     assert not worker["spec"]["containers"][0].get("securityContext", {}).get("privileged")
@@ -100,7 +100,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
     labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
-    (label,) = [found for found in labels if found]
+    (label,) = [label_or_none for label_or_none in labels if label_or_none]
     assert list(label) == [names.FABRIC]
     assert label[names.FABRIC] in policy_of(site).document.fabrics
     for template in parts(twin):
@@ -125,7 +125,7 @@ def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(si
 
 
 def parts(job: dict) -> list[dict]:
-    """The templates themselves, to be changed in place."""
+    """Return the templates themselves, to be changed in place."""
     spec = job["spec"]
     replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()
     return [replica["template"] for replica in replicas]
@@ -143,14 +143,14 @@ def test_volcano_jobs_are_gangs_by_the_pytorch_plugin(site):
 @pytest.mark.parametrize("site", SITES)
 def test_an_admitted_pod_admitted_again_stays_as_it_is(site):
     for pod in pods_of(load(site, "job")).values():
-        once = admitted(site, pod)
-        assert admitted(site, once) == once
+        once = admit(site, pod)
+        assert admit(site, once) == once
 
 
 def test_handwritten_pods_under_the_label_keep_every_value_and_get_only_the_record():
     pod = pod_of(load("360-roce", "handwritten"))
     pod["metadata"]["labels"] = {names.FABRIC: "roce"}
-    result = admitted("360-roce", pod)
+    result = admit("360-roce", pod)
     assert json.loads(result["metadata"]["annotations"].pop(names.INJECTION))["fabric"] == "roce"
     assert result == pod
 
@@ -158,7 +158,7 @@ def test_handwritten_pods_under_the_label_keep_every_value_and_get_only_the_reco
 def test_the_derived_roce_environment_names_exact_devices_and_no_gid_index():
     pod = pod_of(load("360-roce", "job"))
     pod["metadata"]["labels"][names.FABRIC] = "default"
-    (container,) = meaning(admitted("360-roce", pod))["spec"]["containers"]
+    (container,) = meaning(admit("360-roce", pod))["spec"]["containers"]
     assert container["env"] == {
         "NCCL_DEBUG": "INFO",
         "NCCL_NET_GDR_READ": "1",
@@ -181,7 +181,7 @@ def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_
             pod["metadata"].setdefault("labels", {})[names.FABRIC] = name
             namespace = pod["metadata"]["namespace"]
             offered = frozenset({*resources, "nvidia.com/gpu"})
-            (container,) = admitted(site, pod, facts.ClusterFacts(namespace, {}, known, offered))["spec"]["containers"]
+            (container,) = admit(site, pod, facts.ClusterFacts(namespace, {}, known, offered))["spec"]["containers"]
             if "nvidia.com/gpu" in container.get("resources", {}).get("limits", {}):
                 assert resources <= set(container["resources"]["limits"])
 
@@ -189,7 +189,7 @@ def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_
 def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks():
     pod = pod_of(load("vivo-roce", "job"))
     pod["spec"]["hostNetwork"] = True
-    after, (warning,) = answered("vivo-roce", pod)
+    after, (warning,) = answer_review("vivo-roce", pod)
     assert warning.startswith("HostNetwork: spec.hostNetwork is true: fabric roce adds no networks")
     assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
     (container,) = after["spec"]["containers"]
@@ -197,12 +197,12 @@ def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks()
     assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
 
 
-def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimised_fabric():
+def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimized_fabric():
     pod = pods_of(load("sriov-8-rail", "job"))["worker"]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
     pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"
     known = networks_of("sriov-8-rail")
-    after = admitted("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
+    after = admit("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
     (container,) = after["spec"]["containers"]
     assert {entry["name"]: entry["value"] for entry in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
     assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [

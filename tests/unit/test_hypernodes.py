@@ -24,7 +24,7 @@ def below(*names: str) -> list[dict]:
     return [{"type": "HyperNode", "selector": {"exactMatch": {"name": name}}} for name in names]
 
 
-def fleet_of(objects, labels=None) -> cluster_state.ClusterState:
+def build_state(objects, labels=None) -> cluster_state.ClusterState:
     state = cluster_state.ClusterState()
     for name in ("n0", "n1", "n2", "n3"):
         tree = {"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}
@@ -34,9 +34,9 @@ def fleet_of(objects, labels=None) -> cluster_state.ClusterState:
 
 
 def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
-    found = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
-    assert all(len(place) == len(DOMAINS) for place in found.values())
-    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in found.items()}
+    places = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
+    assert all(len(place) == len(DOMAINS) for place in places.values())
+    return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in places.items()}
 
 
 TREE = [
@@ -48,7 +48,7 @@ TREE = [
 
 
 def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
-    state = fleet_of(TREE)
+    state = build_state(TREE)
     assert places(state) == {
         "n0": ("l0", "s0", "root"),
         "n1": ("l0", "s0", "root"),
@@ -63,7 +63,7 @@ def test_a_nodes_domains_are_its_hypernodes_from_the_lowest_tier_upwards():
 def test_nodes_are_found_by_their_labels_and_move_when_those_change():
     match = {"matchLabels": {"rack": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
     rack = hyper("rack-a", 1, {"type": "Node", "selector": {"labelMatch": match}})
-    state = fleet_of([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
+    state = build_state([rack], {"n0": {"rack": "a"}, "n1": {"rack": "a", "old": "1"}})
     assert [name for name, place in places(state).items() if place == ("rack-a",)] == ["n0"]
     moved = {"metadata": {"name": "n1", "labels": {"rack": "a"}}}
     state.upsert_node(msgspec.convert(moved, node_views.Node))
@@ -71,18 +71,18 @@ def test_nodes_are_found_by_their_labels_and_move_when_those_change():
 
 
 def test_an_empty_label_selector_selects_nothing_as_in_volcano():
-    state = fleet_of([hyper("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
+    state = build_state([hyper("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
     assert set(places(state).values()) == {("",)}
 
 
 def test_the_lowest_tier_is_level_one_whatever_its_number():
-    state = fleet_of([hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))])
+    state = build_state([hyper("leaf", 0, *nodes("n0")), hyper("spine", 20, *below("leaf"), *nodes("n1"))])
     assert places(state)["n0"] == ("leaf", "spine")
     assert places(state)["n1"] == ("", "spine"), "a node directly below a spine is in no leaf"
 
 
 def test_a_second_parent_is_reported_and_the_first_by_name_counts():
-    state = fleet_of([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
+    state = build_state([hyper("l0", 1, *nodes("n0")), hyper("s1", 2, *below("l0")), hyper("s0", 2, *below("l0"))])
     assert places(state)["n0"] == ("l0", "s0")
     assert state.find_hyper_node_problems() == (
         "HyperNode l0 is a member of s0 and of s1; s0 is used: remove it from s1",
@@ -90,7 +90,7 @@ def test_a_second_parent_is_reported_and_the_first_by_name_counts():
 
 
 def test_a_node_in_two_leaves_is_in_the_first_by_name():
-    state = fleet_of([hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))])
+    state = build_state([hyper("l1", 1, *nodes("n0", "n1")), hyper("l0", 1, *nodes("n0"))])
     assert (places(state)["n0"], places(state)["n1"]) == (("l0",), ("l1",))
     assert state.find_hyper_node_problems() == (
         "node n0 is a member of the HyperNodes l0 and l1; l0 is used: remove it from l1",
@@ -98,7 +98,7 @@ def test_a_node_in_two_leaves_is_in_the_first_by_name():
 
 
 def test_a_member_that_an_ancestor_names_as_well_is_no_fault():
-    state = fleet_of([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
+    state = build_state([*TREE[:3], hyper("root", 3, *below("l0", "s0"), *nodes("n0"))])
     assert places(state)["n0"] == ("l0", "s0", "root")
     assert state.find_hyper_node_problems() == ()
 
@@ -113,9 +113,9 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_report
         ),
         hyper("e", 2, {"type": "Node"}, {"type": "Node", "selector": {}}),
     ]
-    state = fleet_of(bad)
+    state = build_state(bad)
     assert places(state)["n0"] == ("a",)
-    told = "\n".join(state.find_hyper_node_problems())
+    problems = "\n".join(state.find_hyper_node_problems())
     for part in (
         "HyperNode a of tier 1 has the member b of tier 1, which is ignored",
         "HyperNode b of tier 1 has the member a of tier 1, which is ignored",
@@ -124,12 +124,12 @@ def test_cycles_unknown_members_and_unreadable_selectors_are_left_out_and_report
         "HyperNode d has an invalid labelMatch, so it matches nothing",
         "HyperNode a has the member gone, but there is no such node",
     ):
-        assert part in told
+        assert part in problems
 
 
 def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
     chain = [hyper("t0", 0, *nodes("n0")), *(hyper(f"t{i}", i, *below(f"t{i - 1}")) for i in range(1, 10))]
-    state = fleet_of(chain)
+    state = build_state(chain)
     assert places(state)["n0"] == tuple(f"t{i}" for i in range(8))
     assert state.find_hyper_node_problems() == (
         "HyperNodes have 10 tiers, but only 8 are supported; those from tier 8 upwards are ignored",
@@ -137,7 +137,7 @@ def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
 
 
 def test_only_a_change_of_the_tree_makes_plans_old():
-    state = fleet_of(TREE)
+    state = build_state(TREE)
     before = state.version
     state.upsert_hyper_node(TREE[0])
     state.replace_hyper_nodes(list(reversed(TREE)))
@@ -149,7 +149,7 @@ def test_only_a_change_of_the_tree_makes_plans_old():
 
 
 def test_explicit_domains_may_mix_levels_and_labels():
-    state = fleet_of(TREE, {"n0": {"rack": "r7"}})
+    state = build_state(TREE, {"n0": {"rack": "r7"}})
     assert state.locate(state.nodes["n0"], ("rack", hypernodes.LEVELS[1])) == ("r7", "s0")
 
 
@@ -159,9 +159,9 @@ def trees(draw):
     names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
     known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
     selectors = st.one_of(
-        known.map(lambda each: {"exactMatch": {"name": each}}),
-        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda each: {"regexMatch": {"pattern": each}}),
-        st.sampled_from(["a", "b"]).map(lambda each: {"labelMatch": {"matchLabels": {"rack": each}}}),
+        known.map(lambda name: {"exactMatch": {"name": name}}),
+        st.sampled_from(["h", "^h[0-3]", "n", "(", ""]).map(lambda pattern: {"regexMatch": {"pattern": pattern}}),
+        st.sampled_from(["a", "b"]).map(lambda label: {"labelMatch": {"matchLabels": {"rack": label}}}),
         st.just({}),
     )
     member = st.fixed_dictionaries({"type": st.sampled_from(["Node", "HyperNode", "?"]), "selector": selectors})
@@ -171,7 +171,7 @@ def trees(draw):
 @given(trees(), st.permutations(range(6)))
 def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(objects, order):
     labels = {"n0": {"rack": "a"}, "n1": {"rack": "b"}}
-    state, other = fleet_of(objects, labels), fleet_of([], labels)
+    state, other = build_state(objects, labels), build_state([], labels)
     for at in order:
         if at < len(objects):
             places(other)  # grown in between, too
@@ -180,6 +180,6 @@ def test_any_hypernodes_give_a_tree_and_their_order_of_arrival_does_not_matter(o
     assert set(state.find_hyper_node_problems()) == set(other.find_hyper_node_problems())
     tier = {item.metadata.name: item.spec.tier for item in objects}
     for place in places(state).values():
-        filled = [each for each in place if each]
+        filled = [part for part in place if part]
         assert len(set(filled)) == len(filled)
         assert sorted(filled, key=tier.__getitem__) == filled

@@ -1,4 +1,4 @@
-"""What thousands of objects say is held once, and nothing that is said for ever new is held for ever."""
+"""Values that thousands of objects share are stored once, and values that are always new are not stored forever."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from webhook import state as states
 HAS = {"nvidia.com/gpu": "8"}
 
 
-def decoded(view, tree):
+def decode(view, tree):
     """As a source decodes it: every text an object of its own."""
     return msgspec.json.decode(msgspec.json.encode(tree), type=view)
 
@@ -29,7 +29,7 @@ def pod(name: str, **requests: str) -> dict:
 
 def test_texts_that_are_equal_become_one():
     known = interning.StringInterner()
-    one, other = (known.intern_mapping(decoded(dict, {"key": "some value", "number": 3})) for _ in range(2))
+    one, other = (known.intern_mapping(decode(dict, {"key": "some value", "number": 3})) for _ in range(2))
     assert one == other == {"key": "some value", "number": 3}
     assert one["key"] is other["key"]
 
@@ -43,24 +43,24 @@ def test_the_memory_of_texts_does_not_grow_without_end():
 
 def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
     nodes = states.State().nodes
-    kept = [nodes.excerpt(decoded(node_views.Node, node(name))) for name in ("a", "b")]
-    assert kept[0] == decoded(node_views.Node, node("a"))
-    assert shared(*(each.metadata.labels for each in kept))
-    assert shared(*(each.status.allocatable for each in kept))
+    excerpts = [nodes.excerpt(decode(node_views.Node, node(name))) for name in ("a", "b")]
+    assert excerpts[0] == decode(node_views.Node, node("a"))
+    assert is_shared(*(excerpt.metadata.labels for excerpt in excerpts))
+    assert is_shared(*(excerpt.status.allocatable for excerpt in excerpts))
 
 
 def test_nodes_and_pods_of_the_fleet_share_what_they_have_in_common():
     known = cluster_state.ClusterState()
     for name in ("a", "b"):
-        known.upsert_node(decoded(node_views.Node, node(name)))
-        known.upsert_pod(decoded(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
-    assert shared(*(each.labels for each in known.nodes.values()))
+        known.upsert_node(decode(node_views.Node, node(name)))
+        known.upsert_pod(decode(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
+    assert is_shared(*(node.labels for node in known.nodes.values()))
     one, other = known.pods.values()
     assert one.requests is other.requests
     assert one.node is other.node
 
 
-def shared(one, other) -> bool:
+def is_shared(one, other) -> bool:
     """Whether equal keys are the same object in both, and so are equal values."""
     assert one
     both = zip(sorted(one.items()), sorted(other.items()), strict=True)

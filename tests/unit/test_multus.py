@@ -21,7 +21,7 @@ OURS = st.lists(
     ),
     max_size=4,
 )
-# What Multus's parser lets through and the pod fails on later: refused at admission (ruling 9, and the kernel's names).
+# Accepted by Multus's parser, but the pod would fail later: rejected at admission (interface.md 3.1; names of Linux).
 LATER = ("is empty", 'has no "name"', "is longer than 15", "contains a space, '/', ':' or '%'")
 
 
@@ -29,15 +29,15 @@ def merge(text, ours, namespace):
     return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
-def ported(text: str) -> list[multus.Network] | None:
+def parse_by_port(text: str) -> list[multus.Network] | None:
     try:
         return multus.read(text, "team")
     except multus.RejectedError:
         return None
 
 
-def told(found) -> list[multus.Network]:
-    return [(s.namespace, s.name, s.interface, -1 if s.gateways is None else len(s.gateways)) for s in found]
+def summarize(selections) -> list[multus.Network]:
+    return [(s.namespace, s.name, s.interface, -1 if s.gateways is None else len(s.gateways)) for s in selections]
 
 
 def ours_of(text: str) -> tuple[network_selection.Selection, ...] | network_selection.InvalidNetworksError:
@@ -56,28 +56,28 @@ def test_the_port_says_what_multus_said(accepted):
     asked = [(text, said) for text, said in ANSWERS if (said is not None) is accepted]
     assert len(asked) >= 200
     for text, said in asked:
-        assert ported(text) == (None if said is None else [tuple(each) for each in said]), text
+        assert parse_by_port(text) == (None if said is None else [tuple(network) for network in said]), text
 
 
 @pytest.mark.parametrize(("text", "said"), ANSWERS)
 def test_what_multus_was_asked_is_read_as_multus_read_it(text, said):
-    found = ours_of(text)
-    if isinstance(found, network_selection.InvalidNetworksError):
-        assert said is None or only_later(found), found
+    parsed = ours_of(text)
+    if isinstance(parsed, network_selection.InvalidNetworksError):
+        assert said is None or only_later(parsed), parsed
     else:
         assert said is not None
-        assert told(found) == [tuple(each) for each in said]
+        assert summarize(parsed) == [tuple(network) for network in said]
 
 
 @settings(max_examples=600)  # the space is wide and a reading takes microseconds
 @given(selections.TEXTS)
 def test_what_multus_rejects_is_refused_and_what_it_accepts_is_read_alike(text):
-    expected = ported(text)
-    found = ours_of(text)
-    if isinstance(found, network_selection.InvalidNetworksError):
-        assert expected is None or only_later(found), found
+    expected = parse_by_port(text)
+    parsed = ours_of(text)
+    if isinstance(parsed, network_selection.InvalidNetworksError):
+        assert expected is None or only_later(parsed), parsed
     else:
-        assert told(found) == expected
+        assert summarize(parsed) == expected
 
 
 @settings(max_examples=400)  # as above
@@ -87,8 +87,8 @@ def test_a_refused_list_names_the_first_item_that_multus_rejects(text):
     error = ours_of(text)
     if isinstance(error, network_selection.InvalidNetworksError):
         before, culprit = text.split(",")[: error.position - 1], text.split(",")[error.position - 1]
-        assert all(ported(item) for item in before)
-        assert not ported(culprit) or only_later(error)
+        assert all(parse_by_port(item) for item in before)
+        assert not parse_by_port(culprit) or only_later(error)
 
 
 @settings(max_examples=400)  # as above
@@ -108,14 +108,14 @@ def test_a_refused_array_names_the_first_object_that_multus_rejects(text):
 @settings(max_examples=600)  # as above
 @given(selections.TEXTS, OURS)
 def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, ours):
-    before = ported(text)
+    before = parse_by_port(text)
     try:
         merged = merge(text, ours, "team")
     except network_selection.InvalidNetworksError:
         return
     assert before is not None
-    after = ported(merged.text)
-    assert after == told(merged.selections)
+    after = parse_by_port(merged.text)
+    assert after == summarize(merged.selections)
     assert after[: len(before)] == before
     if annotation.is_json(text):  # every byte: unknown keys, keys written twice, numbers as they are spelt
         head = text.rstrip()[:-1]
@@ -130,8 +130,8 @@ def test_whatever_multus_accepts_survives_unchanged_in_front_and_in_order(text, 
 def test_null_after_a_value_empties_a_list_and_leaves_a_string_as_go_does():
     """Both asked of Multus 4.2.3."""
     (emptied,) = annotation.parse('[{"name":"a","default-route":["10.0.0.1"],"Default-Route":null}]', "team")
-    (kept,) = annotation.parse('[{"name":"a","interface":"x","interface":null}]', "team")
-    assert told([emptied, kept]) == [("team", "a", "", -1), ("team", "a", "x", -1)]
+    (without_interface,) = annotation.parse('[{"name":"a","interface":"x","interface":null}]', "team")
+    assert summarize([emptied, without_interface]) == [("team", "a", "", -1), ("team", "a", "x", -1)]
 
 
 def _pairs(text: str) -> list:
@@ -139,7 +139,7 @@ def _pairs(text: str) -> list:
 
 
 def _entries(text: str) -> list[str] | None:
-    """The objects of an array, as texts; None where it is no array."""
+    """Return the objects of an array, as texts; None if it is no array."""
     decoder = json.JSONDecoder()
     try:
         json.loads(text)

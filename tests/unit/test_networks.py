@@ -1,4 +1,4 @@
-"""Multus's annotation: read, checked and added to by Multus's own rules (rulings 9 and 10)."""
+"""Multus's annotation: read, checked and added to by Multus's own rules (interface.md 3.1)."""
 
 import json
 
@@ -16,7 +16,7 @@ def merge(text, ours, namespace):
     return annotation.merge(text, annotation.parse(text, namespace), tuple(ours))
 
 
-def told(selections):
+def summarize(selections):
     return [(s.namespace, s.name, s.interface) for s in selections]
 
 
@@ -42,7 +42,7 @@ def told(selections):
     ],
 )
 def test_a_value_is_read_as_multus_reads_it(text, expected):
-    assert told(annotation.parse(text, "team")) == expected
+    assert summarize(annotation.parse(text, "team")) == expected
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,6 @@ def test_any_text_is_read_or_refused_and_never_anything_else(text, ours):
         selections = annotation.parse(text, "team")
     except network_selection.InvalidNetworksError:
         return
-    assert told(annotation.parse(merge(text, ours, "team").text, "team"))[: len(selections)] == told(selections)
+    assert summarize(annotation.parse(merge(text, ours, "team").text, "team"))[: len(selections)] == summarize(
+        selections
+    )

@@ -1,4 +1,4 @@
-"""What a stranger gets: the licence, the package's metadata, and an image built from locked packages."""
+"""Packaging: the licence, the package's metadata, and an image built from locked packages."""
 
 import email
 import hashlib
@@ -22,7 +22,7 @@ APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
 def find_copied() -> list[str]:
-    """The files and folders of the checkout that the Containerfile copies."""
+    """Return the files and folders of the checkout that the Containerfile copies."""
     lines = re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 
@@ -41,7 +41,7 @@ def build(folder: pathlib.Path, target: str, output: pathlib.Path) -> pathlib.Pa
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """A folder with what the Containerfile copies, and nothing else."""
+    """Return a folder with what the Containerfile copies, and nothing else."""
     folder = tmp_path_factory.mktemp("context")
     for name in find_copied():
         if (ROOT / name).is_dir():

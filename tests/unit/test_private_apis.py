@@ -1,4 +1,4 @@
-"""What we use of libraries beyond their documentation: held to the releases in which somebody has read it.
+"""Undocumented parts of libraries are limited to the releases in which somebody has read them.
 
 A test that fails here names the code to read beside the new release. Then raise the ceiling in pyproject.toml and the
 number in this file together.
@@ -61,9 +61,11 @@ def test_the_installed_release_is_the_one_whose_internals_were_read(row):
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.library)
 def test_no_release_that_nobody_has_read_can_be_installed(row):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {each.name: each for each in map(requirements.Requirement, project["dependencies"])}[row.library]
-    assert importlib.metadata.version(row.library) in wanted.specifier
-    assert version.Version(row.ceiling) not in wanted.specifier, f"{row.library} needs <{row.ceiling}: {row.used}"
+    requirement = {declared.name: declared for declared in map(requirements.Requirement, project["dependencies"])}[
+        row.library
+    ]
+    assert importlib.metadata.version(row.library) in requirement.specifier
+    assert version.Version(row.ceiling) not in requirement.specifier, f"{row.library} needs <{row.ceiling}: {row.used}"
 
 
 def list_private_uses(tree: ast.Module, library: str) -> list[str]:

@@ -13,7 +13,7 @@ FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, schedu
 
 
 def pods() -> list[bytes]:
-    """Pods of both schedulers and the API server, and one with all that a placement reads."""
+    """Return pods of both schedulers and the API server, and one with all that a placement reads."""
     wire = [json.loads((WIRE / name).read_text()) for name in ("volcano-allocate.json", "kube-scheduler-filter.json")]
     review = json.loads((WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
     made = {
@@ -31,7 +31,7 @@ def pods() -> list[bytes]:
         },
         "status": {"phase": "Running"},
     }
-    return [json.dumps(each).encode() for each in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
+    return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
 def test_placement_reads_the_same_of_it_as_of_the_whole_pod():

@@ -45,17 +45,17 @@ def test_the_chart_has_it():
 
 def test_images_of_pages_and_overlays_are_tagged_with_it():
     tags = re.compile(r"railwright:(\d+\.[\w.-]+)|^\s*-? *(?:\{.*)?(?:newTag|tag): *\"?(\d+\.[\w.-]+)", re.MULTILINE)
-    told = {(name, "".join(found)) for name, text in files(".md", ".yaml", ".yml") for found in tags.findall(text)}
-    assert {name for name, _ in told} >= {"README.md", "docs/installing.md", "manifests/chart/values-production.yaml"}
-    assert {(name, tag) for name, tag in told if tag != version.VERSION} == set()
+    tagged = {(name, "".join(match)) for name, text in files(".md", ".yaml", ".yml") for match in tags.findall(text)}
+    assert {name for name, _ in tagged} >= {"README.md", "docs/installing.md", "manifests/chart/values-production.yaml"}
+    assert {(name, tag) for name, tag in tagged if tag != version.VERSION} == set()
 
 
 def test_the_changelog_begins_with_it():
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version.VERSION
 
 
-def shipped():
-    """The Python of the image."""
+def read_shipped_python():
+    """Return the Python of the image."""
     stages = re.findall(r"^FROM \S*/python:(\d+\.\d+)-slim", (ROOT / "Containerfile").read_text(), re.MULTILINE)
     assert len(stages) == 2
     assert len(set(stages)) == 1
@@ -64,13 +64,15 @@ def shipped():
 
 def test_the_images_python_is_type_checked_and_the_first_choice_of_make():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    assert tools["mypy"]["python_version"] == shipped()
+    assert tools["mypy"]["python_version"] == read_shipped_python()
     listed = subprocess.run(
         ["sh", "tests/support/interpreters.sh"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     versions = [line.split()[0] for line in listed.stdout.splitlines()]
     assert versions
-    assert versions == sorted(versions, key=lambda each: (each != shipped(), -int(each.partition(".")[2])))
+    assert versions == sorted(
+        versions, key=lambda minor: (minor != read_shipped_python(), -int(minor.partition(".")[2]))
+    )
 
 
 def make_interpreter(folder, name, prints):

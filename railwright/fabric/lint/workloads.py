@@ -1,6 +1,6 @@
 """Reads the pod templates of any Kubernetes object as plain data, with the number of pods of each.
 
-A template is recognised by its form: a `spec` with `containers`. So kinds without a row in
+A template is recognized by its form: a `spec` with `containers`. So kinds without a row in
 `railwright.fabric.workloads` are read as well.
 """
 

@@ -162,13 +162,13 @@ DESCRIPTIONS: Mapping[str, str] = {
         "Ratio of downlink to uplink bandwidth of each domain, closest first, such as `[1, 7]`. If unset, 1."
     ),
     "Placement.uplinks": (
-        "`rail`: each rail has its own uplinks, as in rail-optimised fabrics. `bundle`: all rails of a node share the "
+        "`rail`: each rail has its own uplinks, as in rail-optimized fabrics. `bundle`: all rails of a node share the "
         "uplinks of their switch, as with top-of-rack switches. A gang that uses half the rails then has twice the "
         "bandwidth for each. If unset, `rail` if `domains` contains `{rail}`, otherwise `bundle`."
     ),
     "Placement.preset": "Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.",
     "Placement.weights": "Weight of each part of a node's score. Only the ratios matter.",
-    "Placement.scale": "Factor of the score for Volcano, which adds the scores of its plugins without normalising.",
+    "Placement.scale": "Factor of the score for Volcano, which adds the scores of its plugins without normalizing.",
     "Weights.locality": "Weight of few leaves and neighbouring ranks on the same leaf.",
     "Weights.rails": "Weight of free rails.",
     "Weights.numa": "Weight of rails on the NUMA nodes of their GPUs.",

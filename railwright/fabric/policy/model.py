@@ -117,7 +117,7 @@ class Preflight(Section, frozen=True):
 
 
 class Weights(Section, frozen=True):
-    """Weights of the parts of a node's score. They are normalised before use."""
+    """Weights of the parts of a node's score. They are normalized before use."""
 
     locality: float = 60
     rails: float = 20

@@ -32,11 +32,11 @@ class Api:
         self._resources: dict[str, tuple[str, str, bool]] = {}  # kind -> (prefix, plural, namespaced)
 
     async def get(self, kind: str, name: str, namespace: str | None = None, *, subresource: str = "") -> Object:
-        """One object."""
+        """Return one object."""
         return await self.request("GET", await self._path(kind, namespace, name, subresource))
 
     async def get_or_none(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        """One object, None where there is none."""
+        """Return one object, None if there is none."""
         try:
             return await self.get(kind, name, namespace)
         except ApiError as error:
@@ -45,10 +45,10 @@ class Api:
             raise
 
     async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Objects:
-        """The objects of a kind, in one namespace or in all, by label and field selectors."""
+        """Return the objects of a kind, in one namespace or in all, by label and field selectors."""
         query = {"labelSelector": labels, "fieldSelector": fields}
-        found = await self.request("GET", await self._path(kind, namespace), query=query)
-        items: Objects = found["items"]
+        page = await self.request("GET", await self._path(kind, namespace), query=query)
+        items: Objects = page["items"]
         return items
 
     async def create(self, manifest: Object, *, namespace: str | None = None, dry_run: bool = False) -> Object:

@@ -30,7 +30,7 @@ class Bare:
         self._processes: dict[str, processes.Process] = {}
 
     async def start(self) -> None:
-        """Both programs, healthy; the namespace of an installation is there."""
+        """Start both programs, wait until they are healthy, and create the namespace of an installation."""
         connector = aiohttp.TCPConnector(ssl=self.certificates.context(), limit=0)
         self.session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
         self.api = api.Api(self.session, self.parts.server)
@@ -39,11 +39,11 @@ class Bare:
         await self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": site.NAMESPACE}})
 
     async def up(self, *flags: str) -> None:
-        """The API server, with further flags; returns when it is healthy."""
+        """Start the API server with further flags, and wait until it is healthy."""
         await self._launch(_SERVER, *flags)
 
     async def down(self) -> None:
-        """The API server is killed."""
+        """Kill the API server."""
         await self._processes[_SERVER].kill()
 
     async def serve(self, module: str, name: str, *options: str) -> servers.Server:
@@ -58,7 +58,7 @@ class Bare:
         return await server.start()
 
     def kubeconfig(self, account: str, port: int = 0) -> pathlib.Path:
-        """A fresh kubeconfig; by another port, such as a proxy's, where one is given."""
+        """Return a fresh kubeconfig; by another port, such as a proxy's, where one is given."""
         server = f"https://127.0.0.1:{port}" if port else self.parts.server
         return self.certificates.kubeconfig(account, server, _ACCOUNT + account, _GROUPS)
 
@@ -71,13 +71,13 @@ class Bare:
             assert answer.status == 200, await answer.text()
 
     def lists(self, since: int = 0) -> dict[tuple[str, str], int]:
-        """How often each account has listed each path successfully, from an offset of the audit log on."""
-        found: dict[tuple[str, str], int] = {}
+        """Return how often each account has listed each path successfully, from an offset of the audit log on."""
+        numbers: dict[tuple[str, str], int] = {}
         for event in audit_log.read(self.parts.audit_log, since):
             if event["verb"] == "list" and event.get("responseStatus", {}).get("code") == 200:
                 key = (event["user"]["username"].removeprefix(_ACCOUNT), event["requestURI"].partition("?")[0])
-                found[key] = found.get(key, 0) + 1
-        return found
+                numbers[key] = numbers.get(key, 0) + 1
+        return numbers
 
     async def stop(self) -> None:
         """End everything."""

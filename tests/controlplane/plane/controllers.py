@@ -28,7 +28,7 @@ _BUSY = {"qps": 200, "burst": 400}  # a controller's own limits would make a tes
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where one controller runs: its files, and its ports on loopback."""
+    """Files of one controller, and its ports on loopback."""
 
     folder: pathlib.Path  # its TMPDIR
     health: int
@@ -126,7 +126,9 @@ class Controllers:
             if document["kind"] != "Deployment":
                 route = _by_url if self._enter else _on_loopback
                 await self._api.create(route(document, place.webhook))
-        await self._established([each["metadata"]["name"] for each in _of_kind(documents, "CustomResourceDefinition")])
+        await self._established(
+            [definition["metadata"]["name"] for definition in _of_kind(documents, "CustomResourceDefinition")]
+        )
         (deployment,) = _of_kind(documents, "Deployment")
         process = self._launch(name, ready.program, place, deployment)
         for secret in _of_kind(documents, "Secret"):
@@ -175,19 +177,19 @@ class Controllers:
     async def _mount(self, secret: api.Object, folder: pathlib.Path, process: processes.Process) -> None:
         """Do what a kubelet does: the Secret's keys as files, once the controller has put its certificates there."""
 
-        async def issued() -> Mapping[str, str]:
+        async def read_certificate() -> Mapping[str, str]:
             process.assert_running()
-            found = await self._api.get("Secret", secret["name"], secret["namespace"])
-            data: Mapping[str, str] = found.get("data", {})
+            stored = await self._api.get("Secret", secret["name"], secret["namespace"])
+            data: Mapping[str, str] = stored.get("data", {})
             return data
 
-        data = await waiting.wait(issued, describe=f"{process.name} to issue certificates\n{process.tail()}")
+        data = await waiting.wait(read_certificate, describe=f"{process.name} to issue certificates\n{process.tail()}")
         _write(folder, data)
 
     async def _takes(self, job: api.Object, process: processes.Process) -> None:
         """Ask by a dry run until the API server reaches the controller's webhooks and they agree."""
 
-        async def taken() -> bool:
+        async def is_called() -> bool:
             process.assert_running()
             try:
                 await self._api.create(job, namespace="default", dry_run=True)
@@ -195,7 +197,7 @@ class Controllers:
                 raise AssertionError(str(error)) from None
             return True
 
-        await waiting.wait(taken, describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}")
+        await waiting.wait(is_called, describe=lambda: f"{process.name} to take a job; it says:\n{process.tail()}")
 
 
 def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:

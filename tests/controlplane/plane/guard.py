@@ -18,23 +18,23 @@ FABRIC = "railwright.io/fabric"
 
 
 def documents() -> list[dict[str, Any]]:
-    """The policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
-    found = list(yaml.safe_load_all(_MANIFEST.read_text()))
-    for each in found:
-        if each["kind"] == "ValidatingAdmissionPolicyBinding":
-            selector = each["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
+    """Return the policies and bindings as they are shipped, the bindings limited to namespaces with our label."""
+    trees = list(yaml.safe_load_all(_MANIFEST.read_text()))
+    for tree in trees:
+        if tree["kind"] == "ValidatingAdmissionPolicyBinding":
+            selector = tree["spec"].setdefault("matchResources", {}).setdefault("namespaceSelector", {})
             selector.setdefault("matchExpressions", []).append({"key": LABEL, "operator": "Exists"})
-    return found
+    return trees
 
 
 async def install(client: api.Api) -> None:
     """Create what is missing and wait until each policy refuses what it should; once a plane."""
-    wanted = documents()
-    first, kind = wanted[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+    trees = documents()
+    first, kind = trees[0], "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
     if await client.get_or_none(kind, first["metadata"]["name"]) is not None:
         return
-    for each in wanted:
-        await client.create(each)
+    for tree in trees:
+        await client.create(tree)
     for labels, pod in (
         ({}, probe({FABRIC: "x"})),
         ({FABRIC: "x"}, probe({})),
@@ -58,7 +58,7 @@ async def take_away(client: api.Api, namespace: str) -> None:
 
 
 def probe(labels: dict[str, str], **metadata: Any) -> api.Object:
-    """A pod with an accelerator that nothing has injected."""
+    """Return a pod with an accelerator that nothing has injected."""
     limits = {"nvidia.com/gpu": "1"}
     spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels, **metadata}, "spec": spec}
@@ -69,12 +69,12 @@ async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) ->
     metadata = {"name": name, "labels": {**labels, **GUARDED}}
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
-    async def noticed() -> bool:
+    async def is_noticed() -> bool:
         try:
             await client.create(pod, namespace=name, dry_run=True)
         except api.ApiError as error:
             return "has not injected" in error.message
         return any("has not injected" in warning for warning in client.warnings)
 
-    await waiting.wait(noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
+    await waiting.wait(is_noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
     await client.delete("Namespace", name)

@@ -1,4 +1,4 @@
-"""Where Helm's program comes from.
+"""Builds Helm once into a cache.
 
 A Go module of its own with Kubernetes' libraries at the versions of its neighbours, built once into a cache folder that
 its own sums name. Standard library only, as `binaries`.
@@ -25,7 +25,7 @@ _STAMP = (
 
 
 def folder() -> pathlib.Path:
-    """The cache folder of exactly these sums, flags and this kind of machine."""
+    """Return the cache folder of exactly these sums, flags and this kind of machine."""
     digest = hashlib.sha256(_STAMP.encode())
     for part in ("go.mod", "go.sum"):
         digest.update((_MODULE / part).read_bytes())
@@ -33,7 +33,7 @@ def folder() -> pathlib.Path:
 
 
 def locate() -> pathlib.Path:
-    """The program. Raises FileNotFoundError that says how to build it."""
+    """Return the program. Raises FileNotFoundError that says how to build it."""
     program = folder() / "helm"
     if not os.access(program, os.X_OK):
         raise FileNotFoundError(f"{program} is missing; run: .venv/bin/python tests/controlplane/build.py")

@@ -20,7 +20,7 @@ _REPLICA_SPECS = {
 
 
 def template(container: str, *, gpus: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A pod template of one container that asks for `gpus` GPUs, none where 0."""
+    """Return a pod template of one container that asks for `gpus` GPUs, none where 0."""
     made: Container = {"name": container, "image": _IMAGE, "command": ["run"]}
     if gpus:
         made["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
@@ -36,7 +36,7 @@ def mpi_job(
     launcher_gpus: int = 0,
     labels: Mapping[str, str] | None = None,
 ) -> api.Object:
-    """A job of mpi-operator: a launcher, and workers with a GPU each."""
+    """Return a job of mpi-operator: a launcher, and workers with a GPU each."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -52,47 +52,47 @@ def mpi_job(
 
 
 def pytorch_job(name: str, *, workers: int = 1, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a master and workers, each a rank."""
+    """Return a job of training-operator: a master and workers, each a rank."""
     return _training_job("PyTorchJob", name, "pytorch", {"Master": 1, "Worker": workers}, labels)
 
 
 def tf_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a chief and a worker."""
+    """Return a job of training-operator: a chief and a worker."""
     return _training_job("TFJob", name, "tensorflow", {"Chief": 1, "Worker": 1}, labels)
 
 
 def xgboost_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: a master and a worker."""
+    """Return a job of training-operator: a master and a worker."""
     return _training_job("XGBoostJob", name, "xgboost", {"Master": 1, "Worker": 1}, labels)
 
 
 def paddle_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: two workers."""
+    """Return a job of training-operator: two workers."""
     return _training_job("PaddleJob", name, "paddle", {"Worker": 2}, labels)
 
 
 def jax_job(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """A job of training-operator: two workers."""
+    """Return a job of training-operator: two workers."""
     return _training_job("JAXJob", name, "jax", {"Worker": 2}, labels)
 
 
 def job_set(name: str, *, labels: Mapping[str, str] | None = None) -> api.Object:
-    """Two replicated jobs: one driver without GPUs, and one job of two workers."""
+    """Return two replicated jobs: one driver without GPUs, and one job of two workers."""
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {
             "replicatedJobs": [
-                _replicated("driver", 1, template("driver", gpus=0, labels=labels)),
-                _replicated("workers", 2, template("worker", labels=labels)),
+                _build_replicated_job("driver", 1, template("driver", gpus=0, labels=labels)),
+                _build_replicated_job("workers", 2, template("worker", labels=labels)),
             ]
         },
     }
 
 
 def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | None = None) -> api.Object:
-    """One group of `size` pods, the leader among them."""
+    """Return one group of `size` pods, the leader among them."""
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -109,7 +109,7 @@ def leader_worker_set(name: str, *, size: int = 3, labels: Mapping[str, str] | N
 
 
 def of_kubeflow(name: str) -> str:
-    """The selector of a Kubeflow job's pods."""
+    """Return the selector of a Kubeflow job's pods."""
     return f"training.kubeflow.org/job-name={name}"
 
 
@@ -117,10 +117,10 @@ async def pods(client: api.Api, namespace: str, labels: str, count: int, *, seco
     """Wait until exactly `count` pods of a label selector run; by name."""
 
     async def all_running() -> api.Objects:
-        found = await client.list("Pod", namespace, labels=labels)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in found}
+        listed = await client.list("Pod", namespace, labels=labels)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        return sorted(listed, key=lambda pod: str(pod["metadata"]["name"]))
 
     return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods with labels {labels}")
 
@@ -136,7 +136,7 @@ def _training_job(
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _replicated(name: str, completions: int, pod: api.Object) -> api.Object:
+def _build_replicated_job(name: str, completions: int, pod: api.Object) -> api.Object:
     spec = {"parallelism": completions, "completions": completions, "template": pod}
     spec["template"] = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
     return {"name": name, "replicas": 1, "template": {"spec": spec}}

@@ -38,7 +38,7 @@ POLICY = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:" + ""
 
 @dataclasses.dataclass
 class Kube:
-    """What runs: the installation and the proxy by which kube-scheduler reaches its extender."""
+    """A running installation and the proxy by which kube-scheduler reaches its extender."""
 
     plane: plane.Plane
     site: site.Site
@@ -51,7 +51,7 @@ class Kube:
 
 @contextlib.asynccontextmanager
 async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) -> AsyncIterator[Kube]:
-    """Both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
+    """Yield both fabrics, an extender, and kube-scheduler configured for it; all taken away again."""
     installation = site.Site(on)
     opened = await reverse_proxy.ReverseProxy().open()
     try:
@@ -69,15 +69,15 @@ async def running(on: plane.Plane, *, ignored: bool, ignorable: bool = False) ->
 @contextlib.asynccontextmanager
 async def beside_volcano(on: plane.Plane) -> AsyncIterator[Kube]:
     """The same, and Volcano asking the same extender; the rails are left to it."""
-    async with running(on, ignored=True) as found:
+    async with running(on, ignored=True) as scheduler:
         await on.schedulers.volcano(
-            volcano.extender(f"{found.proxy.url}/volcano", managed=RAILS, predicateVerb="predicate")
+            volcano.extender(f"{scheduler.proxy.url}/volcano", managed=RAILS, predicateVerb="predicate")
         )
-        yield found
+        yield scheduler
 
 
 def entry(url: str, *, ignored: bool, ignorable: bool = False) -> dict[str, Any]:
-    """The extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
+    """Return the extender entry of kube-scheduler's configuration. `ignored`: kube-scheduler leaves the rails to us."""
     return {
         "urlPrefix": f"{url}/scheduler",
         "filterVerb": "filter",
@@ -99,7 +99,7 @@ def pod(
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """A training pod that asks for its GPUs and rails."""
+    """Return a training pod that asks for its GPUs and rails."""
     resources = {"nvidia.com/gpu": gpus, **rails}
     limits = {resource: str(count) for resource, count in resources.items() if count}
     return {
@@ -111,7 +111,7 @@ def pod(
 
 
 def job(name: str, size: int, **kinds: Any) -> api.Object:
-    """An indexed batch Job of training pods."""
+    """Return an indexed batch Job of training pods."""
     made = pod("unused", **kinds)
     template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": {**made["spec"], "restartPolicy": "Never"}}
     spec = {"completions": size, "parallelism": size, "completionMode": "Indexed", "template": template}
@@ -119,7 +119,7 @@ def job(name: str, size: int, **kinds: Any) -> api.Object:
 
 
 def volcano_job(name: str, size: int, **kinds: Any) -> api.Object:
-    """A Volcano Job of training pods that start all or none."""
+    """Return a Volcano Job of training pods that start all or none."""
     made = pod("unused", **kinds)
     template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}
     spec = {
@@ -142,15 +142,15 @@ async def release(client: api.Api, namespace: str, *gangs: Sequence[api.Object])
     So all of a gang is there to be seen when its first pod is placed.
     """
     gated = {"schedulingGates": [{"name": "test/queue"}]}
-    turns = [each for turn in itertools.zip_longest(*gangs) for each in turn if each]
-    for each in turns:  # in their order: kube-scheduler sorts by the time it first saw a pod
-        await client.create({**each, "spec": {**each["spec"], **gated}}, namespace=namespace)
-    for each in turns:
-        await client.patch("Pod", each["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
+    turns = [pod for turn in itertools.zip_longest(*gangs) for pod in turn if pod]
+    for pod in turns:  # in their order: kube-scheduler sorts by the time it first saw a pod
+        await client.create({**pod, "spec": {**pod["spec"], **gated}}, namespace=namespace)
+    for pod in turns:
+        await client.patch("Pod", pod["metadata"]["name"], {"spec": {"schedulingGates": None}}, namespace)
 
 
 async def make_leaves(nodes: Any, rails: Mapping[str, int] = ONE_EACH, *, spine: str = "s0", **sizes: int) -> None:
-    """The nodes `a-00`, `a-01`, ... of each leaf."""
+    """Create the nodes `a-00`, `a-01`, ... of each leaf."""
     await asyncio.gather(
         *(
             nodes.make(f"{leaf}-{index:02}", rails=rails, labels={LEAF: leaf, SPINE: spine})
@@ -174,11 +174,11 @@ async def bound(client: api.Api, namespace: str, count: int, labels: str = "", *
         if time.monotonic() - began > (changes + 1) * _EVENT_SECONDS:
             changes += 1
             await _change_a_node(client, changes)
-        found = await client.list("Pod", namespace, labels=labels)
-        places = {each["metadata"]["name"]: node_of(each) for each in found}
+        listed = await client.list("Pod", namespace, labels=labels)
+        places = {pod["metadata"]["name"]: node_of(pod) for pod in listed}
         assert len(places) == count, places
         assert all(places.values()), places
-        return sorted(found, key=rank_of)
+        return sorted(listed, key=rank_of)
 
     return await waiting.wait(all_bound, seconds=seconds, describe=f"{count} bound pods with labels {labels!r}")
 
@@ -199,8 +199,8 @@ async def place(client: api.Api, namespace: str, name: str, **kinds: Any) -> str
 
 async def where(client: api.Api, namespace: str, name: str) -> str:
     """Wait for the node of a pod that `place` made, or one with a label `name`."""
-    (found,) = await bound(client, namespace, 1, f"name={name}")
-    return node_of(found)
+    (pod,) = await bound(client, namespace, 1, f"name={name}")
+    return node_of(pod)
 
 
 async def run_gang(client: api.Api, namespace: str, name: str, size: int) -> api.Objects:
@@ -213,34 +213,34 @@ async def run_gang(client: api.Api, namespace: str, name: str, size: int) -> api
 async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
     """Wait for a FailedScheduling event of a pod that holds all of these; returns its message."""
 
-    async def told() -> str:
+    async def find_message() -> str:
         events = await client.list("Event", namespace, fields=f"reason=FailedScheduling,involvedObject.name={name}")
-        messages = [each.get("message") or each.get("note", "") for each in events]
-        found = [message for message in messages if all(part in message for part in parts)]
-        assert found, messages
-        return found[0]
+        messages = [event.get("message") or event.get("note", "") for event in events]
+        matches = [message for message in messages if all(part in message for part in parts)]
+        assert matches, messages
+        return matches[0]
 
-    return await waiting.wait(told, seconds=60, describe=f"an event of pod {name} with {parts}")
+    return await waiting.wait(find_message, seconds=60, describe=f"an event of pod {name} with {parts}")
 
 
-def rank_of(each: api.Object) -> int:
-    """A pod's rank: its completion index, else the number its name ends with, else 0."""
-    metadata = each["metadata"]
+def rank_of(pod: api.Object) -> int:
+    """Return a pod's rank: its completion index, else the number its name ends with, else 0."""
+    metadata = pod["metadata"]
     text = metadata.get("labels", {}).get(JOB_INDEX, metadata["name"].rpartition("-")[2])
     return int(text) if text.isdigit() else 0
 
 
-def node_of(each: api.Object) -> str:
-    """Where a pod is bound; "" where it is not."""
-    node: str = each["spec"].get("nodeName", "")
+def node_of(pod: api.Object) -> str:
+    """Return the node of a pod; "" if the pod is not bound."""
+    node: str = pod["spec"].get("nodeName", "")
     return node
 
 
 def leaves_of(pods: Sequence[api.Object]) -> list[str]:
-    """The leaf of each pod, by the names that `make_leaves` gives."""
-    return [node_of(each).rpartition("-")[0] for each in pods]
+    """Return the leaf of each pod, by the names that `make_leaves` gives."""
+    return [node_of(pod).rpartition("-")[0] for pod in pods]
 
 
 def runs_of(leaves: Sequence[str]) -> list[str]:
-    """The leaves in the order the ranks go through them; one that is left and entered again is there twice."""
+    """Return the leaves in the order the ranks go through them; one that is left and entered again is there twice."""
     return [leaf for index, leaf in enumerate(leaves) if index == 0 or leaves[index - 1] != leaf]

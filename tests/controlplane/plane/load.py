@@ -88,7 +88,7 @@ class Load:
         self._room.release()
 
     async def _create(self) -> None:
-        """One pod, tried again as a controller does."""
+        """Create one pod, and try again as a controller does."""
         began = time.monotonic()
         for attempt in range(5):
             try:

@@ -74,12 +74,12 @@ class Nodes:
         """Have a node without kwok say that it is ready or not; returns when its taint has followed."""
         await self.report(name, ready=ready)
 
-        async def followed() -> bool:
+        async def has_taint() -> bool:
             node = await self._api.get("Node", name)
             taints = {taint["key"] for taint in node["spec"].get("taints", ())}
             return (_NOT_READY not in taints) == ready
 
-        await waiting.wait(followed, describe=f"the taint of node {name} to follow its readiness {ready}")
+        await waiting.wait(has_taint, describe=f"the taint of node {name} to follow its readiness {ready}")
 
     async def remove(self, *names: str) -> None:
         """Delete these nodes, or all that were made here."""
@@ -88,7 +88,7 @@ class Nodes:
             self.names.remove(name)
 
     async def _ready(self, name: str) -> dict[str, Any] | None:
-        """The node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
+        """Return the node once kwok heartbeats for it and the node lifecycle controller has lifted its first taint."""
         node = await self._api.get("Node", name)
         taints = {taint["key"] for taint in node["spec"].get("taints", ())}
         conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}

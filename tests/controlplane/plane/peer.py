@@ -60,9 +60,9 @@ class Peer:
     async def _answer(self, request: web.Request) -> web.Response:
         review = await request.json()
         pod = review["request"]["object"]
-        wanted = pod["metadata"].get("annotations", {}).get(_CONFIGURATIONS[request.match_info["when"]], "")
+        names = pod["metadata"].get("annotations", {}).get(_CONFIGURATIONS[request.match_info["when"]], "")
         after = copy.deepcopy(pod)
-        for name in filter(None, wanted.split(",")):
+        for name in filter(None, names.split(",")):
             after = self._actions[name](after)
         operations = jsonpatch.make_patch(pod, after).patch
         response = {"uid": review["request"]["uid"], "allowed": True}

@@ -94,8 +94,8 @@ class Plane:
         for server in self.servers:
             await server.stop()
         everything = list(self.processes.values())
-        last = [each for each in everything if each.name in ("kube-apiserver", "etcd")]
-        await asyncio.gather(*(each.stop() for each in everything if each not in last))
+        last = [process for process in everything if process.name in ("kube-apiserver", "etcd")]
+        await asyncio.gather(*(process.stop() for process in everything if process not in last))
         await asyncio.gather(self.session.close(), self.strangers.close())
         for process in reversed(last):
             await process.kill()  # nothing of theirs is kept; an orderly end takes the API server ten seconds
@@ -159,10 +159,10 @@ class Plane:
     async def remove_pods(self, name: str) -> None:
         """Delete the workloads and pods of a namespace; returns when the pods are gone.
 
-        Workloads are deleted again in each turn, because a controller whose cache is late may make one anew.
+        Workloads are deleted again in each turn, because a controller with an old cache may create one again.
         """
 
-        async def emptied() -> bool:
+        async def is_empty() -> bool:
             for kind in (*self.controllers.kinds, *_WORKLOADS):
                 await self.api.delete_all(kind, name)
             pods = await self.api.list("Pod", name)
@@ -171,7 +171,7 @@ class Plane:
             assert not pods, f"pods {[pod['metadata']['name'] for pod in pods]}"
             return True
 
-        await waiting.wait(emptied, describe=f"the pods of namespace {name} to be gone")
+        await waiting.wait(is_empty, describe=f"the pods of namespace {name} to be gone")
 
     def _session(self, *, anonymous: bool) -> aiohttp.ClientSession:
         connector = self.make_connector(self.certificates.context(anonymous=anonymous))

@@ -61,13 +61,13 @@ class Process:
         return self
 
     def output(self, *, after: int | None = None) -> str:
-        """What it has written since it was started, or since the log position `after`."""
+        """Return its output since its start, or since the log position `after`."""
         with self.log.open("rb") as log:
             log.seek(self._from if after is None else after)
             return log.read().decode(errors="replace")
 
     def position(self) -> int:
-        """The log's present end, to wait for what comes after it."""
+        """Return the log's present end, to wait for what comes after it."""
         return self.log.stat().st_size
 
     async def line(self, pattern: str, *, after: int | None = None, seconds: float = 30) -> re.Match[str]:
@@ -91,7 +91,7 @@ class Process:
             raise waiting.HopelessError(f"{self.name} ended (exit {code}); its log {self.log} ends:\n{self.tail()}")
 
     def tail(self, lines: int = 25) -> str:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         return "\n".join(self.output().splitlines()[-lines:])
 
     async def stop(self, *, seconds: float = 15) -> int:

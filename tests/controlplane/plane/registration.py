@@ -64,19 +64,19 @@ def document(name: str, port: int, authority: bytes, namespaces: Sequence[str]) 
 
 
 def _workloads(client_config: dict[str, str], scope: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifest's own entries for workloads, theirs to decide by label and CEL; ours the URL and the namespaces."""
+    """Return the manifest's entries for workloads, with its labels and CEL, and with our URL and namespaces."""
     configuration = next(yaml.safe_load_all(_MANIFEST.read_text()))
     hooks = configuration["webhooks"]
-    found = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
-    for hook in found:
+    matches = [hook for hook in hooks if hook["clientConfig"]["service"]["path"].endswith("workloads")]
+    for hook in matches:
         selector = hook["namespaceSelector"]
         hook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], scope]}
         hook["clientConfig"] = client_config
-    return found
+    return matches
 
 
 def shipped(port: int, authority: bytes) -> dict[str, Any]:
-    """The configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
+    """Return the configuration of the manifests, whole, for every namespace it is for; ours is only the URL."""
     made: dict[str, Any] = next(yaml.safe_load_all(_MANIFEST.read_text()))
     bundle = base64.b64encode(authority).decode()
     for hook in made["webhooks"]:
@@ -87,13 +87,13 @@ def shipped(port: int, authority: bytes) -> dict[str, Any]:
 
 async def register(client: api.Api, name: str, port: int, authority: bytes, namespaces: Sequence[str]) -> None:
     """Create or replace the configuration and wait until the API server calls it."""
-    wanted = document(name, port, authority, namespaces)
+    configuration = document(name, port, authority, namespaces)
     present = await client.get_or_none(_KIND, name)
     if present is None:
-        await client.create(wanted)
+        await client.create(configuration)
     else:
-        wanted["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
-        await client.replace(wanted)
+        configuration["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
+        await client.replace(configuration)
     for namespace in namespaces:
         await _until(client, namespace, called=True)
 
@@ -114,7 +114,7 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         "spec": {"containers": [{"name": "probe", "image": "probe", "securityContext": STRICT}]},
     }
 
-    async def as_wanted() -> bool:
+    async def is_registered() -> bool:
         try:
             await client.create(pod, namespace=namespace, dry_run=True)
         except api.ApiError:
@@ -122,4 +122,4 @@ async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
         return not called
 
     words = "in force" if called else "out of force"
-    await waiting.wait(as_wanted, describe=f"our webhook to be {words} in namespace {namespace}")
+    await waiting.wait(is_registered, describe=f"our webhook to be {words} in namespace {namespace}")

@@ -25,16 +25,16 @@ async def clear(client: api.Api) -> None:
         document for path in BASE.glob("*.yaml") for document in yaml.safe_load_all(path.read_text()) if document
     ]
     left = [document for document in documents if document["kind"] not in ("Namespace", "Kustomization")]
-    places = [(f"{each['apiVersion']}/{each['kind']}", each["metadata"]) for each in left]
+    places = [(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]) for tree in left]
     await asyncio.gather(*(client.delete(kind, at["name"], at.get("namespace")) for kind, at in places))
     for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
         await client.delete_all(kind, NAMESPACE)
 
-    async def emptied() -> bool:
+    async def is_empty() -> bool:
         await client.delete_all("Pod", NAMESPACE, grace=0)
         return not await client.list("Pod", NAMESPACE) and not await client.list("ReplicaSet", NAMESPACE)
 
-    await waiting.wait(emptied, describe=f"namespace {NAMESPACE} to be empty")
+    await waiting.wait(is_empty, describe=f"namespace {NAMESPACE} to be empty")
 
 
 class Helm:
@@ -55,8 +55,8 @@ class Helm:
         self.options: tuple[str, ...] = ()  # of every installation and upgrade
 
     async def __call__(self, *arguments: str) -> str:
-        """What it wrote to standard output. Raises FailedError."""
-        places = {f"HELM_{each}_HOME": str(self._home / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
+        """Run Helm and return its standard output. Raises FailedError."""
+        places = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         process = await asyncio.create_subprocess_exec(
             *(*self._command, *arguments, *self._common),
             env={"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places},
@@ -69,9 +69,9 @@ class Helm:
         return out.decode()
 
     async def install(self, *options: str) -> str:
-        """A first release of the chart. The namespace is there or made by the options."""
+        """Return a first release of the chart. The namespace is there or made by the options."""
         return await self("install", RELEASE, str(CHART), *self.options, *options)
 
     async def upgrade(self, *options: str) -> str:
-        """The next release."""
+        """Return the next release."""
         return await self("upgrade", RELEASE, str(CHART), *self.options, *options)

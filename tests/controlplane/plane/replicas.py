@@ -69,7 +69,7 @@ class Replicas:
 
 @contextlib.asynccontextmanager
 async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
-    """The installation with two replicas, both ready; all taken away again."""
+    """Yield the installation with two replicas, both ready; all taken away again."""
     installation = site.Site(on)
     opened = await reverse_proxy.ReverseProxy().open()
     await installation.prepare()
@@ -95,18 +95,18 @@ async def pair(on: plane.Plane, policy: str) -> AsyncIterator[Replicas]:
 
 def _service() -> dict[str, Any]:
     documents = yaml.safe_load_all((site.BASE / "extender.yaml").read_text())
-    [found] = [document for document in documents if document["kind"] == "Service"]
-    made: dict[str, Any] = found
+    [service] = [document for document in documents if document["kind"] == "Service"]
+    made: dict[str, Any] = service
     return made
 
 
 async def _follow(on: plane.Plane, opened: reverse_proxy.ReverseProxy) -> None:
-    """What kube-proxy does: connections go where the Service's EndpointSlices say."""
+    """Forward connections as kube-proxy does: to the endpoints of the Service's EndpointSlices."""
     labels = f"kubernetes.io/service-name={SERVICE}"
-    async for kind, found in on.api.watch("EndpointSlice", site.NAMESPACE, labels=labels):
-        opened.backend = None if kind == "DELETED" else _port(found)
+    async for kind, endpoint_slice in on.api.watch("EndpointSlice", site.NAMESPACE, labels=labels):
+        opened.backend = None if kind == "DELETED" else _port(endpoint_slice)
 
 
-def _port(found: Mapping[str, Any]) -> int | None:
-    endpoints, open_ports = found.get("endpoints") or (), found.get("ports") or ()
+def _port(endpoint_slice: Mapping[str, Any]) -> int | None:
+    endpoints, open_ports = endpoint_slice.get("endpoints") or (), endpoint_slice.get("ports") or ()
     return int(open_ports[0]["port"]) if endpoints and open_ports else None

@@ -49,7 +49,7 @@ class ReverseProxy:
 
     @property
     def port(self) -> int:
-        """Where callers connect; the same for the proxy's whole life."""
+        """Port for callers, which stays the same while the proxy runs."""
         assert self._server is not None, "the proxy is not open"
         port: int = self._server.sockets[0].getsockname()[1]
         return port

@@ -38,7 +38,7 @@ class Rotation:
             await self.plane.api.create(document)
 
     async def configure(self, port: int, *namespaces: str) -> None:
-        """Both configurations without a caBundle, by URL to `port`."""
+        """Create both configurations without a caBundle, by URL to `port`."""
         for kind in _KINDS:
             document = registration.document(NAME, port, b"", namespaces)
             hooks = document["webhooks"] if kind == _KINDS[0] else _validating(document["webhooks"][:1])
@@ -47,7 +47,7 @@ class Rotation:
             await self.plane.api.create({**document, "kind": kind, "webhooks": hooks})
 
     async def start(self, *options: str) -> processes.Process:
-        """One replica, as its service account."""
+        """Return one replica, as its service account."""
         number = len(self.replicas)
         command = [sys.executable, "-m", "railwright.cli", "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [f"--identity=replica-{number}", self._account, *SHORT, *options]
@@ -58,29 +58,29 @@ class Rotation:
         return replica
 
     async def ops(self, replica: processes.Process, path: str) -> tuple[int, str]:
-        """What a replica's port for probes and metrics answers."""
+        """Return the answer of a replica's port for probes and metrics."""
         port = (await replica.line(r"ops listening on (\S+):(\d+)\n")).group(2)
         async with self.plane.session.get(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, await answer.text()
 
     async def secret(self, name: str) -> dict[str, bytes]:
-        """The contents of a Secret of the installation."""
-        found = await self.plane.api.get("Secret", name, site.NAMESPACE)
-        return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+        """Return the contents of a Secret of the installation."""
+        secret = await self.plane.api.get("Secret", name, site.NAMESPACE)
+        return {key: base64.b64decode(value) for key, value in secret.get("data", {}).items()}
 
     async def bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
-        """The caBundles of a configuration."""
-        found = await self.plane.api.get(kind, NAME)
-        return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in found["webhooks"]}
+        """Return the caBundles of a configuration."""
+        configuration = await self.plane.api.get(kind, NAME)
+        return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in configuration["webhooks"]}
 
     async def issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
-        """The contents of a Secret once it has been filled."""
+        """Return the contents of a Secret once it has been filled."""
 
-        async def filled() -> dict[str, bytes]:
+        async def read_filled() -> dict[str, bytes]:
             held = await self.secret(name)
             return held if held.get("tls.crt") else {}
 
-        return await waiting.wait(filled, describe=f"a certificate in Secret {name}")
+        return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
 
     async def lost(self, name: str) -> dict[str, bytes]:
         """Delete a Secret and the Lease; what the Secret holds once both are there again."""
@@ -145,10 +145,10 @@ class Rotation:
 
 
 def _validating(hooks: list[dict]) -> list[dict]:
-    """The same entry as a validating one, of a kind that there is not."""
+    """Return the same entry as a validating one, of a kind that there is not."""
     rules = [{"apiGroups": ["none.invalid"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}]
-    kept = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
+    keys = ("name", "clientConfig", "admissionReviewVersions", "sideEffects")
     return [
-        {**{key: hook[key] for key in kept}, "clientConfig": dict(hook["clientConfig"]), "rules": rules}
+        {**{key: hook[key] for key in keys}, "clientConfig": dict(hook["clientConfig"]), "rules": rules}
         for hook in hooks
     ]

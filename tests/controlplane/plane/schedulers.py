@@ -52,10 +52,10 @@ class Schedulers:
         """Wait until a scheduling session has ended; one that begins afterwards sees all that is loaded now."""
         before = await self._sessions()
 
-        async def ended() -> bool:
+        async def have_ended() -> bool:
             return await self._sessions() > before
 
-        await waiting.wait(ended, describe="a Volcano scheduling session to end")
+        await waiting.wait(have_ended, describe="a Volcano scheduling session to end")
 
     async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders.
@@ -111,7 +111,7 @@ async def healthy(
 ) -> None:
     """Wait until the program answers as a healthy one; fails at once when it ends."""
 
-    async def asked() -> bool:
+    async def is_asked() -> bool:
         process.assert_running()
         try:
             async with session.get(health.url, timeout=aiohttp.ClientTimeout(total=5)) as answer:
@@ -122,7 +122,7 @@ async def healthy(
         return True
 
     await waiting.wait(
-        asked,
+        is_asked,
         seconds=seconds,
         describe=lambda: f"{process.name} to be healthy; its log {process.log} ends:\n{process.tail()}",
     )

@@ -37,11 +37,11 @@ class Server:
 
     @property
     def ops_url(self) -> str:
-        """Where probes and metrics are."""
+        """URL of probes and metrics."""
         return f"http://127.0.0.1:{self.ops_port}"
 
     async def metrics(self) -> str:
-        """The text of /metrics."""
+        """Return the text of /metrics."""
         async with self._session.get(f"{self.ops_url}/metrics") as answer:
             return await answer.text()
 
@@ -55,7 +55,7 @@ class Server:
 
 
 def command(module: str, arguments: tuple[str, ...]) -> list[str]:
-    """The command line of one of our servers, on free ports unless the arguments say otherwise."""
+    """Return the command line of one of our servers, on free ports unless the arguments say otherwise."""
     defaults = [
         part
         for option in ("--listen", "--ops-listen")
@@ -66,6 +66,6 @@ def command(module: str, arguments: tuple[str, ...]) -> list[str]:
 
 
 def process(name: str, module: str, arguments: tuple[str, ...], logs: pathlib.Path) -> processes.Process:
-    """The process of one of our servers, not started yet, working in the repository's root."""
+    """Return the process of one of our servers, not started yet, working in the repository's root."""
     assert (ROOT / module / "__main__.py").exists(), f"{module}/__main__.py does not exist in {os.fspath(ROOT)}"
     return processes.Process(name, command(module, arguments), logs=logs, cwd=ROOT)

@@ -24,7 +24,7 @@ class Site:
         self._registered: list[str] = []
 
     async def prepare(self) -> None:
-        """The namespace and the roles of the manifests, once a plane."""
+        """Create the namespace and the roles of the manifests, once for each control plane."""
         if await self.plane.api.get_or_none("Namespace", NAMESPACE) is None:
             await self.plane.make_namespace(NAMESPACE)
         for name in _ROLES:
@@ -34,7 +34,7 @@ class Site:
                     await self.plane.api.create(document)
 
     async def policy(self, text: str) -> None:
-        """Create or replace the policy ConfigMap; says nothing of when it is in force."""
+        """Create or replace the policy ConfigMap. Does not wait until it is in force."""
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -47,7 +47,7 @@ class Site:
             await self.plane.api.replace(manifest)
 
     async def start_webhook(self, *options: str) -> servers.Server:
-        """The webhook over TLS as its own service account, ready."""
+        """Return the webhook over TLS as its own service account, ready."""
         certificate, key = self.plane.certificates.server("webhook-serving")
         self.webhook = await self.plane.serve(
             "webhook", f"--tls-cert={certificate}", f"--tls-key={key}", self.kubeconfig("webhook"), *_QUICK, *options
@@ -55,7 +55,7 @@ class Site:
         return await self.webhook.ready()
 
     async def start_extender(self, *options: str) -> servers.Server:
-        """The extender as its own service account, ready."""
+        """Return the extender as its own service account, ready."""
         self.extender = await self.plane.serve(
             "extender", "--plain-http", self.kubeconfig("extender"), *_QUICK, *options
         )
@@ -85,7 +85,7 @@ class Site:
             await self.plane.api.delete("ConfigMap", CONFIGMAP, NAMESPACE)
 
     def kubeconfig(self, account: str) -> str:
-        """The option that makes a server act as its service account, with no right but that account's."""
+        """Return the option that makes a server act as its service account, with no right but that account's."""
         user = f"system:serviceaccount:{NAMESPACE}:railwright-{account}"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
         path = self.plane.certificates.kubeconfig(f"railwright-{account}", self.plane.parts.server, user, groups)
@@ -93,11 +93,11 @@ class Site:
 
 
 async def metric(server: servers.Server, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that carry these labels."""
+    """Return the sum of a metric's samples that carry these labels."""
     total = 0.0
     for line in (await server.metrics()).splitlines():
         given, _, value = line.rpartition(" ")
-        if given.split("{")[0] == name and all(f'{key}="{wanted}"' in given for key, wanted in labels.items()):
+        if given.split("{")[0] == name and all(f'{key}="{value}"' in given for key, value in labels.items()):
             total += float(value)
     return total
 
@@ -105,12 +105,12 @@ async def metric(server: servers.Server, name: str, **labels: str) -> float:
 async def wait_metric(server: servers.Server, name: str, value: float, **labels: str) -> None:
     """Wait until a metric has this value."""
 
-    async def reached() -> bool:
+    async def is_reached() -> bool:
         seen = await metric(server, name, **labels)
         assert seen == value, f"{name}{labels} is {seen}"
         return True
 
-    await waiting.wait(reached, describe=f"{name}{labels} to be {value}")
+    await waiting.wait(is_reached, describe=f"{name}{labels} to be {value}")
 
 
 def _kind(document: dict[str, Any]) -> str:

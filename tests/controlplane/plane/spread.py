@@ -43,7 +43,7 @@ class Spread:
         while True:
             members = list(self.members)
             states = await asyncio.gather(*map(self._is_ready, members))
-            self.ready = [each for each, state in zip(members, states, strict=True) if state]
+            self.ready = [member for member, state in zip(members, states, strict=True) if state]
             await asyncio.sleep(_PROBE_SECONDS)
 
     async def _is_ready(self, server: servers.Server) -> bool:

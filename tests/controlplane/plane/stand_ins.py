@@ -1,4 +1,4 @@
-"""What the pods of an installation would do, on a plane where no container runs.
+"""Does the work of an installation's pods on a control plane without containers.
 
 The servers run as processes under the accounts, names and namespace of the installation. The API server calls the
 webhook by URL, because it has no route to a Service.
@@ -60,11 +60,11 @@ class StandIns:
         self._rotator.start({"PYTHONUNBUFFERED": "1", **self.environment})
 
     async def _serve_webhook(self) -> None:
-        async def issued() -> dict[str, str]:
+        async def read_certificate() -> dict[str, str]:
             data = (await self.plane.api.get("Secret", f"{self.name}-webhook-tls", self.namespace)).get("data") or {}
             return data if data.get("tls.crt") else {}
 
-        data = await waiting.wait(issued, describe="the webhook's certificate")
+        data = await waiting.wait(read_certificate, describe="the webhook's certificate")
         for part in ("tls.crt", "tls.key"):
             (self.folder / part).write_bytes(base64.b64decode(data[part]))
         pair = (f"--tls-cert={self.folder / 'tls.crt'}", f"--tls-key={self.folder / 'tls.key'}")

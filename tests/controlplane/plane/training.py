@@ -21,7 +21,7 @@ WHOLE = {GPU: "8", **dict.fromkeys(RAILS, "1")}  # what a pod takes that takes a
 
 
 def policy(**placement: Any) -> str:
-    """A policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
+    """Return a policy with the fabric `ib` of two rails; `placement` changes what it says of placing."""
     rails = [{"name": f"rail{k}", "resource": name, "device": f"mlx5_{k}"} for k, name in enumerate(RAILS)]
     places = {"rails": "preferred", "domains": [LEAF, SPINE], **placement}
     fabric = {"transport": "infiniband", "rails": rails, "placement": places}
@@ -38,14 +38,14 @@ def conf(
     managed: tuple[str, ...] = RAILS,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """The chart's configuration with our extender behind `url`, these actions and further plugins, and without some."""
+    """Return the chart's configuration with our extender at `url`, these actions and plugins, and without others."""
     made = volcano.conf()
-    kept = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
+    tiers = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
     ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
     cached = [{"name": name, "arguments": {"predicateErrorCacheEnable": False}} for name in ("preempt", "reclaim")]
     return {
         "actions": actions,
-        "tiers": [{"plugins": each} for each in (*kept, [*plugins, ours])],
+        "tiers": [{"plugins": plugins_of_tier} for plugins_of_tier in (*tiers, [*plugins, ours])],
         "configurations": [*made["configurations"], *cached],
     }
 
@@ -62,7 +62,7 @@ def job(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """A Volcano Job whose pods all start or none, or at least so many workers; with a master it has one pod more."""
+    """Return a Volcano Job whose pods all start, or at least so many workers. A master is one pod more."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     metadata = {"labels": {"railwright.io/fabric": "ib"}, "annotations": dict(annotations or {})}
     template = {"metadata": metadata, "spec": {"containers": [container]}}
@@ -85,84 +85,86 @@ def job(
 
 
 def holder(node: str, *, takes: Mapping[str, str] = WHOLE, annotations: Mapping[str, str] | None = None) -> api.Object:
-    """A pod that no scheduler placed and that holds a node's devices."""
+    """Return a pod that no scheduler placed and that holds a node's devices."""
     container = {"name": "c", "image": "i", "resources": {"requests": dict(takes), "limits": dict(takes)}}
     spec = {"nodeName": node, "containers": [container]}
     metadata = {"name": f"on-{node}", "annotations": dict(annotations or {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def make_leaf(fleet: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0) -> list[str]:
-    """Nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
+async def make_leaf(
+    plane_nodes: nodes.Nodes, leaf: str, size: int, *, spine: str = "spine", first: int = 0
+) -> list[str]:
+    """Return nodes of one leaf, each with 8 GPUs and one device a rail; their names."""
     names = [f"{leaf}-{number:02}" for number in range(first, first + size)]
     labels = {LEAF: leaf, SPINE: spine}
-    await asyncio.gather(*(fleet.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
+    await asyncio.gather(*(plane_nodes.make(name, rails=dict.fromkeys(RAILS, 1), labels=labels) for name in names))
     return names
 
 
-async def make_leaves(fleet: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
+async def make_leaves(plane_nodes: nodes.Nodes, *, first: int = 0, **sizes: int) -> list[list[str]]:
     """Leaves by name, below one spine; the names of each one's nodes."""
-    return await asyncio.gather(*(make_leaf(fleet, leaf, size, first=first) for leaf, size in sizes.items()))
+    return await asyncio.gather(*(make_leaf(plane_nodes, leaf, size, first=first) for leaf, size in sizes.items()))
 
 
 async def pods(client: api.Api, namespace: str, name: str) -> api.Objects:
-    """The pods of a job, by rank: its master, then its workers by number."""
-    found = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
-    return sorted(found, key=_rank)
+    """Return the pods of a job, by rank: its master, then its workers by number."""
+    listed = await client.list("Pod", namespace, labels=f"volcano.sh/job-name={name}")
+    return sorted(listed, key=_rank)
 
 
 async def running(client: api.Api, namespace: str, name: str, count: int, *, seconds: float = 90) -> api.Objects:
     """Wait until exactly so many pods of a job run; by rank."""
 
     async def all_running() -> api.Objects:
-        found = await pods(client, namespace, name)
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in found}
+        listed = await pods(client, namespace, name)
+        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in listed}
         assert list(phases.values()) == ["Running"] * count, phases
-        return found
+        return listed
 
     return await waiting.wait(all_running, seconds=seconds, describe=f"{count} running pods of job {name}")
 
 
 async def let_go(client: api.Api, leaving: api.Objects) -> None:
-    """What kubelet does at last: terminating pods that linger end."""
+    """Let terminating pods end, as kubelet does at last, and wait until they are gone."""
     change = {"metadata": {"annotations": {LINGERS: None}}}
     for pod in leaving:
         metadata = pod["metadata"]
         await client.patch("Pod", metadata["name"], change, metadata["namespace"])
 
-    async def ended() -> bool:
+    async def have_ended() -> bool:
         names = [(pod["metadata"]["name"], pod["metadata"]["namespace"]) for pod in leaving]
-        found = [await client.get_or_none("Pod", *name) for name in names]
+        present = [await client.get_or_none("Pod", *name) for name in names]
         return all(
             now is None or now["metadata"]["uid"] != old["metadata"]["uid"]
-            for now, old in zip(found, leaving, strict=True)
+            for now, old in zip(present, leaving, strict=True)
         )
 
-    await waiting.wait(ended, describe="the pods to be gone")
+    await waiting.wait(have_ended, describe="the pods to be gone")
 
 
 async def unschedulable(client: api.Api, namespace: str, name: str, *, seconds: float = 60) -> str:
     """Wait until Volcano has said of a job's PodGroup that it cannot be placed; its words."""
 
-    async def said() -> str:
+    async def read_message() -> str:
         groups = await client.list(POD_GROUP, namespace)
-        mine = [each for each in groups if each["metadata"]["name"].startswith(f"{name}-")]
+        mine = [group for group in groups if group["metadata"]["name"].startswith(f"{name}-")]
         conditions = [condition for group in mine for condition in group.get("status", {}).get("conditions", ())]
         words = [condition.get("message", "") for condition in conditions if condition["type"] == "Unschedulable"]
         assert words, f"conditions {conditions}"
         return str(words[-1])
 
-    return await waiting.wait(said, seconds=seconds, describe=f"job {name} to be found unschedulable")
+    return await waiting.wait(read_message, seconds=seconds, describe=f"job {name} to be found unschedulable")
 
 
 def leaf_of(pod: api.Object) -> str:
-    """The leaf of the node a pod is on; "" where it is on none."""
+    """Return the leaf of the node a pod is on; "" if it is on none."""
     return str(pod["spec"].get("nodeName", "")).rpartition("-")[0]
 
 
-def leaves_of(found: api.Objects) -> list[str]:
-    """The leaves that pods are in, each once for each stretch of ranks in it."""
-    leaves = [leaf_of(pod) for pod in found]
+def leaves_of(placed: api.Objects) -> list[str]:
+    """Return the leaves that pods are in, each once for each stretch of ranks in it."""
+    leaves = [leaf_of(pod) for pod in placed]
     return [leaf for number, leaf in enumerate(leaves) if number == 0 or leaf != leaves[number - 1]]
 
 
@@ -173,7 +175,7 @@ async def install(
     text: str,
     configuration: Mapping[str, Any],
 ) -> servers.Server:
-    """The policy and the extender behind the proxy, and Volcano told of it."""
+    """Return the policy and the extender behind the proxy, and Volcano told of it."""
     await installation.policy(text)
     extender = await installation.start_extender()
     opened.backend = extender.port

@@ -1,4 +1,4 @@
-"""What Volcano needs from a cluster before it runs: CRDs, webhook configurations, a scheduler configuration."""
+"""Creates what Volcano needs before it runs: CRDs, webhook configurations, a scheduler configuration."""
 
 import base64
 import dataclasses

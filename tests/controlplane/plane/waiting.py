@@ -39,8 +39,8 @@ async def wait(
         except (AssertionError, OSError) as error:
             last = f"last seen: {type(error).__name__}: {error}"
         if time.monotonic() > deadline:
-            told = describe() if callable(describe) else describe
-            told = await told if inspect.isawaitable(told) else told
-            raise AssertionError(f"waited {seconds} s for {told}\n{last}")
+            awaited = describe() if callable(describe) else describe
+            awaited = await awaited if inspect.isawaitable(awaited) else awaited
+            raise AssertionError(f"waited {seconds} s for {awaited}\n{last}")
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)

@@ -10,7 +10,7 @@ import sys
 import yaml
 
 port, namespace = sys.argv[1:]
-documents = json.loads(json.dumps(list(yaml.safe_load_all(sys.stdin))))  # what YAML shares is told apart
+documents = json.loads(json.dumps(list(yaml.safe_load_all(sys.stdin))))  # copies, because YAML aliases are one object
 for document in filter(None, documents):
     if document["kind"].endswith("WebhookConfiguration"):
         for hook in document["webhooks"]:

@@ -28,7 +28,7 @@ def mission() -> dict:
 
 
 def pods() -> list[dict]:
-    """The pods that explain shows, the pilot first."""
+    """Return the pods that explain shows, the pilot first."""
     return [template.pod for template in explained.expand(mission(), "prod")]
 
 
@@ -58,7 +58,7 @@ def test_pods_are_one_gang_in_the_order_of_their_index():
 
 def test_the_size_comes_from_a_watch_and_from_a_snapshot():
     state = states.State(assume_seconds=30)
-    (watch,) = [each for each in watches.list_watches(state) if each.snapshot_kind == "Mission.acme.example"]
+    (watch,) = [watch for watch in watches.list_watches(state) if watch.snapshot_kind == "Mission.acme.example"]
     assert (watch.kind.name, watch.kind.path) == ("missions.acme.example", "/apis/acme.example/v1/missions")
     assert watch.kind.optional
     watch.sink.replace(snapshots.read(msgspec.json.encode(mission()).decode())["Mission.acme.example"])

@@ -10,7 +10,7 @@ import selections
 from hypothesis import HealthCheck, Phase, given, settings
 
 HERE = pathlib.Path(__file__).parent
-KEPT = 400  # answers in the table, half of them rejections
+ROWS = 400  # answers in the table, half of them rejections
 
 
 def main(oracle: str, count: int = 20_000) -> int:
@@ -33,22 +33,22 @@ def main(oracle: str, count: int = 20_000) -> int:
         :-1
     ]
     answers = [(text, json.loads(line).get("networks")) for text, line in zip(asked, lines, strict=True)]
-    differing = [(text, said) for text, said in answers if said != ported(text)]
+    differing = [(text, said) for text, said in answers if said != parse_by_port(text)]
     for text, said in differing[:20]:
-        print(f"{text!r}\n  Multus: {said}\n  ported: {ported(text)}")
+        print(f"{text!r}\n  Multus: {said}\n  ported: {parse_by_port(text)}")
     print(f"{len(answers)} asked, {sum(said is not None for _, said in answers)} accepted, {len(differing)} differ")
-    kept = []
+    sample = []
     for accepted in (True, False):
         some = [answer for answer in answers if (answer[1] is not None) is accepted and len(answer[0]) < 200]
-        kept += some[:: max(1, len(some) // (KEPT // 2))][: KEPT // 2]
-    rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in kept)
+        sample += some[:: max(1, len(some) // (ROWS // 2))][: ROWS // 2]
+    rows = ",\n".join(json.dumps(answer, ensure_ascii=False) for answer in sample)
     (HERE / "answers.json").write_text(f"[\n{rows}\n]\n")
     return bool(differing)
 
 
-def ported(text: str) -> list | None:
+def parse_by_port(text: str) -> list | None:
     try:
-        return [list(each) for each in multus.read(text, "team")]
+        return [list(network) for network in multus.read(text, "team")]
     except multus.RejectedError:
         return None
 

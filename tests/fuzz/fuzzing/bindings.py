@@ -22,7 +22,7 @@ _POLICY = admitting.fabric(top="nodeShapes:\n- {name: a, match: {gpu: a}, device
 
 
 def seeds() -> Iterator[bytes]:
-    """The captured one."""
+    """Yield the captured one."""
     yield _CAPTURED.read_bytes()
 
 

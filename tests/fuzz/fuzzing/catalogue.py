@@ -13,19 +13,19 @@ from typing import Any
 import fuzzing
 
 CORPUS = pathlib.Path(__file__).parents[1] / "corpus"
-FOUND = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
+OUTPUT = pathlib.Path(__file__).parents[3] / "build" / "fuzz"  # where an input goes that breaks something
 MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
 
 
 def targets() -> dict[str, ModuleType]:
-    """Every module of this package that has a `check`."""
-    names = [found.name for found in pkgutil.iter_modules(fuzzing.__path__)]
+    """Return every module of this package that has a `check`."""
+    names = [module.name for module in pkgutil.iter_modules(fuzzing.__path__)]
     modules = {name: importlib.import_module(f"fuzzing.{name}") for name in names if name != "catalogue"}
     return {name: module for name, module in modules.items() if hasattr(module, "check")}
 
 
 def corpus(name: str) -> list[bytes]:
-    """The committed inputs of a target and its seeds from the test data, in a fixed order."""
+    """Return the committed inputs of a target and its seeds from the test data, in a fixed order."""
     committed = [path.read_bytes() for path in sorted((CORPUS / name).glob("*"))]
     return [*targets()[name].seeds(), *committed]
 
@@ -39,15 +39,15 @@ def run(target: ModuleType, data: bytes) -> None:
 
 
 def keep(name: str, data: bytes) -> pathlib.Path:
-    """The file that now holds an input that broke something."""
-    path = FOUND / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
+    """Return the file that now holds an input that broke something."""
+    path = OUTPUT / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
 
 
 def tree(data: bytes) -> Any:
-    """A review as a stricter reader has it, to apply a patch to; None where it is no JSON in a part that ours skips.
+    """Return a review as a stricter reader decodes it, to apply a patch; None if a part that ours skips is no JSON.
 
     The API server sends no such body.
     """

@@ -1,4 +1,4 @@
-"""What lint reads of strangers: command lines, environment and nccl.conf of a container, and any manifest around them.
+"""Fuzzes lint: command lines, environment and nccl.conf of a container, and the manifest around them.
 
 Advice never raises, is the same each time, and has a bound; what it shows of a text is fit for a terminal.
 """
@@ -29,7 +29,7 @@ _GPU = {"nvidia.com/gpu": "8"}
 
 
 def seeds() -> Iterator[bytes]:
-    """How it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
+    """Yield how it is run and around what, in a byte; nccl.conf, the environment, the words of the command line."""
     for text in (
         b"\x00\x00mpirun\x00-np\x008\x00-x\x00NCCL_DEBUG=INFO\x00-x\x00PATH,NCCL_ALGO\x00--mca\x00btl\x00^openib\x00./a",
         b"NCCL_IB_HCA==mlx5_0\nNCCL_DEBUG=WARN\n\x00\x00bash\x00-c\x00export NCCL_IB_TC=`a`; mpirun -x NCCL_X=$B a",
@@ -71,16 +71,16 @@ def check(data: bytes) -> None:
 
 def _check_file(text: str) -> None:
     file = rank_contexts.read_file(text)
-    assert {each.name: each.value for each in reversed(file)} == dict(conf.parse(text))
+    assert {line.name: line.value for line in reversed(file)} == dict(conf.parse(text))
 
 
 def _check_words(words: list[str]) -> None:
     result = commands.read(words)
     short = commands.read(words, rank_contexts.MAX_COMMAND)
     assert short in (result, commands.Commands())
-    for each in result.exported + result.passed:
-        assert commands.is_relevant(each.name), each
-        assert each.value is None or not {"$", "`"} & set(each.value), each
+    for setting in result.exported + result.passed:
+        assert commands.is_relevant(setting.name), setting
+        assert setting.value is None or not {"$", "`"} & set(setting.value), setting
 
 
 def _check_findings(ranks: rule_types.RankContext) -> None:
@@ -92,4 +92,4 @@ def _check_findings(ranks: rule_types.RankContext) -> None:
         assert finding.message.isprintable(), finding
     limited = engine.limit_warnings(engine.list_warnings(findings))
     assert len(limited) <= engine.MOST_WARNINGS
-    assert all(len(each.line) <= engine.LONGEST_WARNING for each in limited)
+    assert all(len(finding.line) <= engine.LONGEST_WARNING for finding in limited)

@@ -26,9 +26,9 @@ def inputs(corpus: Sequence[bytes], tokens: Sequence[bytes], seed: int, count: i
 
 
 def mutate(data: bytes, corpus: Sequence[bytes], tokens: Sequence[bytes], chance: random.Random) -> bytes:
-    """One mutation."""
+    """Return one mutation."""
     if chance.random() < 0.5 and (tree := _tree(data)) is not None:
-        return json.dumps(_changed(tree, tokens, chance)).encode()[:MAX_LENGTH]
+        return json.dumps(_change(tree, tokens, chance)).encode()[:MAX_LENGTH]
     return chance.choice(_BYTES)(data, corpus, tokens, chance)[:MAX_LENGTH]
 
 
@@ -39,8 +39,8 @@ def _tree(data: bytes) -> Any:
         return None
 
 
-def _changed(tree: Any, tokens: Sequence[bytes], chance: random.Random) -> Any:
-    """The tree with one value replaced, removed, repeated or added."""
+def _change(tree: Any, tokens: Sequence[bytes], chance: random.Random) -> Any:
+    """Return the tree with one value replaced, removed, repeated or added."""
     parent, key = chance.choice([*_places(tree), (None, None)])
     if parent is None:
         return [tree] if chance.random() < 0.5 else chance.choice(ODD)

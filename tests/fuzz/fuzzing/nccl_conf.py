@@ -42,12 +42,12 @@ def check(data: bytes) -> None:
 
 
 def _letters(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     name, value, in_value = "", "", False
     for letter in [*text, "\n"]:
         if letter == "\n":
-            if in_value and name and name[0] != "#" and name[:1023] not in found:
-                found[name[:1023]] = value[:1023]
+            if in_value and name and name[0] != "#" and name[:1023] not in values:
+                values[name[:1023]] = value[:1023]
             name, value, in_value = "", "", False
         elif in_value:
             value += letter
@@ -55,4 +55,4 @@ def _letters(text: str) -> dict[str, str]:
             in_value = True
         else:
             name += letter
-    return found
+    return values

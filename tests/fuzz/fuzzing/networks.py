@@ -62,7 +62,7 @@ def check(data: bytes) -> None:
 
 
 def _check_words(text: str, merged: str, count: int) -> None:
-    """What they wrote stands in the result as they wrote it."""
+    """Assert that the result contains the user's entries unchanged."""
     if text and annotation.is_json(text):
         assert json.loads(merged)[:count] == json.loads(text)
     elif text and not annotation.is_json(merged):
@@ -70,5 +70,7 @@ def _check_words(text: str, merged: str, count: int) -> None:
     elif text:
         written = json.loads(merged)[:count]
         assert all(
-            "namespace" not in each for each, item in zip(written, text.split(","), strict=True) if "/" not in item
+            "namespace" not in network
+            for network, item in zip(written, text.split(","), strict=True)
+            if "/" not in item
         )

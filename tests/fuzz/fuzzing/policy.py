@@ -51,7 +51,7 @@ nodeShapes:
 
 
 def seeds() -> Iterator[bytes]:
-    """A small one, and those of tests and examples."""
+    """Yield a small one, and those of tests and examples."""
     yield _SMALL
     yield b"apiVersion: !!int x\nkind: !!bool x\nfabrics: {a: {transport: .inf, rails: !!seq x}}\nb: 2026-99-99\n"
     yield b'{"apiVersion":"railwright.io/v1alpha1","kind":"FabricPolicy","fabrics":{"a":{"transport":"tcp"}}}'

@@ -82,7 +82,7 @@ class _Files(hosts.Host):
 
 
 def seeds() -> Iterator[bytes]:
-    """A rail in order, with each transport and way to name it."""
+    """Yield a rail in order, with each transport and way to name it."""
     for transport, rails, environment in (
         ("roce", ["rail0,device=mlx5_0,interface=net1"], {"NCCL_IB_GID_INDEX": "3"}),
         ("roce", ["rail0,interface=net1"], {"NCCL_IB_HCA": "=mlx5_0:1"}),
@@ -106,7 +106,7 @@ def check(data: bytes) -> None:
     host = _Files({path: text for path, text in files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
     chosen = variables.get_value(variables.HCA, environment, host)
-    wanted = expected.Expected(
+    expectation = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=tuple(_rails(tree)),
         hca=chosen,
@@ -115,7 +115,7 @@ def check(data: bytes) -> None:
     )
     for device in (*hca.parse_exact_list(chosen or ""), "mlx5_0"):
         hca.selects(chosen or "", device, 1)
-    report = checks.check(host, wanted)
+    report = checks.check(host, expectation)
     assert report.problems or report.rails
     line = sentence.format_line(report, warn=False)
     assert line.isprintable()
@@ -124,18 +124,18 @@ def check(data: bytes) -> None:
 
 
 def _fits(path: str) -> bool:
-    """True for a path that a file system can hold (NAME_MAX)."""
+    """Return True for a path that a file system can hold (NAME_MAX)."""
     return all(len(step.encode("utf-8", "replace")) < 256 for step in path.split("/"))
 
 
 def _texts(tree: Any, key: str) -> dict[str, str]:
-    found = tree.get(key) if isinstance(tree, dict) else None
-    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+    mapping = tree.get(key) if isinstance(tree, dict) else None
+    return {k: v for k, v in mapping.items() if isinstance(v, str)} if isinstance(mapping, dict) else {}
 
 
 def _rails(tree: Any) -> Iterator[expected.Rail]:
-    found = tree.get("rails") if isinstance(tree, dict) else None
-    for written in found[:16] if isinstance(found, list) else ():
+    rails = tree.get("rails") if isinstance(tree, dict) else None
+    for written in rails[:16] if isinstance(rails, list) else ():
         if isinstance(written, str):
             try:
                 yield expected.parse_rail(written)

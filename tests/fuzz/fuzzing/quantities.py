@@ -21,7 +21,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def check(data: bytes) -> None:
-    """A text is a quantity to us exactly where it is one by the grammar, and of the same value."""
+    """Assert that a text is parsed as a quantity exactly if the grammar accepts it, and with the same value."""
     text = data.decode("utf-8", "replace")
     try:
         value = quantity.parse(text)

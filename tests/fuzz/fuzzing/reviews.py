@@ -29,7 +29,7 @@ _POLICY = admitting.fabric(
 )
 
 
-def _versioned(namespace: str) -> facts.ClusterFacts:
+def _build_versioned_facts(namespace: str) -> facts.ClusterFacts:
     return admitting.known(namespace, version=1)
 
 
@@ -76,12 +76,12 @@ def check(data: bytes) -> None:
 
 
 def _answer(data: bytes) -> dict | None:
-    """The answer; the same with a memory, the first time and when it is remembered."""
+    """Return the answer; the same with a memory, the first time and when it is remembered."""
     try:
         given = pods.handle(data, _POLICY, admitting.known)
         remembered = response_cache.ResponseCache()
         for _ in range(2):
-            assert pods.handle(data, _POLICY, _versioned, remembered) == given
+            assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == given
     except wire.MalformedError as error:
         assert str(error)
         assert len(str(error)) < 2000

@@ -28,7 +28,7 @@ _POLICY = admitting.fabric(
 
 
 def seeds() -> Iterator[bytes]:
-    """Every kind, its label on the workload; an update of some."""
+    """Yield every kind, its label on the workload; an update of some."""
     plain = working.template()
     for row in registry.INJECTED_KINDS:
         tree = working.workload(row, plain, name="Worker", label="f")

@@ -1,4 +1,4 @@
-"""Where a node's programs come from: Go modules pinned by go.sum, and Debian packages; both once, into a cache.
+"""Builds a node's programs once into a cache, from Go modules pinned by go.sum and from Debian packages.
 
 Owns the lists and the cache folders. runc, nft, busybox and the containerd of one node are the machine's own Debian
 packages, unpacked and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before

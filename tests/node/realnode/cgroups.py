@@ -17,7 +17,9 @@ def make(name: str) -> None:
     for hierarchy in list_hierarchies():
         (hierarchy / name).mkdir(exist_ok=True)
     if machine.is_unified():
-        (machine.CGROUPS / name / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in _CONTROLLERS))
+        (machine.CGROUPS / name / "cgroup.subtree_control").write_text(
+            " ".join(f"+{controller}" for controller in _CONTROLLERS)
+        )
         return
     for file in ("cpuset.cpus", "cpuset.mems"):  # empty in a new cgroup of v1, which then takes no process
         parent = machine.CGROUPS / "cpuset"

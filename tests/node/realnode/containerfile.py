@@ -149,7 +149,7 @@ class Builder:
         self._finish(upper)
 
     def _begin(self, *parts: str) -> pathlib.Path | None:
-        """Return an empty folder for the next layer, or None where the layer is there."""
+        """Return an empty folder for the next layer, or None if the layer is there."""
         key = hashlib.sha256("\0".join([self._stage.lower, *parts]).encode()).hexdigest()[:24]
         layer = self._layers / key
         self._stage.layers.append(layer)

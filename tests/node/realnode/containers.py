@@ -9,7 +9,7 @@ from realnode import cgroups
 
 
 def find_process(cgroup: str, pod: str, program: str) -> int:
-    """Return the first process of a pod's container whose command line has `program`; 0 where there is none yet.
+    """Return the first process of a pod's container with `program` in its command line; 0 if there is none yet.
 
     `cgroup` is the node's, `pod` the UID.
     """

@@ -1,4 +1,4 @@
-"""What a node's hardware would show: devices, a sysfs of RDMA devices, and NUMA nodes. Standard library only.
+"""Simulates a node's hardware: devices, a sysfs of RDMA devices, and NUMA nodes. Standard library only.
 
 Devices are copies of /dev/null: they can be opened and counted, and carry no traffic.
 """

@@ -12,7 +12,7 @@ from realnode import base_image, builds, containerfile, images
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NAME = "localhost/railwright"
-_KEPT_SECONDS = 3 * 24 * 3600  # layers and archives that no build has used for as long are removed
+_RETENTION_SECONDS = 3 * 24 * 3600  # layers and archives that no build has used for as long are removed
 
 
 def find_obstacle() -> str:
@@ -24,7 +24,7 @@ def find_obstacle() -> str:
 
 
 def build() -> images.Image | None:
-    """Build the image, and return it with a tag that is the digest of its layers; None where it cannot be built."""
+    """Build the image, and return it with a tag that is the digest of its layers; None if it cannot be built."""
     if reason := find_obstacle():
         binaries.tell(f"railwright's image is not built: {reason}")
         return None
@@ -63,7 +63,7 @@ def _make_base(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _prune(folder: pathlib.Path) -> None:
-    oldest = time.time() - _KEPT_SECONDS
+    oldest = time.time() - _RETENTION_SECONDS
     for path in [*folder.glob("*.tar"), *(folder / "layers").iterdir()]:
         if path.stat().st_mtime < oldest:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

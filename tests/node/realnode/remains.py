@@ -1,4 +1,4 @@
-"""What a run could leave on the machine: processes, mounts, network namespaces and cgroups."""
+"""Lists what a run could leave on the machine: processes, mounts, network namespaces and cgroups."""
 
 import pathlib
 from collections.abc import Iterator

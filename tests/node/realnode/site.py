@@ -46,12 +46,12 @@ class Site:
             images.make_pause(self.ready.programs / "pause", folder / "pause.tar"),
             images.make_busybox(self.ready.busybox, folder / "busybox.tar"),
         )
-        await asyncio.gather(*(each.start() for each in self.nodes.values()))
+        await asyncio.gather(*(node.start() for node in self.nodes.values()))
         await asyncio.gather(*(self.load(image) for image in basic))
 
     async def stop(self) -> None:
         """End everything: nodes first. Logs stay."""
-        await asyncio.gather(*(each.kill() for each in self.nodes.values()))
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
         if hasattr(self.plane, "session"):
             await self.plane.stop()
         await self.network.close()
@@ -60,7 +60,7 @@ class Site:
         """Give an image to all nodes, once."""
         if image.name not in self._images:
             self._images[image.name] = image
-            await asyncio.gather(*(each.load(image) for each in self.nodes.values()))
+            await asyncio.gather(*(node.load(image) for node in self.nodes.values()))
 
     async def restart(self, name: str) -> None:
         """Start a killed node again, with its images; returns when all nodes are ready."""
@@ -96,10 +96,10 @@ class Site:
 
     async def _are_ready(self) -> bool:
         nodes = await self.plane.api.list("Node")
-        for each in nodes:
-            conditions = {entry["type"]: entry["status"] for entry in each["status"].get("conditions", [])}
-            assert conditions.get("Ready") == "True", f"{each['metadata']['name']}: {conditions}"
-            assert _count_resources(each["status"].get("allocatable", {})) == _RESOURCES, each["status"]
+        for worker in nodes:
+            conditions = {entry["type"]: entry["status"] for entry in worker["status"].get("conditions", [])}
+            assert conditions.get("Ready") == "True", f"{worker['metadata']['name']}: {conditions}"
+            assert _count_resources(worker["status"].get("allocatable", {})) == _RESOURCES, worker["status"]
         return len(nodes) == len(self.nodes)
 
     def _explain(self) -> str:

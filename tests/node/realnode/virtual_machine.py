@@ -136,7 +136,7 @@ def _copy_modules(root: pathlib.Path, packages: pathlib.Path) -> None:
     dependencies = {path: needed.split() for path, needed in lines}
     by_name = {pathlib.Path(path).name.partition(".")[0].replace("-", "_"): path for path in dependencies}
     paths = [by_name[name] for name in _MODULES if name in by_name]
-    order = list(dict.fromkeys(each for path in paths for each in (*reversed(dependencies[path]), path)))
+    order = list(dict.fromkeys(dependency for path in paths for dependency in (*reversed(dependencies[path]), path)))
     (root / "modules").mkdir()
     for path in order:
         shutil.copy(tree / path, root / "modules")

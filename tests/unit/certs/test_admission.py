@@ -14,8 +14,11 @@ def test_both_admission_plugins_read_the_kubeconfig_by_an_absolute_path():
     assert document["apiVersion"] == "apiserver.config.k8s.io/v1"
     plugins = {plugin["name"]: plugin["configuration"] for plugin in document["plugins"]}
     assert set(plugins) == {"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"}
-    for told in plugins.values():
-        assert (told["kind"], told["kubeConfigFile"]) == ("WebhookAdmissionConfiguration", f"{PLACE}/kubeconfig.yaml")
+    for configuration in plugins.values():
+        assert (configuration["kind"], configuration["kubeConfigFile"]) == (
+            "WebhookAdmissionConfiguration",
+            f"{PLACE}/kubeconfig.yaml",
+        )
 
 
 def test_the_user_is_named_as_the_api_server_looks_it_up_and_nobody_else_is_shown_the_certificate():
@@ -25,8 +28,8 @@ def test_the_user_is_named_as_the_api_server_looks_it_up_and_nobody_else_is_show
         "railwright-webhook.railwright-system.svc",  # no port: it is called on 443
         "127.0.0.1:9443",
     ]
-    for each in document["users"]:
-        assert each["user"] == {
-            "client-certificate": f"{PLACE}/apiserver.crt",  # by path: the API server reads it anew
+    for cluster_user in document["users"]:
+        assert cluster_user["user"] == {
+            "client-certificate": f"{PLACE}/apiserver.crt",  # by path: the API server reads it again
             "client-key": f"{PLACE}/apiserver.key",
         }

@@ -1,4 +1,4 @@
-"""Which certificates stay and which are made anew."""
+"""Which certificates stay and which are issued again."""
 
 import datetime as dt
 import itertools
@@ -15,12 +15,12 @@ WEBHOOK = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SE
 CALLER = bundle.CertificateSpec("client", "railwright-client", issue.Usage.CLIENT)
 
 
-def assemble(existing, *, wanted=(WEBHOOK, CALLER), now=NOW):
-    return bundle.assemble(existing, wanted, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
+def assemble(existing, *, specs=(WEBHOOK, CALLER), now=NOW):
+    return bundle.assemble(existing, specs, now=now, ca_lifetime=3650 * DAY, certificate_lifetime=300 * DAY)
 
 
 def pairs(held):
-    return {name: each.pair for name, each in held.items()}
+    return {name: certificate.pair for name, certificate in held.items()}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,11 @@ def first():
 
 def test_an_empty_store_gets_everything():
     held = assemble({})
-    assert {name: each.reused for name, each in held.items()} == {"ca": False, "webhook": False, "client": False}
+    assert {name: certificate.reused for name, certificate in held.items()} == {
+        "ca": False,
+        "webhook": False,
+        "client": False,
+    }
 
 
 def test_a_second_run_changes_nothing(first):
@@ -43,7 +47,7 @@ def test_whenever_it_runs_the_result_is_valid_and_the_authority_stays(first, day
     now = NOW + days * DAY
     held = assemble(first, now=now)
     assert held["ca"].pair == first["ca"]
-    assert all(each.not_after > now for each in held.values())
+    assert all(certificate.not_after > now for certificate in held.values())
 
 
 def test_a_leaf_is_renewed_in_the_last_third_of_its_life_under_the_same_authority(first):
@@ -54,16 +58,20 @@ def test_a_leaf_is_renewed_in_the_last_third_of_its_life_under_the_same_authorit
 
 def test_a_new_host_renews_only_that_leaf(first):
     more = bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
-    held = assemble(first, wanted=(more, CALLER))
-    assert {name: each.reused for name, each in held.items()} == {"ca": True, "webhook": False, "client": True}
+    held = assemble(first, specs=(more, CALLER))
+    assert {name: certificate.reused for name, certificate in held.items()} == {
+        "ca": True,
+        "webhook": False,
+        "client": True,
+    }
 
 
 def test_an_ended_authority_renews_everything(first):
     held = assemble(first, now=NOW + 3651 * DAY)
-    assert not any(each.reused for each in held.values())
+    assert not any(certificate.reused for certificate in held.values())
 
 
-def spoiled(first):
+def list_spoiled(first):
     other = issue.issue_ca("other", now=NOW, lifetime=DAY)
     foreign = issue.issue_certificate(
         other, common_name="x", hosts=WEBHOOK.hosts, usages={"server"}, now=NOW, lifetime=DAY
@@ -79,9 +87,9 @@ def spoiled(first):
 
 
 def test_what_cannot_serve_is_replaced_with_all_that_hangs_on_it(first):
-    for claim, damage, renewed in spoiled(first):
+    for claim, damage, renewed in list_spoiled(first):
         held = assemble({**first, **damage})
-        assert {name for name, each in held.items() if not each.reused} == renewed, claim
-        for name, each in itertools.islice(held.items(), 1, None):
-            wanted = {"webhook": WEBHOOK, "client": CALLER}[name]
-            assert bundle.satisfies(each.pair, wanted, ca=held["ca"].pair, now=NOW), claim
+        assert {name for name, certificate in held.items() if not certificate.reused} == renewed, claim
+        for name, certificate in itertools.islice(held.items(), 1, None):
+            spec = {"webhook": WEBHOOK, "client": CALLER}[name]
+            assert bundle.satisfies(certificate.pair, spec, ca=held["ca"].pair, now=NOW), claim

@@ -1,4 +1,4 @@
-"""What a look at the cluster makes of the objects as they stand there."""
+"""Reading the objects of the cluster."""
 
 import base64
 import dataclasses
@@ -88,10 +88,10 @@ def test_a_leaf_of_a_short_life_is_not_taken_for_ending_because_it_is_dated_back
     pair = issue.issue_certificate(
         OLD, common_name="x", hosts=("a.svc",), usages={"server"}, now=NOW, lifetime=dt.timedelta(minutes=9)
     )
-    wanted = bundle.CertificateSpec("webhook", "x", issue.Usage.SERVER, ("a.svc",))
+    spec = bundle.CertificateSpec("webhook", "x", issue.Usage.SERVER, ("a.svc",))
     later = NOW + dt.timedelta(minutes=5)
-    assert bundle.satisfies(pair, wanted, ca=OLD, now=later)
-    assert not bundle.satisfies(pair, wanted, ca=OLD, now=later + dt.timedelta(minutes=2))
+    assert bundle.satisfies(pair, spec, ca=OLD, now=later)
+    assert not bundle.satisfies(pair, spec, ca=OLD, now=later + dt.timedelta(minutes=2))
 
 
 def test_private_keys_are_in_no_words():

@@ -1,4 +1,4 @@
-"""What stands in a certificate, and that a strict TLS peer takes it."""
+"""Fields of a certificate, and that a strict TLS peer accepts it."""
 
 import datetime as dt
 import ipaddress
@@ -21,8 +21,8 @@ def authority():
 
 
 def leaf(authority, **changes):
-    wanted = {"common_name": "x", "hosts": ["127.0.0.1"], "usages": {"server"}, "now": NOW, "lifetime": DAY}
-    return issue.issue_certificate(authority, **{**wanted, **changes})
+    defaults = {"common_name": "x", "hosts": ["127.0.0.1"], "usages": {"server"}, "now": NOW, "lifetime": DAY}
+    return issue.issue_certificate(authority, **{**defaults, **changes})
 
 
 def read(pair):
@@ -95,7 +95,10 @@ def test_hosts_become_dns_names_and_addresses(authority):
 
 def test_organizations_are_the_groups_kubernetes_reads(authority):
     subject = read(leaf(authority, organizations=["system:masters", "a"], usages={"client"}, hosts=[])).subject
-    assert [each.value for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == ["system:masters", "a"]
+    assert [attribute.value for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)] == [
+        "system:masters",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(

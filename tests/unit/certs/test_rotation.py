@@ -16,7 +16,7 @@ from certs import bundle, issue, rotation, schedules, steps, trust
 START = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 SCHEDULE = schedules.Schedule()
-WANTED = (
+SPECS = (
     bundle.CertificateSpec("webhook", "railwright-webhook", issue.Usage.SERVER, ("a.svc",)),
     bundle.CertificateSpec("extender", "railwright-extender", issue.Usage.SERVER, ("b.svc",)),
 )
@@ -27,7 +27,7 @@ JUNK = issue.issue_ca("junk", now=START, lifetime=4000 * DAY)
 
 @dataclasses.dataclass
 class Value:
-    """What an object has held since `since`; `ours` unless somebody else wrote it."""
+    """Content of an object since `since`; `ours` unless somebody else wrote it."""
 
     since: float
     content: object
@@ -38,11 +38,11 @@ class Value:
 class World:
     """Objects with versions and a past, two clocks, and rotators that may stop between any two writes."""
 
-    def __init__(self, wanted=WANTED, schedule=SCHEDULE) -> None:
-        self.wanted, self.schedule = wanted, schedule
+    def __init__(self, specs=SPECS, schedule=SCHEDULE) -> None:
+        self.specs, self.schedule = specs, schedule
         self.time, self.ahead = 0.0, dt.timedelta()  # real seconds; how far the wall clock has been set
         empty = {"keyring": rotation.Keyring(), **dict.fromkeys(HOOKS, b"")}
-        leaves = {leaf.name: rotation.StoredCertificate() for leaf in wanted}
+        leaves = {leaf.name: rotation.StoredCertificate() for leaf in specs}
         self.past = {name: [Value(-1e9, content, ours=False)] for name, content in {**empty, **leaves}.items()}
         self.fingerprint, self.same = None, 0.0  # what the rotator saw, and since when
         self.done: list[rotation.Action] = []
@@ -59,7 +59,7 @@ class World:
         return self.current("keyring")
 
     def seen(self) -> rotation.Observed:
-        leaves = {leaf.name: self.current(leaf.name) for leaf in self.wanted}
+        leaves = {leaf.name: self.current(leaf.name) for leaf in self.specs}
         return rotation.Observed(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
 
     def versions(self):
@@ -67,7 +67,9 @@ class World:
 
     def put(self, name, content, *, ours=True):
         served = [
-            each.content for each in self.visible(name, self.schedule.propagation) if name not in ("keyring", *HOOKS)
+            version.content
+            for version in self.visible(name, self.schedule.propagation)
+            if name not in ("keyring", *HOOKS)
         ]
         first = not any(held.pair and trust.is_presentable(held.pair, self.now) for held in served)
         self.past[name].append(Value(self.time, content, ours, first))
@@ -92,11 +94,11 @@ class World:
             self.fingerprint, self.same = mark, self.time
         unchanged_for = (self.time - self.same) * SECOND
         outcome = rotation.plan(
-            seen, self.wanted, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
+            seen, self.specs, now=self.now, schedule=self.schedule, unchanged_for=unchanged_for, renew_ca=renew
         )
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
-            writes = steps.build_changes(outcome, seen, self.wanted, now=self.now, schedule=self.schedule)
+            writes = steps.build_changes(outcome, seen, self.specs, now=self.now, schedule=self.schedule)
             if not self.write(writes, self.versions(), crash_after):
                 self.crash()
         return outcome
@@ -107,10 +109,10 @@ class World:
     def settled(self) -> rotation.Wait:
         """Look until there is nothing to do but to wait for the schedule."""
         for _ in range(200):
-            found = self.look()
-            if isinstance(found, rotation.Wait):
-                if not found.soon:
-                    return found
+            decision = self.look()
+            if isinstance(decision, rotation.Wait):
+                if not decision.soon:
+                    return decision
                 self.time += 1
         raise AssertionError(f"never settles: {self.done[-20:]}")
 
@@ -120,15 +122,15 @@ class World:
             self.settled()
 
     def visible(self, name, delay: dt.timedelta) -> list[Value]:
-        """What somebody who hears of `name` up to `delay` late may hold."""
+        """Return the versions of `name` that a reader with up to `delay` may have."""
         values, border = self.past[name], self.time - delay.total_seconds()
         return [
-            each for each, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
+            value for value, after in zip(values, [*values[1:], None], strict=True) if not after or after.since > border
         ]
 
     def check(self, written="") -> None:
-        """Every leaf that may be presented verifies against every bundle that may be in force, one delay behind."""
-        for leaf in self.wanted:
+        """Assert that every certificate that may be presented verifies against every bundle that may be in force."""
+        for leaf in self.specs:
             for held in self.visible(leaf.name, self.schedule.propagation):
                 pair = held.content.pair
                 if not held.ours or pair is None or not trust.is_presentable(pair, self.now):
@@ -140,10 +142,10 @@ class World:
                             assert anchor, f"{leaf.name} against {place}, writing {written} after {self.done[-12:]}"
 
     def healthy(self) -> None:
-        """What is stored now is whole."""
+        """Assert that the stored objects are complete."""
         for name in HOOKS:
             assert self.current(name) == trust.join_bundle(self.keyring.trusted)
-        for leaf in self.wanted:
+        for leaf in self.specs:
             pair = self.current(leaf.name).pair
             assert pair is not None
             assert trust.is_presentable(pair, self.now)
@@ -202,7 +204,7 @@ class Rotating(RuleBasedStateMachine):
     def somebody_restores_the_backup(self):
         self.world.put("keyring", self.backup, ours=False)
 
-    @rule(name=st.sampled_from([each.name for each in WANTED]))
+    @rule(name=st.sampled_from([spec.name for spec in SPECS]))
     def somebody_deletes_a_leaf(self, name):
         self.world.put(name, rotation.StoredCertificate(), ours=False)
 
@@ -210,9 +212,9 @@ class Rotating(RuleBasedStateMachine):
     def another_writer_looks(self):
         world = self.world
         seen = world.seen()
-        outcome = rotation.plan(seen, world.wanted, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
+        outcome = rotation.plan(seen, world.specs, now=world.now, schedule=world.schedule, unchanged_for=0 * SECOND)
         if isinstance(outcome, rotation.Step):
-            writes = steps.build_changes(outcome, seen, world.wanted, now=world.now, schedule=world.schedule)
+            writes = steps.build_changes(outcome, seen, world.specs, now=world.now, schedule=world.schedule)
             self.stale = writes, world.versions()
 
     @rule(crash_after=st.sampled_from([1, 99]))
@@ -262,7 +264,7 @@ def test_leaves_and_authority_follow_their_own_schedules():
     assert world.keyring.active_ca == first
     world.done.clear()
     world.days(65, step=1)
-    order = [each for each in world.done if each is not rotation.Action.RENEW]
+    order = [action for action in world.done if action is not rotation.Action.RENEW]
     prepare, publish, mark, move, retire = (
         rotation.Action.PREPARE,
         rotation.Action.PUBLISH,
@@ -277,7 +279,7 @@ def test_leaves_and_authority_follow_their_own_schedules():
 
 
 def rotating(**schedule):
-    """A world in the overlap of two authorities."""
+    """Return a world in the overlap of two authorities."""
     world = World(schedule=dataclasses.replace(SCHEDULE, **schedule))
     world.settled()
     world.look(renew=True)
@@ -288,10 +290,10 @@ def test_nothing_of_the_next_authority_is_presented_before_the_overlap_is_over()
     world = rotating()
     old = world.keyring.active_ca
     world.days(29)
-    for leaf in WANTED:
+    for leaf in SPECS:
         assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=old, now=world.now)
     world.days(2)
-    for leaf in WANTED:
+    for leaf in SPECS:
         assert bundle.satisfies(world.current(leaf.name).pair, leaf, ca=world.keyring.active_ca, now=world.now)
     assert old.certificate_pem in world.keyring.trusted, "the old one is trusted on"
 
@@ -303,8 +305,8 @@ def test_a_wall_clock_set_forward_ends_no_wait_that_protects_a_handshake(overlap
         world.look()
     world.ahead += 3600 * SECOND
     for _ in range(9):
-        found = world.look()
-        assert isinstance(found, rotation.Wait)
+        decision = world.look()
+        assert isinstance(decision, rotation.Wait)
         world.time += 1
     world.time += 2
     assert world.look().action is rotation.Action.ACTIVATE
@@ -357,7 +359,7 @@ def test_an_authority_restored_from_a_backup_breaks_nothing():
 
 def test_a_caller_s_certificate_waits_until_servers_know_its_authority():
     """Servers verify callers by the ca.crt of their Secret, which takes as long to reach them as a leaf."""
-    world = World((*WANTED, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
+    world = World((*SPECS, CALLER), schedule=dataclasses.replace(SCHEDULE, overlap=0 * SECOND))
     world.settled()
     world.look(renew=True)
     began = world.time
@@ -403,7 +405,7 @@ def test_certificates_of_somebody_else_are_taken_over_without_a_window():
     """cert-manager's, say: its leaf and authority stay trusted until ours have taken their place."""
     world = World()
     theirs = issue.issue_ca("theirs", now=START, lifetime=90 * DAY)
-    for leaf in WANTED:
+    for leaf in SPECS:
         pair = issue.issue_certificate(
             theirs, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )
@@ -419,7 +421,7 @@ def test_certificates_of_somebody_else_are_taken_over_without_a_window():
 
 
 def authority(key, signer: tuple | None = None, *, identified: bool = True) -> issue.Pair:
-    """An authority as others make them: of any key, signed by itself or by (certificate, key)."""
+    """Return an authority as others make them: of any key, signed by itself or by (certificate, key)."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
     built = x509.CertificateBuilder(
         issuer_name=signer[0].subject if signer else name,
@@ -443,7 +445,7 @@ def test_certificates_of_somebody_else_s_intermediate_are_taken_over_without_a_w
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = authority(root_key)
     between = authority(key, (x509.load_pem_x509_certificate(root.certificate_pem), root_key))
-    for leaf in WANTED:
+    for leaf in SPECS:
         pair = issue.issue_certificate(
             between, common_name="x", hosts=leaf.hosts, usages={leaf.usage}, now=START, lifetime=DAY
         )

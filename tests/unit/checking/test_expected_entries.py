@@ -37,9 +37,9 @@ def test_the_table_of_entries_is_the_manifests():
         for name, (kind, hook) in HOOKS.items()
     } == {
         name: msgspec.structs.replace(
-            each, objects=tuple(sorted(each.objects)), namespaces=tuple(sorted(each.namespaces))
+            item, objects=tuple(sorted(item.objects)), namespaces=tuple(sorted(item.namespaces))
         )
-        for name, each in expected_entries.ENTRIES.items()
+        for name, item in expected_entries.ENTRIES.items()
     } | {
         # of the validating entry the namespace is the only selector, and by name
         "policy.railwright.io": expected_entries.ENTRIES["policy.railwright.io"]

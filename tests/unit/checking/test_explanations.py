@@ -22,7 +22,7 @@ def list_breaks():
     for change, _, _, _ in broken_installations.BREAKS.values():
         trees = installations.healthy()
         change(trees)
-        yield from broken_installations.judged(trees)
+        yield from broken_installations.assess_trees(trees)
     sentence = (
         "nothing listens at https://10.0.0.1:6443; start the cluster or its tunnel, or choose another context or "
         "kubeconfig"
@@ -32,33 +32,35 @@ def list_breaks():
         command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, installations.NOW, unread=unread)
     )
     healthy = installations.healthy
-    yield from broken_installations.judged(healthy(), forbidden=("list nodes -A",))
+    yield from broken_installations.assess_trees(healthy(), forbidden=("list nodes -A",))
     refusal = 'Internal error occurred: failed calling webhook "pods.railwright.io": connection refused'
-    yield from broken_installations.judged(healthy(), dry_runs=(snapshots.DryRun("roce", "default", refusal=refusal),))
+    yield from broken_installations.assess_trees(
+        healthy(), dry_runs=(snapshots.DryRun("roce", "default", refusal=refusal),)
+    )
     pod = {"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:2c1f9a04"}'}}}
-    yield from broken_installations.judged(healthy(), dry_runs=(snapshots.DryRun("roce", "default", pod=pod),))
+    yield from broken_installations.assess_trees(healthy(), dry_runs=(snapshots.DryRun("roce", "default", pod=pod),))
     trees = healthy()
     trees["networks"].clear()
-    yield from broken_installations.judged(trees, unknown=frozenset({"networks"}))
+    yield from broken_installations.assess_trees(trees, unknown=frozenset({"networks"}))
     trees = healthy()
     trees["topologies"].clear()
     text = trees["policy"][0]["data"][names.POLICY_KEY]
     trees["policy"][0]["data"][names.POLICY_KEY] = text[: text.index("  numa:\n  -")]
-    yield from broken_installations.judged(trees)
+    yield from broken_installations.assess_trees(trees)
     trees = healthy()
     broken_installations.drop("deployments", broken_installations.EXTENDER)(trees)
     trees["version"][0] = {"gitVersion": "v1.31.4"}
-    yield from broken_installations.judged(trees)
-    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    yield from broken_installations.assess_trees(trees)
+    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
     for node in trees["nodes"]:
         node["status"] = {}
     may["create clusterroles.rbac.authorization.k8s.io"] = False
-    yield from broken_installations.judged(trees, before=True, may=may, unknown=frozenset({"queues"}))
+    yield from broken_installations.assess_trees(trees, before=True, may=may, unknown=frozenset({"queues"}))
 
 
 @pytest.fixture(scope="module")
 def printed():
-    """What each row prints where it does not pass."""
+    """Texts that rows print if they do not pass."""
     texts = {}
     for result in list_breaks():
         lines = ["".join(text for text, _ in line) for line in printing.format_row(result)]
@@ -115,7 +117,7 @@ def test_a_driver_without_tested_slices_is_named_and_no_driver_is_ticked():
     trees = installations.healthy()
     installations.add_claims(trees)
     trees["device-slices"][0]["spec"]["driver"] = "nic.example.com"
-    [result] = [row for row in broken_installations.judged(trees) if row.check == "claim-drivers"]
+    [result] = [row for row in broken_installations.assess_trees(trees) if row.check == "claim-drivers"]
     assert result.state is check_rows.State.SKIP
     assert "nic.example.com on 1 node (not tested)" in result.detail
     assert "gpu.nvidia.com on 3 nodes (tested with slices of" in result.detail

@@ -1,4 +1,4 @@
-"""What a row says to do, and where its page says more."""
+"""Hints of rows, and the sections of the page that explain them."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""What a run prints: rows in order, those that wait in one line, a summary; and what is held back for --wait."""
+"""Output of a run: rows in order, those that wait in one line, a summary; and what --wait holds back."""
 
 import msgspec
 

@@ -15,10 +15,10 @@ from broken_installations import (
     EXTENDER,
     WEBHOOK,
     as_resource,
+    assess_trees,
     clear,
     drop,
     hook,
-    judged,
     named,
     one_replica,
     other_webhook,
@@ -39,7 +39,7 @@ def wrong(results):
 
 
 def test_a_healthy_cluster_passes_every_row():
-    results = judged(installations.healthy())
+    results = assess_trees(installations.healthy())
     assert wrong(results) == set()
     assert {result.check for result in results} == {
         a for a, row in ROWS.items() if row.when is not check_rows.Phase.BEFORE
@@ -61,7 +61,7 @@ def restrict(whole, row):
 
 
 async def read_restricted(whole, *, before=False):
-    """The results where each row gets the sources that it names and no other, as from a real cluster."""
+    """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
     rows = iter([row for _, row in check_rows.list_rows(command.GROUPS, before=before)])
 
     async def read(names_):
@@ -84,7 +84,7 @@ async def test_a_row_names_every_source_that_it_uses(name, method):
     assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
 
 
-@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES])
+@pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES])
 async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(source):
     trees = installations.healthy()
     dry_runs = installations.seen(trees).dry_runs
@@ -105,18 +105,18 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
         return whole
 
     results = [result async for result in check_rows.stream_checks(command.GROUPS, read)]
-    end = next(index for index, each in enumerate(results) if each.state is check_rows.State.FAIL)
+    end = next(index for index, result in enumerate(results) if result.state is check_rows.State.FAIL)
     assert results[end].check == anchor
-    assert {each.waits_for for each in results[end + 1 :]} == {anchor}
+    assert {result.waits_for for result in results[end + 1 :]} == {anchor}
     assert set(requested[end + 1 :]) == {()}
 
 
 def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
     trees = installations.healthy()
     trees["deployments"].clear()
-    [found] = [each for each in judged(trees) if each.state is check_rows.State.FAIL]
-    assert found.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
-    assert found.hint.startswith(
+    [failure] = [result for result in assess_trees(trees) if result.state is check_rows.State.FAIL]
+    assert failure.detail == "railwright is not installed: namespace railwright-system has none of its Deployments"
+    assert failure.hint.startswith(
         "helm install railwright CHART -n railwright-system --create-namespace, or kubectl apply"
     )
 
@@ -131,7 +131,7 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
         (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
     ):
         change(trees)
-        hints = [each.hint for each in judged(trees) if each.hint]
+        hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
 
@@ -152,7 +152,7 @@ def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks
     for deployment in trees["deployments"]:
         deployment["metadata"].setdefault(place, {}).update(marks)
     BREAKS["no budget"][0](trees)
-    [hint] = [each.hint for each in judged(trees) if each.hint]
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
     assert f"change it in the repository that {deployer} deploys" in hint
     assert "helm upgrade" not in hint
 
@@ -162,7 +162,7 @@ def test_an_image_whose_tag_is_no_version_is_not_ticked(tag):
     trees = installations.healthy()
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry:5000/railwright{tag}"
-    [row] = [each for each in judged(trees) if each.check == "images"]
+    [row] = [result for result in assess_trees(trees) if result.check == "images"]
     assert row.state is check_rows.State.SKIP
     assert "names no version" in row.detail
 
@@ -183,7 +183,7 @@ def test_only_versions_that_were_tested_are_ticked(kubernetes, image, state, wor
     if image:
         containers = [{"name": "volcano-scheduler", "image": image}]
         trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [each for each in judged(trees) if each.check == "versions"]
+    [row] = [result for result in assess_trees(trees) if result.check == "versions"]
     assert (row.state, row.detail.startswith(words)) == (state, True), row.detail
 
 
@@ -199,13 +199,15 @@ def test_volcano_allocates_claims_from_1_15_on_and_before_with_an_argument(image
     volcano["data"][key] = text.replace("predicate.DynamicResourceAllocationEnable", "unknown")
     containers = [{"name": "volcano-scheduler", "image": image}]
     trees["volcano-deployment"] = [{"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}}]
-    [row] = [result for result in judged(trees) if result.check == "claim-schedulers"]
+    [row] = [result for result in assess_trees(trees) if result.check == "claim-schedulers"]
     assert row.state == state, row.detail
 
 
 def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
     reason = "you may not list pods -n train (403 Forbidden)"
-    [row] = [e for e in judged(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"]
+    [row] = [
+        e for e in assess_trees(installations.healthy(), unread={"namespaced-pods": reason}) if e.check == "uninjected"
+    ]
     assert (row.state, row.detail, row.unread) == (check_rows.State.SKIP, reason, True)
 
 
@@ -214,14 +216,14 @@ def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == {anchor}, [
         (result.check, result.detail) for result in results if result.check in wrong(results)
     ]
-    found = [result for result in results if result.check == anchor and result.state == state]
-    assert found, [(result.state, result.detail) for result in results if result.check == anchor]
-    assert words in " ".join(each.detail for each in found)
-    assert all(each.hint for each in found)
+    matches = [result for result in results if result.check == anchor and result.state == state]
+    assert matches, [(result.state, result.detail) for result in results if result.check == anchor]
+    assert words in " ".join(result.detail for result in matches)
+    assert all(result.hint for result in matches)
 
 
 def test_every_row_is_broken_above_or_below():
@@ -239,14 +241,14 @@ def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
 
-@pytest.mark.parametrize("source", [each.name for each in snapshots.SOURCES if each.name != "version"])
+@pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES if source.name != "version"])
 def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fails(source):
     trees = installations.healthy()
     right = f"list {source}"
     trees[source].clear()
     dry_runs = installations.seen(installations.healthy()).dry_runs
     more = {"unread": {source: f"you may not {right} (403 Forbidden)"}, "forbidden": (right,)}
-    results = judged(trees, dry_runs=dry_runs, **more)
+    results = assess_trees(trees, dry_runs=dry_runs, **more)
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
@@ -255,14 +257,14 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
         trees[source].clear()
-    told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["webhook-secret"].state is check_rows.State.SKIP
-    assert (told["ca-bundle"].state, told["ca-bundle"].unread) == (check_rows.State.SKIP, True)
-    assert told["ca-bundle"].detail == "you may not get secrets"
-    assert told["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
+    by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
+    assert by_check["webhook-secret"].state is check_rows.State.SKIP
+    assert (by_check["ca-bundle"].state, by_check["ca-bundle"].unread) == (check_rows.State.SKIP, True)
+    assert by_check["ca-bundle"].detail == "you may not get secrets"
+    assert by_check["ca-validity"].state is check_rows.State.OK, "every CA of the bundle is valid for long"
     hook(trees, "pods.railwright.io")["clientConfig"]["caBundle"] = "eA=="
-    told = {each.check: each for each in judged(trees, unread=forbidden)}
-    assert told["ca-bundle"].state is check_rows.State.FAIL
+    by_check = {result.check: result for result in assess_trees(trees, unread=forbidden)}
+    assert by_check["ca-bundle"].state is check_rows.State.FAIL
 
 
 @pytest.mark.parametrize(
@@ -281,39 +283,39 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
     ],
 )  # fmt: skip
 def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
-    results = judged(installations.healthy(), dry_runs=(dry_run,))
-    (found,) = [result for result in results if result.check == check]
-    assert (found.state, found.subject) == (state, "roce")
-    assert words in found.detail
+    results = assess_trees(installations.healthy(), dry_runs=(dry_run,))
+    (match,) = [result for result in results if result.check == check]
+    assert (match.state, match.subject) == (state, "roce")
+    assert words in match.detail
     assert wrong(results) == ({check} if state == "fail" else set())
 
 
 def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
-    results = judged(trees, unknown=frozenset({"networks"}))
+    results = assess_trees(trees, unknown=frozenset({"networks"}))
     assert wrong(results) == {"multus"}
     repolicy("network: prod/rail0, ", "")(trees)
     repolicy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
-    assert wrong(judged(trees, unknown=frozenset({"networks"}))) == set()
+    assert wrong(assess_trees(trees, unknown=frozenset({"networks"}))) == set()
 
 
 def test_required_numa_wants_reports_or_shapes():
     trees = installations.healthy()
     trees["topologies"].clear()
-    assert wrong(judged(trees)) == set(), "the shapes tell"
+    assert wrong(assess_trees(trees)) == set(), "the shapes tell"
     text = trees["policy"][0]["data"][names.POLICY_KEY]
     trees["policy"][0]["data"][names.POLICY_KEY] = text[: text.index("  numa:\n  -")]
-    assert wrong(judged(trees)) == {"numa-topologies"}
+    assert wrong(assess_trees(trees)) == {"numa-topologies"}
 
 
 def test_an_extender_that_is_not_installed_is_no_failure():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
-    told = {each.check: each for each in judged(trees)}
-    assert told["extender-deployment"].state is check_rows.State.SKIP
-    assert not wrong(told.values())
+    by_check = {result.check: result for result in assess_trees(trees)}
+    assert by_check["extender-deployment"].state is check_rows.State.SKIP
+    assert not wrong(by_check.values())
 
 
 def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
@@ -322,11 +324,11 @@ def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
         for webhook in trees[source][0]["webhooks"]:
             service = webhook["clientConfig"].pop("service")
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:9443{service['path']}"
-    assert wrong(judged(trees)) == {"webhook-names"}
+    assert wrong(assess_trees(trees)) == {"webhook-names"}
     leaf, authority = installations.pair("127.0.0.1")
     trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
     installations.trust(trees, authority)
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root():
@@ -358,12 +360,12 @@ def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root(
     for source in ("mutating", "validating"):
         for webhook in trees[source][0]["webhooks"]:
             webhook["clientConfig"]["caBundle"] = base64.b64encode(root[0].public_bytes(pem)).decode()
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
     data["tls.crt"] = base64.b64encode(leaf[0].public_bytes(pem)).decode()
-    assert wrong(judged(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
+    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "without the one in the middle nobody can tell"
     chain = leaf[0].public_bytes(pem) + root[0].public_bytes(pem)
     data["tls.crt"] = base64.b64encode(chain).decode()
-    assert wrong(judged(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
+    assert wrong(assess_trees(trees)) == {"ca-bundle"}, "a trusted root beside it does not make it trusted"
 
 
 def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator():
@@ -374,10 +376,10 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
 
     trained, other = installations.pod("trained", {}, {}, gpus=1), installations.pod("other", {}, {})
     trees = installations.healthy()
-    assert wrong(judged(trees, namespaced_pods=pods(other))) == set()
-    results = judged(trees, namespaced_pods=pods(trained, other))
-    (found,) = [result for result in results if result.state is check_rows.State.FAIL]
-    assert (found.check, found.detail) == ("uninjected", "1 of 2: train/trained")
+    assert wrong(assess_trees(trees, namespaced_pods=pods(other))) == set()
+    results = assess_trees(trees, namespaced_pods=pods(trained, other))
+    (failure,) = [result for result in results if result.state is check_rows.State.FAIL]
+    assert (failure.check, failure.detail) == ("uninjected", "1 of 2: train/trained")
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
@@ -388,15 +390,17 @@ def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
     ]
     labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
     trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
-    for each in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
-        [excluding] = [e for e in each["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")]
+    for webhook in (hook(trees, "pods.railwright.io"), hook(trees, "namespaced-pods.railwright.io")):
+        [excluding] = [
+            e for e in webhook["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")
+        ]
         excluding["values"] += sorted(case.excluded)
     tree, unlabelled = missed_pods.pod(case), ()
     if names.FABRIC in tree["metadata"].get("labels", {}):
         trees["pods"].append(tree)
     elif case.namespace_labels:
         unlabelled = (msgspec.convert(tree, views.Pod),)
-    [row] = [each for each in judged(trees, namespaced_pods=unlabelled) if each.check == "uninjected"]
+    [row] = [result for result in assess_trees(trees, namespaced_pods=unlabelled) if result.check == "uninjected"]
     if case.label is None:
         assert row.state is check_rows.State.OK, row.detail
     else:
@@ -408,7 +412,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     trees = installations.healthy()
     mirror = installations.pod("static", {names.FABRIC: "roce"}, {"kubernetes.io/config.mirror": "x"})
     trees["pods"].append(mirror)
-    [row] = [each for each in judged(trees) if each.check == "uninjected"]
+    [row] = [result for result in assess_trees(trees) if result.check == "uninjected"]
     assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
@@ -418,25 +422,25 @@ def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_read
     for deployment in trees["deployments"]:
         if deployment["metadata"]["name"] in (WEBHOOK, EXTENDER):
             deployment["status"] = {"replicas": 2}
-    rows = {each.check: each for each in judged(trees)}
+    rows = {result.check: result for result in assess_trees(trees)}
     create = "kubectl -n railwright-system create configmap railwright-policy --from-file=policy.yaml"
-    for each in ("webhook-replicas", "extender-replicas"):
-        assert rows[each].state is check_rows.State.FAIL
+    for check in ("webhook-replicas", "extender-replicas"):
+        assert rows[check].state is check_rows.State.FAIL
         assert (
             "replicas need a policy to become ready, and ConfigMap railwright-policy does not exist"
-            in rows[each].detail
+            in rows[check].detail
         )
-        assert create in rows[each].hint
+        assert create in rows[check].hint
     assert create in rows["policy-exists"].hint
     certs = {"metadata": {"name": "railwright-certs"}, "spec": {"replicas": 2}, "status": {}}
-    verdict = installation.check_replicas(installations.seen(trees), certs)
-    assert "policy" not in verdict.detail, "the rotator needs none"
+    assessment = installation.check_replicas(installations.seen(trees), certs)
+    assert "policy" not in assessment.detail, "the rotator needs none"
 
 
 def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
     trees = installations.healthy()
     one_replica(trees)
-    rows = {each.check: each for each in judged(trees)}
+    rows = {result.check: result for result in assess_trees(trees)}
     assert rows["webhook-availability"].state is check_rows.State.WARN
     assert "1 replica: opted-in pods cannot be created while it restarts or its node is drained" in (
         rows["webhook-availability"].detail
@@ -450,7 +454,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     budget = named(trees, "budgets", WEBHOOK)
     budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
     budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 2}
-    [row] = [each for each in judged(trees) if each.check == "webhook-budget"]
+    [row] = [result for result in assess_trees(trees) if result.check == "webhook-budget"]
     [(key, value)] = limit.items()
     assert row.state is check_rows.State.WARN
     assert f"({key} {value}) allows no eviction" in row.detail
@@ -467,15 +471,15 @@ def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_
         if match_condition["name"] == "asks-for-an-accelerator"
     ]
     condition["expression"] = condition["expression"].replace("['nvidia.com/gpu']", "['amd.com/gpu', 'nvidia.com/gpu']")
-    [found] = [each for each in judged(trees) if each.check == "admission-policy"]
-    assert found.state is check_rows.State.WARN
-    assert "lists nvidia.com/gpu, which is not an accelerator" in found.detail
+    [policy_result] = [result for result in assess_trees(trees) if result.check == "admission-policy"]
+    assert policy_result.state is check_rows.State.WARN
+    assert "lists nvidia.com/gpu, which is not an accelerator" in policy_result.detail
 
 
 def test_the_policys_accelerators_have_to_be_in_the_admission_policy():
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [nvidia.com/gpu, amd.com/gpu]")(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == {"admission-policy"}
     assert "amd.com/gpu" in next(result.detail for result in results if result.check == "admission-policy")
 
@@ -486,9 +490,9 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
-        ("create", each["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", each["kind"].lower() + "s"))
-        for each in made
-        if each["kind"] != "Kustomization"
+        ("create", tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
+        for tree in made
+        if tree["kind"] != "Kustomization"
     }
     assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
 
@@ -496,24 +500,24 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
 def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
     from railwright.cli.checking import kubernetes
 
-    empty = {each.name: [] for each in snapshots.SOURCES}
+    empty = {source.name: [] for source in snapshots.SOURCES}
     whole = installations.healthy()
     empty |= {name: whole[name] for name in ("version", "nodes", "namespaces")}
-    may = {kubernetes.format_permission(*each): True for each in kubernetes.INSTALL_PERMISSIONS}
+    may = {kubernetes.format_permission(*permission): True for permission in kubernetes.INSTALL_PERMISSIONS}
     more = {"may": may, "unknown": frozenset({"networks", "queues"}), "dry_runs": ()}
-    results = judged(empty, before=True, **more)
+    results = assess_trees(empty, before=True, **more)
     assert {result.check for result in results} == {
         a for a, r in ROWS.items() if r.when is not check_rows.Phase.INSTALLED
     }
     assert wrong(results) == {"multus"}, "a warning: networks may not be needed"
-    told = {result.check: result for result in results}
-    assert told["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
-    assert told["volcano"].state is check_rows.State.SKIP
+    by_check = {result.check: result for result in results}
+    assert by_check["device-pools"].detail == "nvidia.com/mlx5_0 on 3, nvidia.com/mlx5_1 on 3"
+    assert by_check["volcano"].state is check_rows.State.SKIP
     denied = {**may, "create clusterroles.rbac.authorization.k8s.io": False}
-    assert "install-permissions" in wrong(judged(empty, before=True, **{**more, "may": denied}))
+    assert "install-permissions" in wrong(assess_trees(empty, before=True, **{**more, "may": denied}))
     for node in empty["nodes"]:
         node["status"] = {}
-    assert "device-pools" in wrong(judged(empty, before=True, **more))
+    assert "device-pools" in wrong(assess_trees(empty, before=True, **more))
 
 
 def test_hostile_objects_raise_nothing():
@@ -524,14 +528,18 @@ def test_hostile_objects_raise_nothing():
     trees["leases"][0]["spec"]["renewTime"] = "soon"
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
-    assert wrong(judged(trees)) >= {"rail-configurations", "volcano-configuration", "kube-scheduler-configuration"}
+    assert wrong(assess_trees(trees)) >= {
+        "rail-configurations",
+        "volcano-configuration",
+        "kube-scheduler-configuration",
+    }
 
 
 def test_a_second_scheduler_that_does_not_ask_us_is_no_finding():
     trees = installations.healthy()
     other = {"config.yaml": "kind: KubeSchedulerConfiguration\nprofiles: []"}
     trees["kube-system"].insert(0, {"metadata": {"name": "a-second-scheduler"}, "data": other})
-    assert wrong(judged(trees)) == set()
+    assert wrong(assess_trees(trees)) == set()
 
 
 def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease():
@@ -540,22 +548,22 @@ def test_rotation_is_the_deployments_whose_replicas_are_ready_and_hold_the_lease
     spec = {"replicas": 2, "selector": {"matchLabels": {"c": "certs"}}, "template": {"metadata": {"labels": {}}}}
     deployment = {"metadata": {"name": snapshots.CERTS}, "spec": spec, "status": {"readyReplicas": 2}}
     trees["deployments"].append(deployment)
-    told = {each.check: each for each in judged(trees)}
-    assert told["certs-rotation"].detail == "by pod-a"
+    by_check = {result.check: result for result in assess_trees(trees)}
+    assert by_check["certs-rotation"].detail == "by pod-a"
     named(trees, "leases", snapshots.CERTS)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
-    assert wrong(judged(trees)) == {"certs-rotation"}
+    assert wrong(assess_trees(trees)) == {"certs-rotation"}
     deployment["status"]["readyReplicas"] = 1
-    told = {each.check: each for each in judged(trees)}
-    assert told["certs-rotation"].detail == "1 of 2 ready"
-    assert told["certs-rotation"].state is check_rows.State.FAIL
+    by_check = {result.check: result for result in assess_trees(trees)}
+    assert by_check["certs-rotation"].detail == "1 of 2 ready"
+    assert by_check["certs-rotation"].state is check_rows.State.FAIL
 
 
 def test_a_healthy_cluster_with_claims_passes_every_row():
     trees = installations.healthy()
     installations.add_claims(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
-    details = {(each.check, each.subject): (each.state, each.detail) for each in results}
+    details = {(result.check, result.subject): (result.state, result.detail) for result in results}
     assert details["claim-devices", "claimed"] == (check_rows.State.OK, "3 nodes, 2 rails")
     assert details["claim-pairs", "claimed"] == (check_rows.State.OK, "3 nodes, by resource.kubernetes.io/pcieRoot")
 
@@ -566,19 +574,19 @@ def test_gpus_and_rails_that_only_slices_offer_are_counted():
     for node in trees["nodes"]:
         for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
             amounts.pop("nvidia.com/gpu")
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
-    (accelerators,) = [each for each in results if each.check == "accelerators"]
+    (accelerators,) = [result for result in results if result.check == "accelerators"]
     assert accelerators.detail == "3 of 3 nodes have nvidia.com/gpu"
-    before = judged(trees, before=True)
-    (pools,) = [each for each in before if each.check == "device-pools"]
+    before = assess_trees(trees, before=True)
+    (pools,) = [result for result in before if result.check == "device-pools"]
     assert "claims.railwright.io/claimed.rail0 on 3" in pools.detail
 
 
 def test_a_healthy_cluster_with_the_policy_in_a_resource_passes_every_row():
     trees = installations.healthy()
     as_resource()(trees)
-    results = judged(trees)
+    results = assess_trees(trees)
     assert wrong(results) == set()
     details = {result.check: result.detail for result in results}
     assert details["policy-exists"] == "FabricPolicy railwright-policy"
@@ -590,7 +598,7 @@ def test_a_fix_edits_the_object_that_has_the_policy(hold, kind):
     repolicy("defaultFabric: roce\n", "")(trees)
     drop("namespaces", "train")(trees)
     hold(trees)
-    (result,) = [result for result in judged(trees) if result.check == "default-fabric"]
+    (result,) = [result for result in assess_trees(trees) if result.check == "default-fabric"]
     assert result.hint == f"set defaultFabric: kubectl -n railwright-system edit {kind} railwright-policy"
 
 
@@ -608,6 +616,6 @@ def test_webhooks_that_require_different_labels_are_not_called_for_the_same_pod(
     other_webhook("volcano", 10)(trees)
     for index, label in enumerate(labels):
         other_webhook(f"framework-{index}", 10, label)(trees)
-    (row,) = [result for result in judged(trees) if result.check == "timeouts"]
+    (row,) = [result for result in assess_trees(trees) if result.check == "timeouts"]
     assert row.state is (check_rows.State.WARN if seconds > 30 else check_rows.State.OK)
     assert f" {seconds} s" in row.detail

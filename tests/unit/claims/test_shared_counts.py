@@ -157,15 +157,15 @@ def test_counts_after_any_events_are_those_of_an_inventory_that_is_read_again(ev
 
 
 def check_counts(known, offered, claims):
-    anew = inventory.Inventory()
-    anew.replace_classes(devices.read_classes(*devices.CLASSES))
-    anew.replace_claims([read_claim(name, *held, pod=name) for name, held in claims.items()])
-    anew.replace_slices(list(offered.values()))
+    rebuilt = inventory.Inventory()
+    rebuilt.replace_classes(devices.read_classes(*devices.CLASSES))
+    rebuilt.replace_claims([read_claim(name, *held, pod=name) for name, held in claims.items()])
+    rebuilt.replace_slices(list(offered.values()))
     for node in NODES:
-        assert known.count_devices(node) == anew.count_devices(node)
-        assert known.count_by_numa_node(node) == anew.count_by_numa_node(node)
-        assert known.list_holders(node) == anew.list_holders(node)
+        assert known.count_devices(node) == rebuilt.count_devices(node)
+        assert known.count_by_numa_node(node) == rebuilt.count_by_numa_node(node)
+        assert known.list_holders(node) == rebuilt.list_holders(node)
     for name in NAMES:
         key = claim_index.PodKey(name)
-        assert known.list_held_devices(key) == anew.list_held_devices(key)
+        assert known.list_held_devices(key) == rebuilt.list_held_devices(key)
         assert known.has_allocated(name, ()) == bool(known.list_held_devices(key))

@@ -16,17 +16,17 @@ from railwright.cli import completion, dispatch, programs
 PARSER = dispatch.build_parser(dispatch.find_modules())
 
 
-def offered(*words: str) -> list[str]:
+def list_candidates(*words: str) -> list[str]:
     return [value for value, _ in completion.find(PARSER, words).candidates]
 
 
 def test_the_first_word_is_a_command():
-    assert set(offered("")) == set(dispatch.find_names())
-    assert offered("ga") == ["gangs"]
+    assert set(list_candidates("")) == set(dispatch.find_names())
+    assert list_candidates("ga") == ["gangs"]
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         (("gangs", "--wai"), ["--waiting"]),
         (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
@@ -41,8 +41,8 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_then_what_that_command_takes(words, found):
-    assert offered(*words) == found
+def test_then_what_that_command_takes(words, expected):
+    assert list_candidates(*words) == expected
 
 
 def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():

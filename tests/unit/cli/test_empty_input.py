@@ -53,9 +53,9 @@ def files(tmp_path):
     return tmp_path
 
 
-def written(command: tuple[str, ...], folder: pathlib.Path, path: str) -> list[str]:
+def substitute_files(command: tuple[str, ...], folder: pathlib.Path, path: str) -> list[str]:
     names = {"FILE": path, "POLICY": str(folder / "policy.yaml"), "POD": str(folder / "pod.yaml")}
-    return [names.get(each, each) for each in command]
+    return [names.get(word, word) for word in command]
 
 
 @pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
@@ -63,23 +63,23 @@ def written(command: tuple[str, ...], folder: pathlib.Path, path: str) -> list[s
 def test_an_empty_file_is_an_error_that_names_it(files, capsys, command, text):
     path = files / "empty.yaml"
     path.write_text(text)
-    code = main(written(command, files, str(path)))
+    code = main(substitute_files(command, files, str(path)))
     shown = capsys.readouterr()
     assert code == (1 if command[:2] == ("policy", "validate") else 2), shown.out + shown.err
     assert str(path) in shown.out + shown.err or command[:2] == ("verify", "log")
 
 
 @pytest.mark.parametrize("text", EMPTY.values(), ids=EMPTY)
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each[0] != "dashboard"], ids=" ".join)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] != "dashboard"], ids=" ".join)
 def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, text):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert main(written(command, files, "-")) != 0, capsys.readouterr().out
+    assert main(substitute_files(command, files, "-")) != 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_folder_is_told_to_be_one(files, capsys, command):
     (files / "folder").mkdir()
-    assert main(written(command, files, str(files / "folder"))) == 2
+    assert main(substitute_files(command, files, str(files / "folder"))) == 2
     assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)
 
 

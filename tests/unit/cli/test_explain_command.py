@@ -142,17 +142,17 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
 
 
 @pytest.mark.parametrize(
-    ("tree", "told"),
+    ("tree", "expected"),
     [
         ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "contains no pod and no pod template"),
         (admitting.pod() | {"spec": {"containers": 7}}, "Pod prod/p: its pod template is not valid"),
         ([1], "expected an object"),
     ],
 )
-def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, told):
+def test_a_file_without_pods_or_with_what_is_none_is_unusable(explain, tree, expected):
     code, out, err = explain(tree)
     assert (code, out) == (2, "")
-    assert told in err
+    assert expected in err
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_nothing_in_a_file_drives_the_terminal(explain):
     container = admitting.gpus(8, evil, env=[{"name": f"NCCL_IB_HCA{evil}", "value": evil}])
     tree = admitting.pod(container, annotations={"k8s.v1.cni.cncf.io/networks": f"lan2@{evil}"})
     tree["metadata"]["name"] = evil
-    for each in (tree, admitting.pod(container), {**admitting.pod(), "kind": "Job" + evil}):
-        _, out, err = explain(each, options=("--full",))
+    for document in (tree, admitting.pod(container), {**admitting.pod(), "kind": "Job" + evil}):
+        _, out, err = explain(document, options=("--full",))
         assert not [letter for letter in out + err if not (letter.isprintable() or letter == "\n")]
     assert "[bold red]" in out + err, "and it is no markup"
 

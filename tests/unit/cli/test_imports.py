@@ -1,4 +1,4 @@
-"""What the commands import: a count that does not depend on the machine, where their speed does."""
+"""Imports of the commands: a count that, unlike their speed, does not depend on the machine."""
 
 import json
 import subprocess

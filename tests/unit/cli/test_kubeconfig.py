@@ -1,4 +1,4 @@
-"""Where there is no cluster to go to, every command says so and names ways it has itself."""
+"""Without a cluster, every command says so and names its alternatives."""
 
 import os
 import re

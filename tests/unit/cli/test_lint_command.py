@@ -69,8 +69,8 @@ def lint(tmp_path, capsys):
             path.write_text(text)
             paths.append(str(path))
         code = command_line.main(["lint", *paths, *arguments])
-        told = capsys.readouterr()
-        return code, told.out.replace(str(tmp_path) + "/", ""), told.err.replace(str(tmp_path) + "/", "")
+        captured = capsys.readouterr()
+        return code, captured.out.replace(str(tmp_path) + "/", ""), captured.err.replace(str(tmp_path) + "/", "")
 
     return run
 
@@ -108,9 +108,9 @@ def test_what_a_launcher_passes_counts_for_its_workers(lint):
 def test_a_conf_file_is_known_by_its_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
     code, out, _ = lint("-o", "json", **{name: CONF})
     assert code == 1
-    found = {(finding["code"], finding["line"]) for finding in json.loads(out)}
-    assert {("N01", 4), ("N09", 5)} <= found
-    assert not any(line == 3 for _, line in found)
+    findings = {(finding["code"], finding["line"]) for finding in json.loads(out)}
+    assert {("N01", 4), ("N09", 5)} <= findings
+    assert not any(line == 3 for _, line in findings)
 
 
 def test_infos_alone_are_no_failure(lint):
@@ -128,10 +128,10 @@ def test_several_documents_and_files_and_lists_are_read(lint):
     many = DEPLOYMENT + "---\n" + MPI + "---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    containers:\n    - env:\n"
     many += "      - {name: NCCL_IB_SL, value: 16}\n"
     _, out, _ = lint("-o", "json", a_dot_yaml=many, nccl_dot_conf=CONF)
-    found = {(finding["file"], finding["code"], finding["line"]) for finding in json.loads(out)}
-    assert {("a.yaml", "N09", 21), ("nccl.conf", "N09", 5)} <= found
+    findings = {(finding["file"], finding["code"], finding["line"]) for finding in json.loads(out)}
+    assert {("a.yaml", "N09", 21), ("nccl.conf", "N09", 5)} <= findings
     last = many.rstrip().count("\n") + 1
-    assert ("a.yaml", "N09", last) in found
+    assert ("a.yaml", "N09", last) in findings
 
 
 def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the_fix(lint):
@@ -163,11 +163,11 @@ def test_a_policy_says_what_the_pod_will_have(lint):
     )
     labelled = labelled.replace("value: WARN", "value: WARN\n        - {name: NCCL_IB_HCA, value: =mlx5_9}")
     _, out, err = lint("--policy", str(POLICY), "-o", "json", d_dot_yaml=labelled)
-    found = {finding["code"]: finding for finding in json.loads(out)}
+    by_code = {finding["code"]: finding for finding in json.loads(out)}
     assert err == ""
-    assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in found["N15"]["message"]
-    assert found["N15"]["line"] == 21
-    assert "N19" not in found  # injection sets it
+    assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
+    assert by_code["N15"]["line"] == 21
+    assert "N19" not in by_code  # injection sets it
 
 
 def test_a_value_of_the_policy_is_marked_as_such(lint):
@@ -230,7 +230,7 @@ def test_the_rules_are_listed(lint):
     assert code == 0
     assert len(out.splitlines()) == len(RULES)
     assert out.startswith("N01 warning The name is unknown to NCCL\n")
-    assert {each["code"] for each in json.loads(lint("--rules", "-o", "json")[1])} == {rule.code for rule in RULES}
+    assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {rule.code for rule in RULES}
 
 
 REQUIRED = {"id", "name", "shortDescription", "fullDescription", "help", "defaultConfiguration"}

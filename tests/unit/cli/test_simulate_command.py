@@ -23,10 +23,10 @@ QUICK = ["simulate", "--shape", "superpod-2", "--jobs", "40", "--oversubscriptio
 
 def test_it_says_modelled_and_names_every_policy(capsys):
     assert command_line.main(QUICK) == output.OK
-    told = capsys.readouterr()
-    assert "Modelled, not measured" in told.out
+    captured = capsys.readouterr()
+    assert "Modelled, not measured" in captured.out
     for name in ("no extender", "binpack", "greedy", "railwright", "exact optimum", "oversubscription 7:1, 7:1"):
-        assert name in told.out
+        assert name in captured.out
 
 
 def test_json_has_the_figures_of_each_policy(capsys):
@@ -82,11 +82,11 @@ def a_cluster(folder, count):
 
 def without_defaults(document):
     fabric = document["fabrics"][cluster_specs.FABRIC]
-    kept = {key: fabric[key] for key in ("transport", "railsPerPod", "gpusPerNode")}
-    kept["rails"] = [{"name": rail["name"], "resource": rail["resource"]} for rail in fabric["rails"]]
-    kept["placement"] = {"domains": list(fabric["placement"]["domains"])}
+    compared = {key: fabric[key] for key in ("transport", "railsPerPod", "gpusPerNode")}
+    compared["rails"] = [{"name": rail["name"], "resource": rail["resource"]} for rail in fabric["rails"]]
+    compared["placement"] = {"domains": list(fabric["placement"]["domains"])}
     return {key: document[key] for key in ("apiVersion", "kind", "defaultFabric")} | {
-        "fabrics": {cluster_specs.FABRIC: kept}
+        "fabrics": {cluster_specs.FABRIC: compared}
     }
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
 NAMES = ("no extender", "binpack", "greedy near peers", "railwright", "exact optimum")
 HEADS = (
     "policy", "modelled busbw of optimum", "per gang", "worst", "leaves x fewest", "avoidable crossings",
-    "by rank order", "avoidable NUMA splits", "mean wait", "utilisation",
+    "by rank order", "avoidable NUMA splits", "mean wait", "utilization",
 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def test_names_are_whole_and_nothing_is_wrapped_at_any_width(columns):
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in shown.splitlines()]
     head = next(line for line in lines if line.lstrip().startswith("policy "))
     assert len(head) <= columns
-    assert {each for each in HEADS if each in head} == set(re.split(r"\s{2,}", head.strip()))
+    assert {title for title in HEADS if title in head} == set(re.split(r"\s{2,}", head.strip()))
     for name in NAMES:
         assert [line for line in lines if line.startswith(f"{name}  ")], name
 

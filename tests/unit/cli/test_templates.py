@@ -1,4 +1,4 @@
-"""The pods of a workload as its controller makes them: names, numbers, and the labels a role is told by."""
+"""The pods of a workload as its controller makes them: names, numbers, and the labels that determine a role."""
 
 import contextlib
 import json
@@ -18,13 +18,13 @@ TEXT = (pathlib.Path(__file__).parents[2] / "data" / "manifests" / "workloads.ya
 WORKER, LAUNCHER = "worker", "launcher"
 
 
-def found() -> dict[tuple[str, str], templates.Template]:
+def expand_all() -> dict[tuple[str, str], templates.Template]:
     every = [
         template
         for tree in object_files.read_manifest(TEXT, "f")
         for template in templates.expand(tree, "default") or ()
     ]
-    keyed = {(each.owner, each.part): each for each in every}
+    keyed = {(template.owner, template.part): template for template in every}
     assert len(keyed) == len(every)
     return keyed
 
@@ -41,7 +41,7 @@ def name(template: templates.Template) -> str:
 
 
 def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_role():
-    assert {key: (name(each), each.pods, role(each)) for key, each in found().items()} == {
+    assert {key: (name(template), template.pods, role(template)) for key, template in expand_all().items()} == {
         ("Deployment prod/web", ""): ("web-*", 3, WORKER),
         ("ReplicaSet prod/set", ""): ("set-*", 1, WORKER),
         ("ReplicationController prod/old", ""): ("old-*", 1, WORKER),
@@ -75,11 +75,13 @@ def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_rol
 
 
 def test_every_kind_of_the_table_is_in_the_file():
-    assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in found()}
+    assert set(templates.list_kinds()) - {"Pod"} == {key[0].split()[0] for key in expand_all()}
 
 
 def test_ranks_that_are_started_by_ssh_are_told_as_such():
-    by_ssh = {key for key, each in found().items() if shown_roles.is_started_by_ssh(admitting.view(each.pod))}
+    by_ssh = {
+        key for key, template in expand_all().items() if shown_roles.is_started_by_ssh(admitting.view(template.pod))
+    }
     assert by_ssh == {
         ("Job prod/mpi", "task mpimaster"),
         ("Job prod/mpi", "task mpiworker"),
@@ -127,13 +129,13 @@ def test_a_workload_that_the_api_server_would_not_take_is_told_with_its_name_and
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("a: [", "is not YAML"), ("7", "expected an object"), ("kind: 7", "expected an object"), ("[]", "object")],
 )
-def test_what_is_no_manifest_is_told_with_its_file(text, told):
+def test_what_is_no_manifest_is_told_with_its_file(text, expected):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
         object_files.read_manifest(text, "FILE")
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_lists_are_unfolded_and_empty_documents_are_nothing():

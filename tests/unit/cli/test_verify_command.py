@@ -33,8 +33,8 @@ def verify(capsys):
     ],
 )
 def test_the_exit_code_is_for_a_pipeline_and_the_line_for_a_person(verify, log, code, begins):
-    found, out, _ = verify(FOLDER / f"{log}.log")
-    assert found == code
+    status, out, _ = verify(FOLDER / f"{log}.log")
+    assert status == code
     assert out.count("\n") == 1
     assert out.startswith(begins)
 

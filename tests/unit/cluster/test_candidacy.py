@@ -17,7 +17,7 @@ def candidate(name: str = "a", **known) -> candidacy.Candidate:
     return candidacy.Candidate(identity=name, timings=TIMINGS, **known)
 
 
-def held(by: str, **spec) -> candidacy.Record:
+def build_record(by: str, **spec) -> candidacy.Record:
     return candidacy.Record(holder_identity=by, lease_duration_seconds=3, lease_transitions=4, **spec)
 
 
@@ -27,7 +27,7 @@ def test_where_there_is_no_lease_one_is_written():
 
 
 def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_say():
-    observation = candidacy.observe(candidate(), held("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
+    observation = candidacy.observe(candidate(), build_record("b", renew_time="1970-01-01T00:00:00.000000Z"), 100.0)
     assert candidacy.propose(observation, 102.9, "now") is None
     taken = candidacy.propose(observation, 103.0, "now")
     assert taken is not None
@@ -35,18 +35,18 @@ def test_a_lease_of_another_is_waited_for_by_the_local_clock_whatever_its_times_
 
 
 def test_each_change_of_the_record_is_waited_for_anew():
-    observation = candidacy.observe(candidate(), held("b", renew_time="1"), 100.0)
-    assert candidacy.get_expiry(candidacy.observe(observation, held("b", renew_time="1"), 102.0)) == 103.0
-    assert candidacy.get_expiry(candidacy.observe(observation, held("b", renew_time="2"), 102.0)) == 105.0
+    observation = candidacy.observe(candidate(), build_record("b", renew_time="1"), 100.0)
+    assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="1"), 102.0)) == 103.0
+    assert candidacy.get_expiry(candidacy.observe(observation, build_record("b", renew_time="2"), 102.0)) == 105.0
 
 
 def test_a_lease_given_back_is_taken_at_once():
-    observation = candidacy.observe(candidate(), held("", renew_time="1"), 100.0)
+    observation = candidacy.observe(candidate(), build_record("", renew_time="1"), 100.0)
     assert candidacy.propose(observation, 100.0, "now") is not None
 
 
 def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
-    gone = candidacy.observe(candidacy.observe(candidate(), held("b"), 100.0), None, 101.0)
+    gone = candidacy.observe(candidacy.observe(candidate(), build_record("b"), 100.0), None, 101.0)
     assert candidacy.propose(gone, 102.9, "now") is None
     assert candidacy.propose(gone, 103.0, "now") is not None
 
@@ -67,33 +67,33 @@ def test_a_duration_that_is_none_is_not_believed(said):
 
 
 def test_the_leader_counts_from_before_its_write_was_sent():
-    won = candidacy.acquire(candidate(), held("a"), sent=100.0, now=101.5)
+    won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=101.5)
     assert candidacy.is_leader(won, 101.9)
     assert not candidacy.is_leader(won, 102.0)
 
 
 def test_a_leader_that_reads_another_name_leads_no_more():
-    won = candidacy.acquire(candidate(), held("a"), sent=100.0, now=100.0)
-    assert not candidacy.is_leader(candidacy.observe(won, held("b"), 100.1), 100.1)
+    won = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
+    assert not candidacy.is_leader(candidacy.observe(won, build_record("b"), 100.1), 100.1)
 
 
 def test_renewing_keeps_when_and_how_often_the_lease_was_taken():
-    won = candidacy.acquire(candidate(), held("a", acquire_time="then"), sent=100.0, now=100.0)
+    won = candidacy.acquire(candidate(), build_record("a", acquire_time="then"), sent=100.0, now=100.0)
     record = candidacy.propose(won, 100.5, "now")
     assert record == candidacy.Record("a", 3, "then", "now", 4)
 
 
 def test_only_the_holder_gives_the_lease_back():
-    assert candidacy.release(candidacy.observe(candidate(), held("b"), 1.0), "now") is None
-    given_back = candidacy.release(candidacy.observe(candidate(), held("a"), 1.0), "now")
+    assert candidacy.release(candidacy.observe(candidate(), build_record("b"), 1.0), "now") is None
+    given_back = candidacy.release(candidacy.observe(candidate(), build_record("a"), 1.0), "now")
     assert given_back is not None
     assert given_back.holder_identity == ""
 
 
 def test_nothing_that_is_due_is_slept_over():
-    follower = candidacy.observe(candidate(), held("b"), 100.0)
+    follower = candidacy.observe(candidate(), build_record("b"), 100.0)
     assert candidacy.compute_pause(follower, 102.8, 1.0) == pytest.approx(0.2)
-    leader = candidacy.acquire(candidate(), held("a"), sent=100.0, now=100.0)
+    leader = candidacy.acquire(candidate(), build_record("a"), sent=100.0, now=100.0)
     assert candidacy.compute_pause(leader, 101.9, 1.0) == pytest.approx(0.1)
     assert candidacy.compute_pause(leader, 100.0, 1.0) == pytest.approx(0.6)
     assert candidacy.compute_pause(follower, 200.0, 0.0) == 0.5
@@ -101,7 +101,8 @@ def test_nothing_that_is_due_is_slept_over():
 
 def test_what_others_wrote_into_the_spec_stays():
     spec = candidacy.merge_spec(
-        held("a", renew_time="2"), {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"}
+        build_record("a", renew_time="2"),
+        {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"},
     )
     assert spec["strategy"] == "OldestEmulationVersion"
     assert (spec["holderIdentity"], spec["renewTime"]) == ("a", "2")
@@ -145,9 +146,9 @@ class World:
             true, _, what, given_to = heapq.heappop(self.due)
             what(true, *given_to)
             leaders = [
-                each.identity
-                for number, each in enumerate(self.known)
-                if candidacy.is_leader(each, self.clock(number, true))
+                candidate.identity
+                for number, candidate in enumerate(self.known)
+                if candidacy.is_leader(candidate, self.clock(number, true))
             ]
             assert len(leaders) <= 1, f"at {true:.2f} s: {leaders}"
             if leaders and self.reigns[-1:] != leaders:
@@ -222,7 +223,7 @@ def test_a_leader_that_died_has_a_successor_within_five_seconds(seed):
     world.run(died)
     number = int(world.reigns[-1][1:])
     world.known[number] = candidacy.step_down(world.known[number])
-    world.due = [each for each in world.due if each[3][0] != number]
+    world.due = [entry for entry in world.due if entry[3][0] != number]
     heapq.heapify(world.due)
     world.run(died + 4.5)
     assert candidacy.is_leader(world.known[1 - number], world.clock(1 - number, died + 4.5))

@@ -7,7 +7,7 @@ from railwright.cluster import event_correlator
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 
-def at(seconds: float) -> dt.datetime:
+def build_time(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
@@ -16,11 +16,11 @@ def note(message: str = "m", name: str = "train", namespace: str = "prod") -> ev
     return event_correlator.EventNote(about, "Warning", "FabricRefused", message)
 
 
-def drained(given: event_correlator.EventCorrelator, seconds: float) -> list[event_correlator.Write]:
+def drain(given: event_correlator.EventCorrelator, seconds: float) -> list[event_correlator.Write]:
     """Everything that is written at that time."""
     made = []
-    while (write := given.next_write(at(seconds))) is not None:
-        given.record_write(write, write.name or f"event-{len(made)}-{seconds}", at(seconds))
+    while (write := given.next_write(build_time(seconds))) is not None:
+        given.record_write(write, write.name or f"event-{len(made)}-{seconds}", build_time(seconds))
         made.append(write)
     return made
 
@@ -29,28 +29,28 @@ def test_a_hundred_equal_notes_that_wait_are_one_event_with_their_count():
     given = event_correlator.EventCorrelator()
     for _ in range(100):
         assert given.add(note())
-    assert [(write.name, write.count) for write in drained(given, 0)] == [("", 100)]
+    assert [(write.name, write.count) for write in drain(given, 0)] == [("", 100)]
 
 
 def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
     given = event_correlator.EventCorrelator()
     given.add(note())
-    drained(given, 0)
+    drain(given, 0)
     counts = []
     for second in range(1, 31):
         given.add(note())
-        counts += [(second, write.count) for write in drained(given, second)]
+        counts += [(second, write.count) for write in drain(given, second)]
     assert counts == [(10, 11), (20, 21), (30, 31)]
 
 
 def test_after_ten_minutes_the_same_words_are_a_new_event():
     given = event_correlator.EventCorrelator()
     given.add(note())
-    drained(given, 0)
+    drain(given, 0)
     given.add(note())
-    assert [write.name for write in drained(given, event_correlator.REPEAT_SECONDS)] == [""]
+    assert [write.name for write in drain(given, event_correlator.REPEAT_SECONDS)] == [""]
     given.add(note())
-    (write,) = drained(given, event_correlator.REPEAT_SECONDS + event_correlator.COUNT_SECONDS)
+    (write,) = drain(given, event_correlator.REPEAT_SECONDS + event_correlator.COUNT_SECONDS)
     assert (write.name, write.count) == (f"event-0-{event_correlator.REPEAT_SECONDS}", 2)
 
 
@@ -58,12 +58,12 @@ def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
     given = event_correlator.EventCorrelator()
     for number in range(100):
         given.add(note(f"m{number}"))
-    assert len(drained(given, 0)) == 25
+    assert len(drain(given, 0)) == 25
     assert given.suppressed == 75
     assert len(given) == 0
     for number in range(100, 110):
         given.add(note(f"m{number}"))
-    assert len(drained(given, 300)) == 1
+    assert len(drain(given, 300)) == 1
 
 
 def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
@@ -71,7 +71,7 @@ def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
     seen = []
     for seconds in (0, 10, 20, 30, 310):
         given.add(note())
-        seen += [(seconds, write.count) for write in drained(given, seconds)]
+        seen += [(seconds, write.count) for write in drain(given, seconds)]
     assert seen == [(0, 1), (10, 2), (310, 5)]
     assert given.suppressed == 0
 
@@ -80,17 +80,17 @@ def test_owners_somebody_has_made_up_share_what_their_namespace_has():
     given = event_correlator.EventCorrelator()
     for number in range(400):
         given.add(note(name=f"forged-{number}"))
-    assert len(drained(given, 0)) == 100
+    assert len(drain(given, 0)) == 100
     given.add(note(namespace="other"))
-    assert [write.note.involved.namespace for write in drained(given, 0)] == ["other"]
+    assert [write.note.involved.namespace for write in drain(given, 0)] == ["other"]
 
 
 def test_all_together_write_ten_a_second_and_the_rest_waits():
     given = event_correlator.EventCorrelator()
     for number in range(300):
         given.add(note(namespace=f"n{number}"))
-    assert len(drained(given, 0)) == 200
-    assert len(drained(given, 1)) == 10
+    assert len(drain(given, 0)) == 200
+    assert len(drain(given, 1)) == 10
     assert len(given) == 90
     assert given.suppressed == 0
 
@@ -106,7 +106,7 @@ def test_memory_is_bounded_whatever_is_posted_for_however_long():
     given = event_correlator.EventCorrelator()
     for number in range(3 * event_correlator.KNOWN):
         given.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
-        drained(given, number)
+        drain(given, number)
     assert len(given._posted) == event_correlator.KNOWN
     assert all(len(buckets._left) <= event_correlator.KNOWN for buckets in given._own)
 
@@ -114,15 +114,15 @@ def test_memory_is_bounded_whatever_is_posted_for_however_long():
 def test_an_event_that_is_gone_is_a_new_one_the_next_time():
     given = event_correlator.EventCorrelator()
     given.add(note())
-    drained(given, 0)
+    drain(given, 0)
     given.forget(note())
     given.add(note())
-    assert [write.name for write in drained(given, 1)] == [""]
+    assert [write.name for write in drain(given, 1)] == [""]
 
 
 def test_a_clock_that_steps_back_neither_stops_nor_floods():
     given = event_correlator.EventCorrelator()
     given.add(note())
-    drained(given, 1000)
+    drain(given, 1000)
     given.add(note("other"))
-    assert len(drained(given, 0)) == 1
+    assert len(drain(given, 0)) == 1

@@ -1,4 +1,4 @@
-"""What is said of a request that an API server rejects: the exact right, who grants it, and how to check it."""
+"""Message about a request that an API server rejects: the exact right, who grants it, and how to check it."""
 
 import pytest
 

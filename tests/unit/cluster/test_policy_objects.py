@@ -49,7 +49,7 @@ def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
 
 
 def children() -> set[str]:
-    """The processes that this one has started."""
+    """Return the processes that this one has started."""
     tasks = pathlib.Path("/proc/self/task").iterdir()
     return {pid for task in tasks for pid in (task / "children").read_text().split()}
 
@@ -101,28 +101,28 @@ async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
 
 async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
     store = policies.PolicyStore()
-    told: list[int] = []
-    store.subscribe(lambda changed: told.append(changed.generation))
+    generations: list[int] = []
+    store.subscribe(lambda changed: generations.append(changed.generation))
     source = policy_objects.PolicyObjects(store)
     for number in range(5):
         source.config_map.upsert(config_map(long(f"mlx5_{number}")))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_4", [1])
+    assert (device(store), generations) == ("mlx5_4", [1])
 
 
 async def test_what_came_after_a_long_policy_is_not_undone_by_it():
     store = policies.PolicyStore()
-    told: list[bool] = []
-    store.subscribe(lambda changed: told.append(changed.valid))
+    validities: list[bool] = []
+    store.subscribe(lambda changed: validities.append(changed.valid))
     source = policy_objects.PolicyObjects(store)
     source.config_map.upsert(config_map(long("mlx5_1")))
     source.config_map.upsert(config_map(GOOD.format(device="mlx5_2")))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_2", [True])
+    assert (device(store), validities) == ("mlx5_2", [True])
     source.config_map.upsert(config_map(long("mlx5_3")))
     source.config_map.remove(config_map(""))
     await asyncio.gather(*source._reading)
-    assert (device(store), told) == ("mlx5_2", [True, False])
+    assert (device(store), validities) == ("mlx5_2", [True, False])
 
 
 def resource(device: str, **metadata: str) -> policy_views.FabricPolicy:
@@ -136,14 +136,14 @@ def fabric_policy(spec: dict, name: str = names.POLICY_CONFIGMAP, **metadata: st
     return policy_views.FabricPolicy(metadata=meta, spec=spec)
 
 
-def watched() -> tuple[policies.PolicyStore, policy_objects.PolicyObjects]:
+def build_watched() -> tuple[policies.PolicyStore, policy_objects.PolicyObjects]:
     store = policies.PolicyStore()
     return store, policy_objects.PolicyObjects(store, is_resource_watched=True)
 
 
 @pytest.mark.parametrize("order", [["config_map", "resource"], ["resource", "config_map"]])
 def test_the_resource_is_in_force_where_both_exist_and_the_config_map_after_its_deletion(order):
-    store, objects = watched()
+    store, objects = build_watched()
     lists = {
         "config_map": lambda: objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))]),
         "resource": lambda: objects.resource.replace([resource("mlx5_1")]),
@@ -160,7 +160,7 @@ def test_the_resource_is_in_force_where_both_exist_and_the_config_map_after_its_
 
 
 def test_a_config_map_is_not_read_before_the_resources_are_listed_and_then_once():
-    store, objects = watched()
+    store, objects = build_watched()
     objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
     assert store.current is None
     for _ in range(3):  # an absent definition is an empty list, again and again
@@ -169,7 +169,7 @@ def test_a_config_map_is_not_read_before_the_resources_are_listed_and_then_once(
 
 
 def test_a_resource_that_comes_later_is_in_force_and_an_invalid_one_keeps_the_last_valid_policy():
-    store, objects = watched()
+    store, objects = build_watched()
     objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
     objects.resource.replace([])
     objects.resource.upsert(fabric_policy({"fabrics": {"ib": {"transport": "infinibandd"}}, "defaultFabric": "x"}))
@@ -183,14 +183,14 @@ def test_a_resource_that_comes_later_is_in_force_and_an_invalid_one_keeps_the_la
 
 
 def test_a_change_of_the_status_is_no_change_of_the_policy():
-    store, objects = watched()
+    store, objects = build_watched()
     objects.resource.replace([resource("mlx5_1", resource_version="1")])
     objects.resource.upsert(resource("mlx5_1", resource_version="2"))
     assert store.generation == 1
 
 
 def test_the_object_in_force_is_named_by_its_kind():
-    _, objects = watched()
+    _, objects = build_watched()
     assert objects.holder == ""
     objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
     assert (objects.holder, objects.has_resource) == ("ConfigMap railwright-policy", False)
@@ -201,14 +201,14 @@ def test_the_object_in_force_is_named_by_its_kind():
 
 
 def test_a_resource_of_another_name_has_no_effect():
-    store, objects = watched()
+    store, objects = build_watched()
     objects.config_map.replace([config_map(GOOD.format(device="mlx5_0"))])
     objects.resource.replace([fabric_policy({}, name="other")])
     assert device(store) == "mlx5_0"
 
 
 def test_a_resource_without_fabrics_is_invalid_and_the_whole_document_may_be_in_its_spec():
-    store, objects = watched()
+    store, objects = build_watched()
     objects.config_map.replace([])
     objects.resource.replace([fabric_policy({})])
     assert [str(error) for error in store.errors] == ["spec.fabrics: is missing; it must be a mapping (key: value)"]
@@ -226,7 +226,7 @@ def test_small_numbers_of_a_resource_are_numbers(scale):
 
 
 async def test_a_long_resource_is_read_beside_the_loop():
-    store, objects = watched()
+    store, objects = build_watched()
     spec = yaml.safe_load(GOOD.format(device="mlx5_0"))
     spec["fabrics"]["ib"]["env"] = {"LONG": "x" * 20_000}
     objects.resource.replace([fabric_policy({**spec, "colour": "red"})])

@@ -48,7 +48,7 @@ def test_every_policy_on_a_page_would_be_accepted(block):
 
 @pytest.mark.parametrize(("block", "tree"), JOBS, ids=[f"{block.title} {tree['kind']}" for block, tree in JOBS])
 def test_every_manifest_on_a_page_is_admitted_by_the_pages_policy(block, tree):
-    own = [each for each in POLICIES if each.page == block.page]
+    own = [policy for policy in POLICIES if policy.page == block.page]
     policy = manifests.read(own[0].text) if own else STAND_IN
     for template in templates.expand(tree, templates.DEFAULT_NAMESPACE):
         given = previews.preview_admission(template, policy, previews.load_caches(None))
@@ -63,21 +63,24 @@ def test_there_are_policies_and_manifests_to_test():
 
 
 def commands() -> list[tuple[str, str, bool]]:
-    """Every `railwright ...` of the pages: (page, text, whole). In a sentence a command may lack parts."""
-    found = []
+    """Return every `railwright ...` of the pages: (page, text, whole). In a sentence a command may lack parts."""
+    parts_of_pages = []
     for page in ALL:
         for block in pages.blocks(page):
             if block.language in {"console", "shell", "sh", "bash"}:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     parts = re.split(r"\s(?:&&|\||>)\s", line.removeprefix("$ "))
-                    found += [(page.name, part, True) for part in parts]
-        found += [(page.name, match, False) for match in re.findall(r"`([^`\n]+)`", pages.prose(page))]
-    kept = [(page, re.sub(r"^kubectl railwright\b", "railwright", text.strip()), whole) for page, text, whole in found]
-    return sorted({(page, each, whole) for page, text, whole in kept for each in written(text)})
+                    parts_of_pages += [(page.name, part, True) for part in parts]
+        parts_of_pages += [(page.name, match, False) for match in re.findall(r"`([^`\n]+)`", pages.prose(page))]
+    cleaned = [
+        (page, re.sub(r"^kubectl railwright\b", "railwright", text.strip()), whole)
+        for page, text, whole in parts_of_pages
+    ]
+    return sorted({(page, command, whole) for page, text, whole in cleaned for command in list_commands(text)})
 
 
-def written(text: str) -> list[str]:
-    """The commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
+def list_commands(text: str) -> list[str]:
+    """Return the commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
     if not re.match(r"railwright [a-z]", text):
         return []
     text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out
@@ -88,7 +91,7 @@ def written(text: str) -> list[str]:
 
 
 def complaint(text: str) -> str:
-    """What the real parsers have against a command line; "" where they take it."""
+    """Return the error of the real parsers for a command line; "" if they accept it."""
     words = shlex.split(text, comments=True)[1:]
     if "..." in words:
         return ""

@@ -1,4 +1,4 @@
-"""What is generated is up to date, says all there is, and comes out the same every time."""
+"""Generated pages are up to date, complete, and the same every time."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -59,9 +59,9 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
 
 
 def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
-    told = rules.format_all()
+    page = rules.format_all()
     for rule in engine.list_rules():
-        (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", told, re.DOTALL)
+        (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)
         assert part.count("```text") == len(rule.good) + len(rule.bad)
         assert part.count(f"\n# {rule.code} ") >= len(rule.bad)
         assert f"[{rule.code}](#{rule.code.lower()})" in rules.format_overview()
@@ -88,7 +88,7 @@ def test_the_pages_of_sites_show_changes_with_a_reason_each():
 
 
 def test_the_placements_of_the_picture_are_what_the_page_says_of_them():
-    by = {each.policy: each for each in placement.place_gang()}
+    by = {placed_gang.policy: placed_gang for placed_gang in placement.place_gang()}
     assert by["railwright"].bandwidth == by["optimum"].bandwidth, "the page calls it the best there is"
     assert by["railwright"].bandwidth < 1, "the page says that full bandwidth is not to be had"
     assert by["none"].leaves > by["greedy"].leaves
@@ -107,7 +107,7 @@ def test_a_picture_shows_each_rank_once_each_busy_node_and_says_it_in_words():
     gang = drawings.Placement("T", "S", busy=frozenset({2}), ranks={0: 1, 1: 0})
     svg = drawings.draw_fabric(gang, {"leaf-1": [0, 1], "leaf-2": [2]}, {"leaf-1": "a", "leaf-2": "a"})
     tree = ET.fromstring(svg)  # noqa: S314 - our own
-    texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
+    texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert tree.attrib["aria-label"] == "T: S"
     assert sorted(text for text in texts if text in {"0", "1"}) == ["0", "1"]
     assert svg.count(drawings._STYLES["busy"]) == 1

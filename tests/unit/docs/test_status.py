@@ -1,4 +1,4 @@
-"""What the page about the state of the project counts."""
+"""Counts on the page about the state of the project."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Who may read an explanation, by the words of an API server that we play."""
+"""Access to explanations, by the answers of a stub API server."""
 
 import json
 
@@ -26,13 +26,13 @@ class ApiServer:
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
 
-async def asked(server, authorization="Bearer t0ken"):
+async def check_access(server, authorization="Bearer t0ken"):
     return await access.check_pod_access(authorization, "prod", "10.0.0.1", server.post)
 
 
 async def test_a_known_user_who_may_get_pods_there_reads():
     server = ApiServer(KNOWN, ALLOWED)
-    assert await asked(server) is None
+    assert await check_access(server) is None
     (review, token), (access_review, spec) = server.asked
     assert (review, token) == ("tokenreviews", {"token": "t0ken"})
     assert access_review == "subjectaccessreviews"
@@ -47,7 +47,7 @@ async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(head
     verbs = schedulers.Schedulers(
         state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, observe=lambda *_: None
     )
-    route = next(each for each in app.build_routes(verbs, server.post) if each.path.startswith("/explain"))
+    route = next(route for route in app.build_routes(verbs, server.post) if route.path.startswith("/explain"))
     call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header: "Bearer t0ken"}, "10.0.0.1")
     with pytest.raises(routes.HttpError, match="no decision on prod/p"):
         await route.handle(call)
@@ -57,18 +57,18 @@ async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(head
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic dTpw", "t0ken"])
 async def test_without_a_bearer_token_nobody_is_asked(authorization):
     server = ApiServer()
-    assert (await asked(server, authorization))[0] == 401
+    assert (await check_access(server, authorization))[0] == 401
     assert server.asked == []
 
 
 @pytest.mark.parametrize("answer", [{"status": {}}, {}, {"status": {"authenticated": False, "error": "expired"}}])
 async def test_an_unknown_token_is_401(answer):
-    assert (await asked(ApiServer(answer)))[0] == 401
+    assert (await check_access(ApiServer(answer)))[0] == 401
 
 
 @pytest.mark.parametrize("answer", [REFUSED, {"status": {}}, {}])
 async def test_a_user_who_may_not_is_403_and_named(answer):
-    assert await asked(ApiServer(KNOWN, answer)) == (403, "ann may not get pods in namespace prod")
+    assert await check_access(ApiServer(KNOWN, answer)) == (403, "ann may not get pods in namespace prod")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_user_who_may_not_is_403_and_named(answer):
 )
 @pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
 async def test_an_api_server_that_cannot_say_is_503_and_lets_nobody_in(failure, before):
-    status, reason = await asked(ApiServer(*before, failure))
+    status, reason = await check_access(ApiServer(*before, failure))
     assert status == 503
     assert "t0ken" not in reason
 

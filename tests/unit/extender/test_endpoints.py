@@ -1,4 +1,4 @@
-"""What the leader writes behind the Service, and that manifests, roles and code mean the same objects."""
+"""The endpoints that the leader writes for the Service. Manifests, roles and code name the same objects."""
 
 import json
 import pathlib
@@ -27,8 +27,8 @@ def service() -> endpoints.Service:
     return msgspec.convert({**document, "metadata": {**document["metadata"], "uid": "u"}}, endpoints.Service)
 
 
-def granted(verb: str, resource: str) -> set[str]:
-    """The names for which the role in our own namespace grants a verb."""
+def list_granted_names(verb: str, resource: str) -> set[str]:
+    """Return the names for which the role in our own namespace grants a verb."""
     [role] = documents("extender-rbac.yaml", "Role")
     rules = [rule for rule in role["rules"] if verb in rule["verbs"] and resource in rule["resources"]]
     return {name for rule in rules for name in rule.get("resourceNames", ["any"])}
@@ -49,7 +49,7 @@ def test_a_named_port_is_the_one_this_process_listens_on():
 )
 def test_a_number_is_taken_and_a_name_of_nobody_is_not(port, number):
     made = msgspec.convert({"spec": {"ports": [port]}}, endpoints.Service)
-    assert [each["port"] for each in endpoints.build_ports(made, OURS)] == ([number] if number else [])
+    assert [port["port"] for port in endpoints.build_ports(made, OURS)] == ([number] if number else [])
 
 
 def test_the_slice_leads_to_this_pod_alone_belongs_to_the_service_and_is_managed_by_nobody_else():
@@ -87,13 +87,17 @@ def test_the_role_grants_the_objects_that_a_leader_writes_by_name(ip):
     at = leadership.PodAddress(pod="extender-1", namespace="railwright-system", ip=ip)
     made = endpoints.build_endpoint_slice(service(), at, [])
     for verb in ("get", "update"):
-        assert made["metadata"]["name"] in granted(verb, "endpointslices")
-        assert granted(verb, "endpoints") == {endpoints.build_endpoints(service(), at, [])["metadata"]["name"]}
-        assert granted(verb, "leases") == {names.EXTENDER_SERVICE}
-    assert granted("get", "services") == {names.EXTENDER_SERVICE}
-    assert granted("create", "leases") == {names.EXTENDER_SERVICE}, "it is created by PUT, whose path has its name"
+        assert made["metadata"]["name"] in list_granted_names(verb, "endpointslices")
+        assert list_granted_names(verb, "endpoints") == {
+            endpoints.build_endpoints(service(), at, [])["metadata"]["name"]
+        }
+        assert list_granted_names(verb, "leases") == {names.EXTENDER_SERVICE}
+    assert list_granted_names("get", "services") == {names.EXTENDER_SERVICE}
+    assert list_granted_names("create", "leases") == {names.EXTENDER_SERVICE}, (
+        "it is created by PUT, whose path has its name"
+    )
     for resource in ("endpointslices", "endpoints"):
-        assert granted("create", resource) == {"any"}, "a POST has no name to be granted by"
+        assert list_granted_names("create", resource) == {"any"}, "a POST has no name to be granted by"
 
 
 def test_the_service_selects_nobody_and_two_replicas_stand():
@@ -131,8 +135,8 @@ async def test_who_has_lost_the_lease_while_it_wrote_leaves_the_next_leaders_add
             await endpoints.EndpointPublisher(client, AT, OURS, lambda: holder == ["one"])._try_write()
         finally:
             await client.close()
-        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [["10.0.0.2"]]
-        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.kept
+        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [["10.0.0.2"]]
+        assert f"{core}/endpoints/{names.EXTENDER_SERVICE}" not in api.stored
 
 
 @pytest.mark.parametrize("place", ["services/railwright-extender", "endpointslices/railwright-extender-ipv4"])
@@ -147,9 +151,9 @@ async def test_a_page_of_a_proxy_in_the_api_servers_place_is_a_failure_like_any_
         try:
             publishing = endpoints.EndpointPublisher(client, AT, OURS, lambda: True)
             await publishing._try_write()
-            assert ours not in api.kept
+            assert ours not in api.stored
             api.fault = lambda _: None
             await publishing._try_write()
         finally:
             await client.close()
-        assert [endpoint["addresses"] for endpoint in api.kept[ours]["endpoints"]] == [[AT.ip]]
+        assert [endpoint["addresses"] for endpoint in api.stored[ours]["endpoints"]] == [[AT.ip]]

@@ -40,7 +40,7 @@ class Asked:
         return {row["Host"]: row["Score"] for row in answer}
 
     def remaining(self, peer, names=NODES) -> int:
-        """How many of its gang are still to be placed, as explained when this pod is scored."""
+        """Return how many of its gang are still to be placed, as explained when this pod is scored."""
         self.score(peer, names)
         explanation = self.verbs.explanations.explain("train", peer.metadata.name)
         assert explanation is not None

@@ -1,4 +1,4 @@
-"""What became of the gangs schedulers asked about, by the cluster's own state and a clock the test owns."""
+"""Outcomes of gangs, from the state of the cluster and a clock of the test."""
 
 import json
 
@@ -18,7 +18,7 @@ WHY = (reason.make(codes.Code.CAPACITY_INSUFFICIENT, pods=2, slots_needed=2, slo
 
 
 def messages(of):
-    return tuple(each.message for each in of)
+    return tuple(notice.message for notice in of)
 
 
 class Site:
@@ -31,8 +31,8 @@ class Site:
         self.pods = [pod(f"w-{rank}", group="g") for rank in range(size)]
         group = {"metadata": {"namespace": "train", "name": "g"}, "spec": {"minMember": size}}
         self.state.cluster.upsert_pod_group(msgspec.convert(group, pod_group_views.PodGroup))
-        for each in self.pods:
-            self.state.cluster.upsert_pod(each)
+        for gang_pod in self.pods:
+            self.state.cluster.upsert_pod(gang_pod)
         fabric_policy = policy(domains=[LEAF, SPINE], **placement)
         self.verbs = schedulers.Schedulers(
             self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
@@ -118,7 +118,7 @@ def test_the_attained_share_is_relative_to_the_best_possible_placement():
     compact, spread = Site(leaves(a=4, b=4), 4), Site(leaves(a=4, b=4), 4, oversubscription=[8])
     compact.place("a-00", "a-01", "a-02", "a-03")
     spread.place("a-00", "a-01", "a-02", "b-00")
-    assert [each.verbs.gangs.check(1.0)[0].attained for each in (compact, spread)] == [1.0, 0.5]
+    assert [installation.verbs.gangs.check(1.0)[0].attained for installation in (compact, spread)] == [1.0, 0.5]
 
 
 def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
@@ -169,8 +169,8 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
 
 def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
-    for each in site.pods:
-        site.state.cluster.remove_pod(each.metadata.uid)
+    for gang_pod in site.pods:
+        site.state.cluster.remove_pod(gang_pod.metadata.uid)
     site.ask(0, "filter")
     assert site.look(after=gang_tracker.WAITING_SECONDS + 1) == []
 
@@ -293,7 +293,7 @@ def test_a_gang_first_asked_about_before_its_networks_were_known_is_looked_at_wi
 OLD, NEW = (json.dumps({"policy": f"sha256:{letter * 64}", "fabric": "roce"}) for letter in "ab")
 
 
-def admitted(site, *records: str) -> None:
+def admit(site, *records: str) -> None:
     for rank, record in enumerate(records):
         given = {"railwright.io/injection": record} if record else {}
         site.pods[rank] = pod(f"w-{rank}", group="g", annotations=given)
@@ -302,7 +302,7 @@ def admitted(site, *records: str) -> None:
 
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(leaves(a=4), 4)
-    admitted(site, OLD, OLD, NEW, "")
+    admit(site, OLD, OLD, NEW, "")
     site.ask(0)
     (outcome,) = site.verbs.gangs.check(1.0)
     assert (outcome.code, outcome.pod) == (gang_tracker.MIXED, "w-0")
@@ -313,9 +313,9 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     )
     assert messages(site.explain().why) == texts(outcome.reasons)
     assert site.look() == []
-    admitted(site, OLD, NEW, NEW, NEW)
+    admit(site, OLD, NEW, NEW, NEW)
     assert site.look() == [gang_tracker.MIXED], "another mixture"
-    admitted(site, NEW, NEW, NEW, NEW)
+    admit(site, NEW, NEW, NEW, NEW)
     assert site.look() == []
     assert site.explain().why == ()
 
@@ -323,6 +323,6 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
 def test_an_invalid_record_is_not_a_policy_version(record):
     site = Site(leaves(a=2), 2)
-    admitted(site, record, OLD)
+    admit(site, record, OLD)
     site.ask(0)
     assert site.look() == []

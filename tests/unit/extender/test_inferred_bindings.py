@@ -1,4 +1,4 @@
-"""Where kube-scheduler has put pods whose bindings nobody has seen: inferred only where nothing else explains it."""
+"""Nodes of pods with unseen bindings by kube-scheduler: inferred only if nothing else explains the requests."""
 
 import json
 
@@ -27,20 +27,20 @@ class Asked:
             self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
         )
 
-    def filter(self, each: views.Pod, names: list[str], **spec: object) -> list[str]:
-        self.state.cluster.upsert_pod(each)
-        return json.loads(self.verbs.filter(body(each, names, spec)))["NodeNames"]
+    def filter(self, pod: views.Pod, names: list[str], **spec: object) -> list[str]:
+        self.state.cluster.upsert_pod(pod)
+        return json.loads(self.verbs.filter(body(pod, names, spec)))["NodeNames"]
 
-    def remaining(self, each: views.Pod, names: list[str]) -> int:
-        """How many of its gang are still to be placed, as explained when this pod is scored."""
-        self.verbs.prioritize(body(each, names, {}))
-        explanation = self.verbs.explanations.explain("train", each.metadata.name)
+    def remaining(self, pod: views.Pod, names: list[str]) -> int:
+        """Return how many of its gang are still to be placed, as explained when this pod is scored."""
+        self.verbs.prioritize(body(pod, names, {}))
+        explanation = self.verbs.explanations.explain("train", pod.metadata.name)
         assert explanation is not None
         return explanation.remaining
 
 
-def body(each: views.Pod, names: list[str], spec: dict) -> bytes:
-    tree = json.loads(msgspec.json.encode(each))
+def body(pod: views.Pod, names: list[str], spec: dict) -> bytes:
+    tree = json.loads(msgspec.json.encode(pod))
     tree["spec"] |= spec
     return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": names}).encode()
 

@@ -1,4 +1,4 @@
-"""What a leader and a standby say, and what a leader forgets when another has led meanwhile."""
+"""Answers of a leader and a standby, and what a leader forgets after another one has led."""
 
 import pytest
 from placing import LEAF, node, pod, policy
@@ -30,7 +30,7 @@ class Part:
         self.leading.notify(self.turns.append)
 
     def hold(self, transitions: int, holder: str = "") -> None:
-        """The Lease shows this holder, us unless another is named, in that term."""
+        """Show this holder in the Lease, by default us, in that term."""
         election = self.leading.election
         assert election is not None
         record = candidacy.Record(holder_identity=holder or election.identity, lease_transitions=transitions)
@@ -47,7 +47,7 @@ class Part:
         self.state.assumed.assume(entry)
 
 
-def served(part: Part) -> list[routes.Route]:
+def build_gated_routes(part: Part) -> list[routes.Route]:
     table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
     return part.leading.gate(table)
 
@@ -55,7 +55,7 @@ def served(part: Part) -> list[routes.Route]:
 def test_an_extender_on_its_own_answers_always():
     part = Part()
     assert part.leading.is_leader
-    [route] = served(part)
+    [route] = build_gated_routes(part)
     assert route.handle(CALL) == routes.Reply(b"{}")
     part.leading.resign()
     assert part.leading.is_leader
@@ -64,7 +64,7 @@ def test_an_extender_on_its_own_answers_always():
 def test_a_standby_names_the_pod_that_leads_and_where_to_go():
     part = Part()
     part.stand()
-    [route] = served(part)
+    [route] = build_gated_routes(part)
     with pytest.raises(routes.HttpError, match="nobody leads yet; reconnect to the Service railwright-extender"):
         route.handle(CALL)
     part.hold(1, "extender-2_0a1b2c3d")
@@ -94,7 +94,7 @@ def test_assumed_pods_are_forgotten_only_if_another_replica_has_led_meanwhile():
     part.announce()
     part.leading.election._step_down()  # the API server did not answer in time
     part.hold(4)
-    assert len(part.state.assumed) == 1, "nobody else was told anything"
+    assert len(part.state.assumed) == 1, "no other request arrived"
     gangs, explanations = part.verbs.gangs, part.verbs.explanations
     part.hold(5, "extender-2_0a1b2c3d")
     part.hold(6)

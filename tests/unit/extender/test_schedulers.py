@@ -29,8 +29,8 @@ class Handlers:
         self.state = state.State(assume_seconds=30)
         self.now = 0.0
         self.counted, self.rejected = [], Counter()
-        for each in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.cluster.upsert_node(each)
+        for known_node in nodes or [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
+            self.state.cluster.upsert_node(known_node)
         self.policy = given or policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(
             self.state,
@@ -58,7 +58,7 @@ def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
     request_body = body("volcano-prioritize")
     answer = json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))
     assert set(answer) == {"nodeScore", "errorMessage"}
-    assert set(answer["nodeScore"]) == {each["Name"] for each in request_body["nodes"]}
+    assert set(answer["nodeScore"]) == {node["Name"] for node in request_body["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
 
 
@@ -74,9 +74,9 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
 
 def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
     request_body = body("volcano-prioritize")
-    for each in request_body["nodes"]:
-        if each["Name"] == "gpu-0":
-            each["Idle"]["ScalarResources"][RESOURCES[1]] = 0
+    for offer in request_body["nodes"]:
+        if offer["Name"] == "gpu-0":
+            offer["Idle"]["ScalarResources"][RESOURCES[1]] = 0
     answer = predicate(handlers, request_body, "gpu-0")
     assert answer["code"] == 2
     assert answer["status"] == "railwright: rail1 is busy: 0 of 100 nvidia.com/mlx5_1 free, 1 needed"
@@ -84,7 +84,7 @@ def test_idle_of_the_running_session_replaces_the_cached_free_amounts(handlers):
 
 
 def predicate(handlers, given, name):
-    chosen = next(each for each in given["nodes"] if each["Name"] == name)
+    chosen = next(node for node in given["nodes"] if node["Name"] == name)
     return json.loads(handlers.verbs.volcano_predicate(raw({"task": given["task"], "node": chosen}), ""))
 
 
@@ -113,8 +113,8 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
     before = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
     assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_mate = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
-    assert with_mate["gpu-6"] > with_mate["gpu-0"]
+    with_peer = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    assert with_peer["gpu-6"] > with_peer["gpu-0"]
     handlers.verbs.volcano_deallocate(raw(event), "")
     handlers.verbs.volcano_deallocate(raw(event), "")
     assert json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
@@ -123,12 +123,12 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
     handlers = Handlers(nodes=[node(f"gpu-{i}", rails_each=1) for i in range(8)])
     request_body = body("volcano-prioritize")
-    for each in request_body["nodes"]:
-        each["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
+    for offer in request_body["nodes"]:
+        offer["Idle"]["ScalarResources"] |= dict.fromkeys(RESOURCES, 1000)
     assert predicate(handlers, request_body, "gpu-0")["code"] == 0
     handlers.state.cluster.upsert_pod(pod("of-kube-scheduler", on="gpu-0"))
     assert predicate(handlers, request_body, "gpu-0")["code"] == 2
-    releasing = next(each for each in request_body["nodes"] if each["Name"] == "gpu-0")
+    releasing = next(node for node in request_body["nodes"] if node["Name"] == "gpu-0")
     releasing["Releasing"]["ScalarResources"] = {"nvidia.com/gpu": 1000}
     assert predicate(handlers, request_body, "gpu-0")["code"] == 2
     assert predicate(handlers, request_body, "gpu-1")["code"] == 0
@@ -154,16 +154,16 @@ def test_a_node_that_kube_scheduler_is_giving_this_moment_is_no_place_to_announc
     event, asked = body("volcano-allocate"), body("kube-scheduler-filter")
     asked["Pod"]["metadata"] |= {"uid": "other"}
 
-    def announced() -> str:
+    def announce() -> str:
         return json.loads(handlers.verbs.volcano_allocate(raw(event), ""))["errorMessage"]
 
     handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5", "gpu-6"]}))
-    assert announced() == "", "it may go elsewhere"
+    assert announce() == "", "it may go elsewhere"
     handlers.verbs.volcano_deallocate(raw(event), "")
     handlers.verbs.filter(raw(asked | {"NodeNames": ["gpu-5"]}))
-    assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announced()
+    assert "rail0 of gpu-5 is assumed for a pod of another scheduler" in announce()
     handlers.now += 0.6
-    assert announced() == ""
+    assert announce() == ""
 
 
 def test_session_close_drops_only_pipelined_pods(handlers):
@@ -271,7 +271,7 @@ class Asking:
 
     def place(self, name) -> str:
         """Choose a node as kube-scheduler does; its binding stays unseen."""
-        free = [each.metadata.name for each in self.nodes if each.metadata.name not in self.given.values()]
+        free = [node.metadata.name for node in self.nodes if node.metadata.name not in self.given.values()]
         asked = raw({"Pod": self.pods[name], "Nodes": None, "NodeNames": free})
         left = json.loads(self.handlers.verbs.filter(asked))["NodeNames"]
         rows = json.loads(
@@ -379,13 +379,13 @@ def test_a_decision_on_thousands_of_nodes_is_stored_small():
     offered = [f"gpu-{i}" for i in range(1000)]
     handlers = Handlers(nodes=[node(name, f"leaf-{i // 10}", rails_each=1) for i, name in enumerate(offered)])
 
-    def asked(name: str) -> bytes:
+    def build_body(name: str) -> bytes:
         request_body = body("kube-scheduler-prioritize", NodeNames=offered)
         request_body["Pod"]["metadata"] |= {"name": name, "uid": name}
         return raw(request_body)
 
-    wires = [asked(f"job-{i}") for i in range(10)]
-    handlers.verbs.prioritize(asked("first"))  # what is made once
+    wires = [build_body(f"job-{i}") for i in range(10)]
+    handlers.verbs.prioritize(build_body("first"))  # what is made once
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for wire in wires:
@@ -405,8 +405,8 @@ def test_pods_of_a_snapshot_without_uids_are_distinct():
     assert json.loads(handlers.verbs.filter(raw(request_body)))["NodeNames"] == ["gpu-2"]
 
 
-def anonymous(each):
-    return msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, uid=""))
+def anonymous(pod):
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -527,7 +527,7 @@ def test_a_node_named_twice_is_one_node(handlers):
 
 
 def two_sided():
-    """A policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
+    """Return a policy that requires one NUMA node's rails beside its GPUs, on nodes of two."""
     fabric_policy = policy(domains=[LEAF], numa="required")
     sides = [
         {"node": 0, "gpus": [0, 1, 2, 3], "rails": RAILS[:2]},
@@ -540,12 +540,14 @@ def two_sided():
 
 
 def whole_node(given, **amounts):
-    """The request's first node and its task, which wants the node whole."""
+    """Return the request's first node and its task, which wants the node whole."""
     requested = {GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
     given["task"]["InitResreq"]["ScalarResources"] = requested
     given["nodes"] = given["nodes"][:1]
     for name, share in amounts.items():
-        given["nodes"][0][name]["ScalarResources"] = {each: amount * share for each, amount in requested.items()}
+        given["nodes"][0][name]["ScalarResources"] = {
+            resource: amount * share for resource, amount in requested.items()
+        }
     return given
 
 
@@ -569,8 +571,8 @@ def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
 def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):
     """A pod that moved from one scheduler to the other is announced by Volcano and a guess of kube-scheduler's."""
     first, second = (json.loads(msgspec.json.encode(pod(f"p-{i}", group="g"))) for i in range(2))
-    for each in (first, second):
-        handlers.state.cluster.upsert_pod(msgspec.convert(each, views.Pod))
+    for event in (first, second):
+        handlers.state.cluster.upsert_pod(msgspec.convert(event, views.Pod))
     names_ = [f"gpu-{i}" for i in range(8)]
     handlers.verbs.filter(raw({"Pod": first, "NodeNames": names_}))
     handlers.verbs.filter(raw({"Pod": second, "NodeNames": names_[1:]}))
@@ -590,7 +592,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     handlers.verbs.filter(asked)
     explanation = handlers.verbs.explanations.explain("train", "p-0", handlers.verbs.gangs)
     assert explanation.outcome == "unplaceable"
-    assert all("rejection" in each for each in explanation.nodes)
+    assert all("rejection" in node for node in explanation.nodes)
 
 
 def test_a_pod_is_not_said_to_be_held_off_by_itself():

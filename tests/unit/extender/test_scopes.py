@@ -1,4 +1,4 @@
-"""What one scheduler has announced and the cluster does not show yet is busy for all others, whoever asks how."""
+"""Devices that one scheduler has announced and the cluster does not show yet are busy for all others."""
 
 import json
 
@@ -31,7 +31,7 @@ class Site:
             self.verbs.volcano_close(b"{}", scope)
 
     def created(self, name: str, **kinds) -> dict:
-        """The pod as JSON, seen by the watch."""
+        """Return the pod as JSON, seen by the watch."""
         made = pod(name, **kinds)
         self.state.cluster.upsert_pod(made)
         return json.loads(msgspec.json.encode(made))
@@ -71,12 +71,12 @@ class Site:
         }
 
     def offered(self, name: str, **taken: int) -> dict:
-        """A node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
-        free = {each: amount * 1000 for each, amount in self.whole.items()}
+        """Return a node as an instance sees it that knows nothing of the other's session; `taken` rails by its own."""
+        free = {resource: amount * 1000 for resource, amount in self.whole.items()}
         for resource in RESOURCES:
             free[resource] -= 1000 * taken.get("rails", 0)
         amounts = {"MilliCPU": 128000, "Memory": 2 << 40, "ScalarResources": free}
-        all_of_it = {**amounts, "ScalarResources": {each: amount * 1000 for each, amount in self.whole.items()}}
+        all_of_it = {**amounts, "ScalarResources": {resource: amount * 1000 for resource, amount in self.whole.items()}}
         return {"Name": name, "Idle": amounts, "Allocatable": all_of_it}
 
 

@@ -26,7 +26,7 @@ class Door:
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
     def allocate(self, index: int, on: str = "a-0", scope: str = "", **task: object) -> dict:
-        body = json.dumps({"task": tasked(index) | {"NodeName": on, "Status": 2} | task}).encode()
+        body = json.dumps({"task": build_task(index) | {"NodeName": on, "Status": 2} | task}).encode()
         return json.loads(self.verbs.volcano_allocate(body, scope))
 
     def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
@@ -42,7 +42,7 @@ class Door:
             }
             for name in self.state.cluster.nodes
         ]
-        body = json.dumps({"task": tasked(index), "nodes": nodes}).encode()
+        body = json.dumps({"task": build_task(index), "nodes": nodes}).encode()
         return json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
 
 
@@ -50,7 +50,7 @@ def build_peer(index: int) -> views.Pod:
     return pod(f"job-worker-{index}", group="gang")
 
 
-def tasked(index: int) -> dict:
+def build_task(index: int) -> dict:
     made = build_peer(index)
     amounts = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
     tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}

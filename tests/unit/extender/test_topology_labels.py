@@ -13,7 +13,7 @@ from railwright.fabric.placement.explain import missing_labels
 from railwright.serving import metrics
 
 
-def fleet_with(*nodes: node_views.Node) -> states.State:
+def build_state(*nodes: node_views.Node) -> states.State:
     state = states.State(assume_seconds=30)
     state.cluster.replace_nodes(nodes)
     return state
@@ -24,12 +24,12 @@ def find_missing(state: states.State, **placement: object) -> missing_labels.Mis
 
 
 def plain(name: str) -> node_views.Node:
-    """A node without accelerators and rails."""
+    """Return a node without accelerators and rails."""
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}}, node_views.Node)
 
 
 def test_pods_that_come_and_go_are_no_reason_to_look_again():
-    state = fleet_with(node("a"))
+    state = build_state(node("a"))
     before = state.cluster.topology_version
     state.cluster.upsert_pod(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, views.Pod))
     state.cluster.upsert_node(node("a"))
@@ -45,12 +45,12 @@ def test_pods_that_come_and_go_are_no_reason_to_look_again():
 
 
 def test_each_domain_of_the_policy_lists_the_nodes_that_lack_it():
-    state = fleet_with(node("a", "l0", "s0"), node("c", "", "s0"), node("b", "", ""), plain("cpu"))
+    state = build_state(node("a", "l0", "s0"), node("c", "", "s0"), node("b", "", ""), plain("cpu"))
     assert find_missing(state) == {LEAF: ("b", "c"), SPINE: ("b",)}
 
 
 def test_levels_of_a_preset_that_no_node_has_are_no_gap_and_explicit_ones_are():
-    state = fleet_with(node("a", "l0", "s0"), node("b", "", "s0"))
+    state = build_state(node("a", "l0", "s0"), node("b", "", "s0"))
     assert find_missing(state, domains=[], preset="topograph") == {LEAF: ("b",), SPINE: ()}
     assert find_missing(state, domains=["rack"]) == {"rack": ("a", "b")}
     assert find_missing(state, domains=[], preset="aws") == {"topology.k8s.aws/network-node-layer-3": ("a", "b")}
@@ -59,7 +59,7 @@ def test_levels_of_a_preset_that_no_node_has_are_no_gap_and_explicit_ones_are():
 def test_a_node_lacks_a_rails_label_only_for_a_rail_it_has():
     three = dict.fromkeys(RESOURCES[:3], 1)
     labels = {f"leaf-{rail}": "x" for rail in RAILS[:3]}
-    state = fleet_with(node("few", rails_each=three, labels=labels), node("all", labels=labels))
+    state = build_state(node("few", rails_each=three, labels=labels), node("all", labels=labels))
     assert find_missing(state, domains=["leaf-{rail}"]) == {"leaf-{rail}": ("all",)}
 
 
@@ -69,7 +69,7 @@ def hyper(name: str, *members: str) -> hypernodes.HyperNode:
 
 
 def test_with_hypernodes_a_gap_is_a_node_in_none_of_them():
-    state = fleet_with(node("a"), node("b"))
+    state = build_state(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a")])
     assert find_missing(state, domains=[], preset="volcano") == {hypernodes.LEVELS[0]: ("b",)}
 
@@ -99,7 +99,7 @@ def read_logs(caplog):
 
 
 def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(read_logs):
-    state = fleet_with(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
+    state = build_state(node("ok", "l0"), *(node(f"n{i}", "") for i in range(7)))
     shown = Shown(state)
     shown.gaps.update()
     shown.gaps.update()
@@ -117,7 +117,7 @@ def test_the_gauge_follows_the_nodes_and_a_change_is_logged_once(read_logs):
 
 
 def test_domains_of_an_old_policy_are_no_longer_shown(read_logs):
-    shown = Shown(fleet_with(node("a", "")))
+    shown = Shown(build_state(node("a", "")))
     shown.gaps.update()
     shown.policy = msgspec.structs.replace(policy(domains=["rack"]), digest="sha256:new")
     shown.gaps.update()
@@ -125,7 +125,7 @@ def test_domains_of_an_old_policy_are_no_longer_shown(read_logs):
 
 
 def test_nothing_is_reported_before_the_caches_are_complete(read_logs):
-    shown = Shown(fleet_with(node("a", "")))
+    shown = Shown(build_state(node("a", "")))
     shown.incomplete = "not read yet: nodes"
     shown.gaps.update()
     assert shown.gauge() == {}
@@ -133,7 +133,7 @@ def test_nothing_is_reported_before_the_caches_are_complete(read_logs):
 
 
 def test_problems_of_hypernodes_are_logged_once(read_logs):
-    state = fleet_with(node("a"), node("b"))
+    state = build_state(node("a"), node("b"))
     state.cluster.replace_hyper_nodes([hyper("l0", "a", "b"), hyper("l1", "a", "gone")])
     shown = Shown(state, domains=[], preset="volcano")
     shown.gaps.update()

@@ -1,4 +1,4 @@
-"""What nodes of a Volcano request offer: read once where they write the same, refused where they write nonsense."""
+"""Offers of the nodes of a Volcano request: equal ones are read once, malformed ones are rejected."""
 
 import json
 
@@ -22,8 +22,8 @@ def test_amounts_of_nodes_are_converted_to_milli_units():
 
 def test_future_idle_adds_released_and_subtracts_pipelined_resources():
     node = {"Name": "a", "Idle": {"ScalarResources": {"r": 1000}}, "Releasing": {"ScalarResources": {"r": 2000}}}
-    (found,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
-    assert volcano_wire.decode_offer(found).future_idle["r"] == 2500
+    (decoded,) = nodes(node | {"Pipelined": {"ScalarResources": {"r": 500}}})
+    assert volcano_wire.decode_offer(decoded).future_idle["r"] == 2500
 
 
 def test_nodes_that_write_the_same_share_one_offer_and_others_do_not():

@@ -17,7 +17,7 @@ WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
 EVENT = json.loads((WIRE / "volcano-allocate.json").read_bytes())
 PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
-NAMES = [each["Name"] for each in PRIORITIZE["nodes"]]
+NAMES = [node["Name"] for node in PRIORITIZE["nodes"]]
 Path_ = tuple[str | int, ...]
 NOTHING_IDLE = ("node", "Idle", "ScalarResources")  # Go's nil map: there is none of any
 BUSY = 2
@@ -30,7 +30,7 @@ BY_VALUE |= {("containers", "resources"), ("containers", "securityContext")}
 
 
 def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
-    """Every object and list below a body, with the way to it."""
+    """Yield every object and list below a body, with the way to it."""
     children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, child in children:
         if isinstance(child, (dict, list)):
@@ -39,7 +39,7 @@ def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
 
 
 def nullable(tree: object) -> list[Path_]:
-    """Where Go's nil may come as null: maps, slices and pointers."""
+    """Return the fields in which Go's nil may come as null: maps, slices and pointers."""
     paths = []
     for path, _ in places(tree):
         named = tuple(key for key in path if isinstance(key, str))
@@ -48,8 +48,8 @@ def nullable(tree: object) -> list[Path_]:
     return paths
 
 
-def nulled(tree: dict, paths: set[Path_]) -> dict:
-    """The body with null at these places; those inside another fall away with it."""
+def set_null(tree: dict, paths: set[Path_]) -> dict:
+    """Return the body with null at these places; those inside another fall away with it."""
     changed = copy.deepcopy(tree)
     for path in paths:
         inner = changed
@@ -60,13 +60,13 @@ def nulled(tree: dict, paths: set[Path_]) -> dict:
     return changed
 
 
-def widened(tree: object, field: str, value: object) -> object:
-    """The body with one field more in every object that is not a map."""
+def add_field(tree: object, field: str, value: object) -> object:
+    """Return the body with one field more in every object that is not a map."""
     if isinstance(tree, list):
-        return [widened(each, field, value) for each in tree]
+        return [add_field(item, field, value) for item in tree]
     if not isinstance(tree, dict):
         return tree
-    more = {key: child if key in MAPS else widened(child, field, value) for key, child in tree.items()}
+    more = {key: child if key in MAPS else add_field(child, field, value) for key, child in tree.items()}
     return {**more, field: value}
 
 
@@ -75,8 +75,8 @@ class Handlers:
 
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)
-        for each in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
-            self.state.cluster.upsert_node(each)
+        for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
+            self.state.cluster.upsert_node(known_node)
         chosen = policy(required=True, domains=[LEAF])
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
@@ -105,7 +105,7 @@ unknown = st.tuples(
 
 
 def assert_scored(answer: dict) -> None:
-    """What Volcano reads, of exactly the nodes it asked of."""
+    """Assert that the answer has what Volcano reads, for exactly the requested nodes."""
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert answer["errorMessage"] == ""
     assert list(answer["nodeScore"]) == NAMES
@@ -115,33 +115,33 @@ def assert_scored(answer: dict) -> None:
 @given(field=unknown)
 @settings(max_examples=30)
 def test_fields_that_are_not_known_change_no_answer(field):
-    assert Handlers().prioritize(widened(PRIORITIZE, *field)) == Handlers().prioritize(PRIORITIZE)
-    assert Handlers().predicate(widened(PREDICATE, *field)) == Handlers().predicate(PREDICATE)
+    assert Handlers().prioritize(add_field(PRIORITIZE, *field)) == Handlers().prioritize(PRIORITIZE)
+    assert Handlers().predicate(add_field(PREDICATE, *field)) == Handlers().predicate(PREDICATE)
     handlers, plain = Handlers(), Handlers()
     for verb in ("allocate", "deallocate"):
-        assert handlers.event(verb, widened(EVENT, *field)) == plain.event(verb, EVENT)
+        assert handlers.event(verb, add_field(EVENT, *field)) == plain.event(verb, EVENT)
         assert list(handlers.state.assumed) == list(plain.state.assumed)
-    assert handlers.close(widened({}, *field)) == {}
+    assert handlers.close(add_field({}, *field)) == {}
 
 
 @pytest.mark.parametrize("path", nullable(PREDICATE), ids=lambda path: ".".join(map(str, path)))
 def test_each_object_and_list_alone_may_be_null(path):
     handlers = Handlers()
     if path[0] == "task":
-        assert_scored(handlers.prioritize(nulled(PRIORITIZE, {path})))
+        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {path})))
     else:
-        assert_scored(handlers.prioritize(nulled(PRIORITIZE, {("nodes", 0, *path[1:])})))
-    assert handlers.predicate(nulled(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
+        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {("nodes", 0, *path[1:])})))
+    assert handlers.predicate(set_null(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
 
 
 @given(paths=some_of(PRIORITIZE))
 def test_scores_cover_exactly_the_nodes_asked_of_whatever_is_null(paths):
-    assert_scored(Handlers().prioritize(nulled(PRIORITIZE, paths)))
+    assert_scored(Handlers().prioritize(set_null(PRIORITIZE, paths)))
 
 
 @given(paths=some_of(PREDICATE))
 def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_idle(paths):
-    answer = Handlers().predicate(nulled(PREDICATE, paths))
+    answer = Handlers().predicate(set_null(PREDICATE, paths))
     assert set(answer) == {"status", "code"}
     assert (answer["code"] == 0) == (answer["status"] == "")
     assert answer["code"] == 0 or (answer["code"] == BUSY and NOTHING_IDLE in paths)
@@ -149,7 +149,7 @@ def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_id
 
 @given(paths=some_of(EVENT))
 def test_a_pod_is_assumed_and_forgotten_whatever_is_null(paths):
-    handlers, body = Handlers(), nulled(EVENT, paths)
+    handlers, body = Handlers(), set_null(EVENT, paths)
     for _ in range(2):
         assert handlers.event("allocate", body) == {"errorMessage": ""}
     ((uid, place),) = [(entry.uid, entry.node) for entry in handlers.state.assumed]
@@ -166,13 +166,13 @@ def test_a_session_closes_with_nothing_null_or_anything():
 
 
 def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
-    answer = Handlers().prioritize(nulled(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
+    answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 
 
 def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
     handlers = Handlers()
-    answer = handlers.prioritize(nulled(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
+    answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Handlers().prioritize(PRIORITIZE)
     assert min(answer["nodeScore"].values()) > 0
     assert handlers.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}

@@ -20,8 +20,8 @@ SIDES = [
 ]
 
 
-def chosen(*, two_sided: bool = False, **placement: str) -> model.Policy:
-    """A policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
+def build_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
+    """Return a policy; where `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
     given_ = policy(domains=[LEAF], **placement)
     shapes = (msgspec.convert({"name": "s", "match": {}, "numa": SIDES}, model.NodeShape),) if two_sided else ()
     return msgspec.structs.replace(given_, document=msgspec.structs.replace(given_.document, node_shapes=shapes))
@@ -45,7 +45,7 @@ class Volcano:
         self.close()
 
     def session(self, idle: set[str]) -> list[str]:
-        """One session with these nodes idle and all others being released; the nodes by rank."""
+        """Return one session with these nodes idle and all others being released; the nodes by rank."""
         self.free(idle)
         left, nodes = dict.fromkeys(self.names), []
         for rank in range(self.size):
@@ -71,16 +71,16 @@ class Volcano:
             {"Name": name, "Idle": WHOLE if name in idle else NONE, "Releasing": NONE if name in idle else WHOLE}
             for name in candidates
         ]
-        body = json.dumps({"task": tasked(rank), "nodes": nodes}).encode()
+        body = json.dumps({"task": build_task(rank), "nodes": nodes}).encode()
         scores = json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
         return max(sorted(scores), key=scores.__getitem__)
 
     def event(self, rank: int, on: str, status: int) -> None:
-        body = json.dumps({"task": tasked(rank) | {"NodeName": on, "Status": status}}).encode()
+        body = json.dumps({"task": build_task(rank) | {"NodeName": on, "Status": status}}).encode()
         assert json.loads(self.verbs.volcano_allocate(body, "")) == {"errorMessage": ""}
 
 
-def tasked(rank: int) -> dict:
+def build_task(rank: int) -> dict:
     made = pod(f"job-worker-{rank}", group="gang")
     tree = {"UID": made.metadata.uid, "Job": "train/gang", "Name": made.metadata.name, "Namespace": "train"}
     return {**tree, "InitResreq": WHOLE, "Pod": json.loads(msgspec.json.encode(made))}
@@ -92,22 +92,22 @@ def leaves_of(names: list[str]) -> str:
 
 @pytest.mark.parametrize("two_sided", [False, True])
 def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_whole(two_sided):
-    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen(two_sided=two_sided))
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy(two_sided=two_sided))
     assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
     assert len(volcano.state.assumed) == 2, "announced, and never committed"
     assert leaves_of(volcano.session(set(volcano.names))) == "cccc"
 
 
 def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
-    volcano = Volcano(3, {"a": 3, "b": 4}, chosen(two_sided=True, numa="required"))
+    volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
-    asked = {"task": tasked(0), "node": {"Name": "a-1", "Idle": WHOLE}}
+    asked = {"task": build_task(0), "node": {"Name": "a-1", "Idle": WHOLE}}
     assert json.loads(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), ""))["code"] == 0
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 
 def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
-    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, chosen())
+    volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy())
     volcano.session({"a-0", "b-0"})
     volcano.free(set(volcano.names))
     volcano.best(0, volcano.names, set(volcano.names))
@@ -115,7 +115,7 @@ def test_uncommitted_assumptions_stay_until_their_pod_is_retried():
 
 
 def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
-    volcano = Volcano(3, {"a": 4, "b": 3}, chosen())
+    volcano = Volcano(3, {"a": 4, "b": 3}, build_policy())
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
     volcano.free(everything)
@@ -134,7 +134,7 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     data=st.data(),
 )
 def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, numa, data):
-    given_ = chosen(two_sided=two_sided, numa=numa)
+    given_ = build_policy(two_sided=two_sided, numa=numa)
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
     fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))

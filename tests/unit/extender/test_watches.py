@@ -1,4 +1,4 @@
-"""What the extender reads of a snapshot: every kind that tells a gang's size, and HyperNodes."""
+"""Kinds that the extender reads from a snapshot: every one with a gang's size, and HyperNodes."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""What the extender watches, and what its role in manifests/base lets it watch."""
+"""The kinds that the extender watches, and those that its role in manifests/base allows."""
 
 import pathlib
 

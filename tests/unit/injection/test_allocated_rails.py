@@ -15,7 +15,7 @@ DRANET = "    claims: {deviceClass: dranet}\n"
 
 
 def device(name: str, driver: str = "dra.net", request: str = "any", **attributes) -> allocation.AllocatedDevice:
-    """An allocated device; a keyword is an attribute, with `__` for '/' and `_` in a domain for '.'."""
+    """Return an allocated device; a keyword is an attribute, with `__` for '/' and `_` in a domain for '.'."""
     described = {
         f"{domain.replace('_', '.')}/{key}" if key else domain: {"string": value}
         for (domain, _, key), value in ((text.partition("__"), value) for text, value in attributes.items())

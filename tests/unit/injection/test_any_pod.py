@@ -134,7 +134,9 @@ expressions = st.fixed_dictionaries(
     },
     optional={"values": st.lists(st.sampled_from(["a", "b"]), max_size=2)},
 )
-affinities = st.lists(st.builds(lambda each: {"matchExpressions": each}, st.lists(expressions, max_size=2)), max_size=2)
+affinities = st.lists(
+    st.builds(lambda terms: {"matchExpressions": terms}, st.lists(expressions, max_size=2)), max_size=2
+)
 OURS = {"name": "railwright-preflight", "command": ["railwright", "preflight", "--transport", "roce"]}
 specs = st.fixed_dictionaries(
     {"containers": st.lists(containers, min_size=1, max_size=2)},
@@ -174,7 +176,7 @@ def test_a_plan_is_always_an_answer_and_once_is_enough(tree, by, at):
 
 
 def _lasting(outcome: pod_changes.Injection) -> set[str]:
-    """What is said of the pod as it stays, not of what a change replaced."""
+    """Return the warnings about the final pod, without those about a value that a change replaced."""
     return {warning for warning in messages(outcome) if "was replaced" not in warning}
 
 
@@ -187,8 +189,10 @@ def test_what_a_container_says_of_its_environment_stays_unless_the_policy_forces
     after = admitting.admitted(tree, by, at)["spec"]["containers"]
     for before, now in zip(tree["spec"]["containers"], after, strict=True):
         own = before.get("env") or []
-        kept = (now.get("env") or [])[: len(own)]
-        assert [each for each in kept if each["name"] not in forced] == [e for e in own if e["name"] not in forced]
+        env_after = (now.get("env") or [])[: len(own)]
+        assert [variable for variable in env_after if variable["name"] not in forced] == [
+            e for e in own if e["name"] not in forced
+        ]
         if before.get("envFrom"):
             assert {entry["name"] for entry in (now.get("env") or [])[len(own) :]} <= forced
 
@@ -200,7 +204,7 @@ SPECS = st.sampled_from([{}, {"plugins": {"mpi": []}}, {"plugins": {"mpi": ["--m
 
 
 def canonical(pod: dict) -> dict:
-    """A pod without the order of what has none, and without empty maps and lists."""
+    """Return a pod without the order of what has none, and without empty maps and lists."""
     spec = copy.deepcopy(pod["spec"])
     spec["volumes"] = sorted(spec.get("volumes") or [], key=json.dumps)
     for container in spec["containers"]:
@@ -212,7 +216,7 @@ def canonical(pod: dict) -> dict:
 
 
 def writable(tree: dict) -> bool:
-    """True for what JSON can hold, which has no infinite amounts."""
+    """Return True for what JSON can hold, which has no infinite amounts."""
     try:
         json.dumps(tree, allow_nan=False)
     except ValueError:
@@ -229,7 +233,7 @@ def test_a_pod_of_an_equipped_template_gets_no_device_and_no_mount_more_and_is_w
     stored = working.workload(row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec)
     outcomes = working.planned(row, stored, by, at)
     if any(isinstance(outcome, pod_changes.Refusal) for outcome in outcomes):
-        refused = next(each for each in outcomes if isinstance(each, pod_changes.Refusal))
+        refused = next(outcome for outcome in outcomes if isinstance(outcome, pod_changes.Refusal))
         fates = [
             plan.plan(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
         ]

@@ -24,7 +24,7 @@ def test_interface_names_of_the_policy_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("written", "top", "told"),
+    ("written", "top", "expected"),
     [
         ("a/b/c", "", "entry 1: 'a/b/c' has more than one '/'"),
         ("a,,b", "", "entry 2: is empty"),
@@ -34,9 +34,9 @@ def test_interface_names_of_the_policy_are_asked_for():
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
     ],
 )
-def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, told):
+def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, expected):
     message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
-    assert told in message
+    assert expected in message
     assert NETWORKS in message
 
 
@@ -110,7 +110,7 @@ R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name
 
 
 @pytest.mark.parametrize(
-    ("written", "rails", "entry", "asks", "network", "taken"),
+    ("written", "rails", "entry", "problem", "network", "taken"),
     [
         ("a@net2", RAILS, 1, "asks for interface 'net2'", "prod/lan2", "net2, net3"),
         ("a,b@net4", RAILS, 2, "asks for interface 'net4'", "prod/lan3", "net3, net4"),
@@ -119,11 +119,11 @@ R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name
     ],
 )
 def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_changed(
-    written, rails, entry, asks, network, taken
+    written, rails, entry, problem, network, taken
 ):
     message = refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
     assert message == (
-        f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {asks}, which railwright gives to network "
+        f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {problem}, which railwright gives to network "
         f"{network} of the fabric: its networks come after yours and take {taken}; give entry {entry} another interface"
     )
 

@@ -28,7 +28,7 @@ def by_gpus(**more):
     return claims_fabric(claims=f", {GPUS}", **more)
 
 
-def labelled(tree, **labels):
+def add_labels(tree, **labels):
     tree["metadata"]["labels"] |= labels
     return tree
 
@@ -127,7 +127,7 @@ def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments(
 def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
     by = by_gpus()
     first, second, other = (
-        templates_of(admitted(labelled(pod(gpus(4)), **labels), by))
+        templates_of(admitted(add_labels(pod(gpus(4)), **labels), by))
         for labels in (
             {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "0"},
             {"batch.kubernetes.io/job-name": "a", "batch.kubernetes.io/job-completion-index": "1"},
@@ -139,7 +139,7 @@ def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():
 
 
 def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
-    plan, claimed = find_plan(labelled(pod(gpus(4)), **JOB), by_gpus())
+    plan, claimed = find_plan(add_labels(pod(gpus(4)), **JOB), by_gpus())
     assert plan.choice is claim_plan.Choice.GANG
     (devices,) = claim_plan.build_specs(claimed, plan, (2, 3))
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "gpu1", "rail2", "gpu2", "gpu3", "rail3"]
@@ -155,7 +155,7 @@ def test_the_template_of_a_gang_has_the_rails_that_were_chosen():
     ],
 )
 def test_certain_rails_are_named_and_a_number_of_rails_is_chosen_for_the_gang(tree, policy, choice):
-    plan, _ = find_plan(labelled(copy.deepcopy(tree), **JOB), policy)
+    plan, _ = find_plan(add_labels(copy.deepcopy(tree), **JOB), policy)
     assert plan.choice is choice
 
 
@@ -218,7 +218,7 @@ def test_pods_of_an_injected_template_get_their_gpus_back_when_the_policy_has_no
 
 
 def test_a_launcher_gets_no_claims():
-    tree = labelled(pod(cpu()), **{"training.kubeflow.org/job-role": "launcher"})
+    tree = add_labels(pod(cpu()), **{"training.kubeflow.org/job-role": "launcher"})
     tree["metadata"]["labels"]["training.kubeflow.org/operator-name"] = "mpi-operator"
     tree["metadata"]["labels"]["training.kubeflow.org/job-name"] = "j"
     assert "resourceClaims" not in admitted(tree, by_gpus())["spec"]

@@ -16,66 +16,70 @@ def claiming(name: str = "c", **more) -> dict:
     return {"name": name, "image": "i", "resources": {"claims": [{"name": "nics"}]}, **more}
 
 
-def claimed(*containers: dict, **more) -> dict:
+def build_claiming_pod(*containers: dict, **more) -> dict:
     return pod(*(containers or (claiming(),)), resourceClaims=[CLAIM], **more)
 
 
 def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
     at = known(namespace_labels={LABEL: "f"})
     by = fabric(rails=UNNAMED)
-    assert isinstance(planned(claimed(label=None), by, at), pod_changes.Injection)
-    unused = claimed(cpu(), label=None, initContainers=[claiming("init")])
+    assert isinstance(planned(build_claiming_pod(label=None), by, at), pod_changes.Injection)
+    unused = build_claiming_pod(cpu(), label=None, initContainers=[claiming("init")])
     assert planned(unused, by, at) == pod_changes.NotOptedIn()
 
 
 def test_the_container_that_uses_the_claim_gets_the_fabric():
     by = fabric(rails=UNNAMED)
-    tree = admitted(claimed(cpu("sidecar"), claiming("train")), by)
+    tree = admitted(build_claiming_pod(cpu("sidecar"), claiming("train")), by)
     assert record(tree)["containers"] == ["train"]
     assert admitting.limits(tree, 1) == {CALL: "0"}
-    beside_gpus = admitted(claimed(claiming("loader"), gpus(8, "train")), by)
+    beside_gpus = admitted(build_claiming_pod(claiming("loader"), gpus(8, "train")), by)
     assert record(beside_gpus)["containers"] == ["train"]
 
 
 def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
     by = fabric(rails=UNNAMED)
-    tree = admitted(claimed(), by)
+    tree = admitted(build_claiming_pod(), by)
     assert tree["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "nics"}],
         "requests": {CALL: "0"},
         "limits": {CALL: "0"},
     }
     assert planned(tree, by).changes == ()
-    own = admitted(claimed(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), by)
+    own = admitted(
+        build_claiming_pod(claiming() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}), by
+    )
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
 
-@pytest.mark.parametrize("tree", [pod(), claimed(gpus(8) | {"resources": claiming()["resources"]}, label="none")])
+@pytest.mark.parametrize(
+    "tree", [pod(), build_claiming_pod(gpus(8) | {"resources": claiming()["resources"]}, label="none")]
+)
 def test_other_pods_get_no_such_limit(tree):
     outcome = planned(tree, fabric())
     assert not [change for change in getattr(outcome, "changes", ()) if getattr(change, "resource", "") == CALL]
 
 
 def test_rails_of_a_device_plugin_beside_claimed_gpus_stay_requests():
-    tree = admitted(claimed(), fabric())
+    tree = admitted(build_claiming_pod(), fabric())
     assert admitting.limits(tree) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     assert admitting.env(tree)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
 
 
 def test_a_pod_whose_own_list_stays_gets_no_placeholder():
     container = claiming(env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])
-    tree = admitted(claimed(container), fabric(rails=UNNAMED))
+    tree = admitted(build_claiming_pod(container), fabric(rails=UNNAMED))
     assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
 
 
 def test_skipping_env_leaves_the_list_to_the_author():
-    tree = admitted(claimed(annotations={"railwright.io/skip": "env"}), fabric(rails=UNNAMED))
+    tree = admitted(build_claiming_pod(annotations={"railwright.io/skip": "env"}), fabric(rails=UNNAMED))
     assert "railwright.io/nccl.conf" not in tree["metadata"]["annotations"]
 
 
 def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():
     """NCCL would use every HCA that the container sees if the file were empty."""
-    tree = admitted(claimed(), fabric(rails=UNNAMED))
+    tree = admitted(build_claiming_pod(), fabric(rails=UNNAMED))
     assert tree["metadata"]["annotations"]["railwright.io/nccl.conf"].splitlines() == [
         "NCCL_IB_HCA==not-written-at-binding",
         "NCCL_NET=not-written-at-binding",
@@ -85,7 +89,7 @@ def test_a_pod_that_a_missed_binding_leaves_without_devices_fails_in_nccl():
 
 
 def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_devices():
-    tree = admitted(claimed(), fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED))
+    tree = admitted(build_claiming_pod(), fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED))
     (preflight,) = tree["spec"]["initContainers"]
     assert preflight["resources"] == {"claims": [{"name": "nics"}]}
     arguments = preflight["command"]
@@ -103,7 +107,7 @@ def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_device
 
 
 def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
-    tree = claimed(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
+    tree = build_claiming_pod(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
     by = fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)
     assert "spec.volumes has another volume named railwright-placement" in admitting.refusal(tree, by)
 
@@ -113,7 +117,7 @@ UCX = "railwright.io/ucx-net-devices"
 
 def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
     by = fabric(rails=UNNAMED)
-    tree = admitted(claimed(), by)
+    tree = admitted(build_claiming_pod(), by)
     assert tree["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
     (entry,) = [entry for entry in tree["spec"]["containers"][0]["env"] if entry["name"] == "UCX_NET_DEVICES"]
     assert entry == {
@@ -122,7 +126,7 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
     }
     assert "env.UCX_NET_DEVICES" in record(tree)["added"]
     assert planned(tree, by).changes == ()
-    forged = admitted(claimed(annotations={UCX: "mlx5_9:1"}), by)
+    forged = admitted(build_claiming_pod(annotations={UCX: "mlx5_9:1"}), by)
     assert forged["metadata"]["annotations"][UCX] == "not-written-at-binding:1"
 
 
@@ -138,13 +142,13 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
     ids=["own value", "envFrom", "policy", "EFA", "nothing derived"],
 )
 def test_ucx_is_left_alone(container, more, transport):
-    tree = admitted(claimed(container), fabric(more, rails=UNNAMED, transport=transport))
+    tree = admitted(build_claiming_pod(container), fabric(more, rails=UNNAMED, transport=transport))
     assert UCX not in tree["metadata"]["annotations"]
 
 
 def test_lint_has_no_finding_about_the_placeholder():
     from railwright.fabric import admission
 
-    outcome = admission.plan(admitting.view(claimed()), fabric(rails=UNNAMED), known())
+    outcome = admission.plan(admitting.view(build_claiming_pod()), fabric(rails=UNNAMED), known())
     assert isinstance(outcome, pod_changes.Injection)
     assert outcome.warnings == ()

@@ -13,10 +13,10 @@ POOL = {("prod", "vf"): "x.y/vf", ("prod", "other"): "x.y/vf"}
 
 
 def amounts(tree: dict, container: int = 0) -> dict:
-    found = {name: text for name, text in limits(tree, container).items() if name != "nvidia.com/gpu"}
+    device_limits = {name: text for name, text in limits(tree, container).items() if name != "nvidia.com/gpu"}
     requests = tree["spec"]["containers"][container]["resources"]["requests"]
-    assert {name: requests[name] for name in found} == found
-    return found
+    assert {name: requests[name] for name in device_limits} == device_limits
+    return device_limits
 
 
 def test_each_rail_gets_its_device_as_request_and_limit():
@@ -154,7 +154,7 @@ def test_a_gang_of_equal_pods_has_the_same_rails_whichever_container_holds_its_a
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
     by = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
     gang = [pod(gpus(4)), pod(cpu("a"), gpus(4, "b")), pod(gpus(2, "a"), gpus(2, "b"))]
-    assert {planned(each, by).rails for each in gang} == {("r0", "r1")}
+    assert {planned(member, by).rails for member in gang} == {("r0", "r1")}
 
 
 def test_a_rail_that_neither_policy_nor_network_gives_a_device_is_warned_about():
@@ -225,7 +225,7 @@ def test_a_pool_of_the_rails_needs_one_container_whoever_requested_it(held):
     assert "name one in annotation railwright.io/containers" in refusal(tree, by, known(networks=pool))
 
 
-# --- what the author of a pod is told of devices ------------------------------------------------------------
+# --- warnings to the author of a pod about devices ------------------------------------------------------------
 
 MANY = "".join(f"\n    - {{name: rail{k}, network: prod/lan{k}}}" for k in range(16))
 
@@ -241,7 +241,7 @@ def test_a_shortcoming_of_the_policy_is_reported_once_however_many_rails_have_it
     other = dict.fromkeys(networks, "x.y/vf")
     contradicting = fabric(rails=MANY.replace("{name", "{resource: rdma/ib, name"))
     warnings = messages(planned(pod(), contradicting, known(networks=other)))
-    (warning,) = [each for each in warnings if "network uses" in each]
+    (warning,) = [warning for warning in warnings if "network uses" in warning]
     assert warning.startswith("rail0: the policy requests rdma/ib and the network uses x.y/vf")
 
 
@@ -262,14 +262,17 @@ def test_devices_that_are_left_from_an_older_policy_are_reported_where_no_node_o
     assert messages(planned(pod(container), fabric(), known())) == (), "nothing is known of nodes"
 
 
-@pytest.mark.parametrize(("asked", "told"), [(None, True), ("1", True), ("2", False), ("0", False)])
-def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the_pod_requests_them(asked, told):
+@pytest.mark.parametrize(("asked", "is_reported"), [(None, True), ("1", True), ("2", False), ("0", False)])
+def test_skipped_devices_of_a_pool_that_networks_draw_on_are_reported_unless_the_pod_requests_them(asked, is_reported):
     container = gpus(8)
     if asked is not None:
         container["resources"]["limits"]["x.y/vf"] = asked
     tree = pod(container, annotations={"railwright.io/skip": "devices"})
     warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
-    assert any("leaves out devices, and the pod requests too few of x.y/vf" in warning for warning in warnings) == told
+    assert (
+        any("leaves out devices, and the pod requests too few of x.y/vf" in warning for warning in warnings)
+        == is_reported
+    )
     tree["metadata"]["annotations"]["railwright.io/skip"] = "devices,networks"
     warnings = messages(planned(tree, fabric(rails=ONE_POOL), known(networks=POOL)))
     assert not any("leaves out devices" in warning for warning in warnings)
@@ -279,11 +282,11 @@ def test_skipped_devices_that_no_network_draws_on_are_no_matter():
     assert messages(planned(pod(annotations={"railwright.io/skip": "devices"}), fabric())) == ()
 
 
-@pytest.mark.parametrize(("own", "told"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
-def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, told):
+@pytest.mark.parametrize(("own", "is_reported"), [({}, True), ({"x.y/vf": "1"}, True), ({"x.y/vf": "2"}, False)])
+def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, is_reported):
     """Nothing is added to it, and Multus fails to start the sandbox."""
     tree = pod(cpu(resources={"limits": own}), annotations={NETWORKS: "prod/vf,prod/other"})
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
-    assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == told
+    assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == is_reported

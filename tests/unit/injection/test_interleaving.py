@@ -50,7 +50,7 @@ amounts = st.sampled_from(["0", "1", "2", "1000m"])
 containers = st.fixed_dictionaries(
     {"image": st.just("i")},
     optional={
-        "env": st.lists(entries, max_size=2, unique_by=lambda each: each["name"]),
+        "env": st.lists(entries, max_size=2, unique_by=lambda entry: entry["name"]),
         "envFrom": st.just([{"secretRef": {"name": "s"}}]),
         "resources": st.builds(
             lambda asked: {"requests": asked, "limits": asked}, st.dictionaries(st.just("x.y/vf"), amounts)
@@ -74,11 +74,11 @@ annotations = st.fixed_dictionaries(
 
 @st.composite
 def pods(draw) -> dict:
-    """Some with accelerators, some without; the first `accelerated` containers have one."""
+    """Return some with accelerators, some without; the first `accelerated` containers have one."""
     made = draw(st.lists(containers, min_size=1, max_size=3))
     accelerated = draw(st.sampled_from([0, 0, 1]))
     at = draw(st.integers(0, len(made) - 1))
-    made = [copy.deepcopy(each) | {"name": f"c{index}"} for index, each in enumerate(made)]
+    made = [copy.deepcopy(container) | {"name": f"c{index}"} for index, container in enumerate(made)]
     if accelerated:
         resources = made[at].setdefault("resources", {"requests": {}, "limits": {}})
         resources["requests"] = resources["limits"] = {**resources["limits"], "nvidia.com/gpu": "8"}
@@ -91,15 +91,15 @@ def pods(draw) -> dict:
 actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 
-def called(tree: dict, by) -> dict | None:
-    """The pod after our call; None where it is refused."""
+def call(tree: dict, by) -> dict | None:
+    """Return the pod after our call; None if it is refused."""
     return None if isinstance(planned(tree, by, AT), pod_changes.Refusal) else admitted(tree, by, AT)
 
 
 def check_nothing_twice(tree: dict) -> None:
     for container in tree["spec"]["containers"]:
         for key, what in (("env", "name"), ("volumeMounts", "mountPath")):
-            assert max(Counter(each[what] for each in container.get(key, [])).values(), default=1) == 1, container
+            assert max(Counter(item[what] for item in container.get(key, [])).values(), default=1) == 1, container
         added = container.get("securityContext", {}).get("capabilities", {}).get("add", [])
         assert len(added) == len(set(added))
     assert max(Counter(volume["name"] for volume in tree["spec"].get("volumes", [])).values(), default=1) == 1
@@ -109,20 +109,20 @@ def check_nothing_twice(tree: dict) -> None:
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
 def test_whatever_comes_between_our_calls_the_pod_converges_and_nothing_is_there_twice(tree, name, rounds):
     by = POLICIES[name]
-    after = called(tree, by)
+    after = call(tree, by)
     assume(after is not None)
     for names in rounds:
-        after = called(peers.acted(after, names), by)
+        after = call(peers.acted(after, names), by)
         assume(after is not None)
         again = planned(after, by, AT)
         assert again.changes == ()
         check_nothing_twice(after)
-    check_theirs(tree, after, by, removed={each for names in rounds for each in names})
+    check_theirs(tree, after, by, removed={name for names in rounds for name in names})
 
 
 def check_theirs(tree: dict, after: dict, by, removed: set[str]) -> None:
-    """What the pod's author wrote is there as it was, less what other webhooks took away."""
-    now = {each["name"]: each for each in after["spec"]["containers"]}
+    """Assert that the author's own values are unchanged, except those that other webhooks removed."""
+    now = {container["name"]: container for container in after["spec"]["containers"]}
     forced = by.document.fabrics["f"].force_env
     for before in tree["spec"]["containers"]:
         if before["name"] not in now:
@@ -154,12 +154,12 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
 def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names):
     by = POLICIES[name]
-    first = called(tree, by)
+    first = call(tree, by)
     assume(first is not None)
     before = record(first)["containers"]
-    last = called(peers.acted(first, names), by)
+    last = call(peers.acted(first, names), by)
     assume(last is not None)
-    assume(any(each["name"] in before and _holds(each, tree) for each in first["spec"]["containers"]))
+    assume(any(container["name"] in before and _holds(container, tree) for container in first["spec"]["containers"]))
     assert sorted(record(last)["containers"]) == sorted(before)
     for container in last["spec"]["containers"]:
         if container["name"] in EXTRA:
@@ -169,8 +169,8 @@ def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names)
 
 
 def _holds(container: dict, tree: dict) -> bool:
-    """True where we gave the container anything: what got nothing cannot be known again, and needs nothing."""
-    before = next(each for each in tree["spec"]["containers"] if each["name"] == container["name"])
+    """Return whether we gave the container anything: what got nothing cannot be known again, and needs nothing."""
+    before = next(earlier for earlier in tree["spec"]["containers"] if earlier["name"] == container["name"])
     return container != before
 
 
@@ -290,7 +290,7 @@ def test_whatever_a_user_labels_and_annotates_all_that_is_added_comes_from_the_p
     theirs = annotation.parse(selection or "", "prod")
     attached = annotation.parse(after["metadata"]["annotations"].get(peers.NETWORKS, ""), "prod")
     assert attached[: len(theirs)] == theirs
-    assert {each.key for each in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
+    assert {selection.key for selection in attached[len(theirs) :]} <= {("prod", "lan2"), ("prod", "vf")}
     pools = {there.get(selection.key) for selection in theirs}
     assert {volume["name"] for volume in after["spec"].get("volumes", [])} <= {"railwright-shm", "railwright-nccl-conf"}
     assert all("hostPath" not in volume for volume in after["spec"].get("volumes", []))

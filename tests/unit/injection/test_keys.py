@@ -110,13 +110,13 @@ def test_a_pod_that_did_not_opt_in_for_its_misspelt_label_is_reported():
 # --- templates and workloads --------------------------------------------------------------------------------
 
 
-def told(row, tree: dict, **request) -> list[str]:
+def list_warnings(row, tree: dict, **request) -> list[str]:
     return working.answer(working.review(row, tree, **request), BY).get("warnings", [])
 
 
 def test_a_typo_in_a_template_is_reported_with_its_place():
     tree = working.workload(VOLCANO, working.template(label="f", annotations={OURS + "skips": "env"}), name="w")
-    (warning,) = told(VOLCANO, tree)
+    (warning,) = list_warnings(VOLCANO, tree)
     assert warning.startswith(
         "KeyUnknown: spec.tasks[w].template: annotation railwright.io/skips 'env' has no effect: "
     )
@@ -126,7 +126,7 @@ def test_a_typo_in_a_template_is_reported_with_its_place():
 def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
     tree = working.workload(VOLCANO, working.template(), name="w", label="f")
     tree["metadata"]["annotations"] = {OURS + key: "2"}
-    (warning,) = told(VOLCANO, tree)
+    (warning,) = list_warnings(VOLCANO, tree)
     assert warning == (
         f"KeyOnWorkload: annotation {OURS}{key} '2' of the Job has no effect: railwright reads it on pods; move it to "
         "the annotations of the pod template (spec.tasks[w].template.metadata)"
@@ -134,13 +134,13 @@ def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
     tree["spec"]["tasks"][0]["template"]["metadata"] = {
         "annotations": {OURS + key: "c" if key == "containers" else "1"}
     }
-    assert key in {"skip", "delivery"} or told(VOLCANO, tree) == []
+    assert key in {"skip", "delivery"} or list_warnings(VOLCANO, tree) == []
 
 
 def test_keys_between_the_workload_and_its_template_are_reported_too():
     tree = working.workload(JOBSET, working.template(), name="w", label="f")
     tree["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {OURS + "rails": "1"}}
-    (warning,) = told(JOBSET, tree)
+    (warning,) = list_warnings(JOBSET, tree)
     assert warning.startswith(
         "KeyOnWorkload: spec.replicatedJobs[w].template: annotation railwright.io/rails '1' has no effect"
     )
@@ -151,7 +151,7 @@ def test_typos_on_the_workload_are_reported_once_however_many_templates_it_has()
     tree = working.workload(JOBSET, working.template(), name="w", label="f")
     tree["spec"]["replicatedJobs"] = [{**tree["spec"]["replicatedJobs"][0], "name": f"w{at}"} for at in range(3)]
     tree["metadata"]["labels"][OURS + "fabrik"] = "f"
-    assert len(told(JOBSET, tree)) == 1
+    assert len(list_warnings(JOBSET, tree)) == 1
 
 
 def test_explain_has_the_warnings_of_admission_about_the_workload():
@@ -162,48 +162,48 @@ def test_explain_has_the_warnings_of_admission_about_the_workload():
         {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": of_pod}, "spec": {"containers": []}},
     ]
-    found = [
+    warnings_by_tree = [
         messages(previews.preview_admission(templates.expand(item, "prod")[0], BY, previews.load_caches(None)))
         for item in objects
     ]
-    assert [len(each) for each in found] == [1, 1]
-    assert "rails '2' of the Job has no effect" in found[0][0]
-    assert "did you mean label railwright.io/fabric?" in found[1][0]
+    assert [len(tree_warnings) for tree_warnings in warnings_by_tree] == [1, 1]
+    assert "rails '2' of the Job has no effect" in warnings_by_tree[0][0]
+    assert "did you mean label railwright.io/fabric?" in warnings_by_tree[1][0]
 
 
 def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
     row = working.kind("Deployment.apps")
     tree = working.workload(row, working.template(), label="f")
     tree["metadata"]["annotations"] = {OURS + "rails": "2"}
-    assert told(row, tree, operation="UPDATE", oldObject=tree) == []
+    assert list_warnings(row, tree, operation="UPDATE", oldObject=tree) == []
     revised = {
         **tree,
         "metadata": {**tree["metadata"], "resourceVersion": "7", "labels": {OURS + "fabric": "f", "x": "y"}},
     }
-    assert told(row, revised, operation="UPDATE", oldObject=tree) == []
+    assert list_warnings(row, revised, operation="UPDATE", oldObject=tree) == []
     before = {**tree, "metadata": {**tree["metadata"], "annotations": {}}}
-    assert len(told(row, tree, operation="UPDATE", oldObject=before)) == 1
+    assert len(list_warnings(row, tree, operation="UPDATE", oldObject=before)) == 1
 
 
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
 def test_many_wrong_keys_leave_room_for_other_warnings():
-    found = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
-    assert len(found) == 4
-    assert found[-1] == "more keys of railwright.io have no effect; correct these first"
-    assert all(len(each) <= wire.MAX_WARNING for each in found)
+    shown = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
+    assert len(shown) == 4
+    assert shown[-1] == "more keys of railwright.io have no effect; correct these first"
+    assert all(len(warning) <= wire.MAX_WARNING for warning in shown)
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
 def test_every_key_has_one_sentence_that_fits_or_none(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
-    found = keys.check_pod(metadata)
-    assert len(found) <= 1
-    assert all(len(rendering.describe(each).line) <= wire.MAX_WARNING + 8 * len(value + key) for each in found)
+    reasons = keys.check_pod(metadata)
+    assert len(reasons) <= 1
+    assert all(len(rendering.describe(reason).line) <= wire.MAX_WARNING + 8 * len(value + key) for reason in reasons)
     right = {names.FABRIC} if label else {names.RAILS, names.CONTAINERS, names.SKIP, names.DELIVERY}
     written = set() if label else {names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES}
-    assert bool(found) == (OURS + key not in right | written)
+    assert bool(reasons) == (OURS + key not in right | written)
 
 
 def test_pods_of_others_cost_nothing():

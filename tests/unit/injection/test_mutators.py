@@ -14,7 +14,7 @@ SITE = "example.com/nic-count"
 
 
 def count_devices(pod_now: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """A mutation of a site: an annotation with the devices and variables that the pod has by now."""
+    """Return a mutation of a site: an annotation with the devices and variables that the pod has by now."""
     if "nic-count" in ctx.options.skip:
         return pod_changes.Contribution(skipped={"nic-count": user_options.SKIPPED})
     target = pod_now.container(ctx.targets[0])
@@ -32,12 +32,12 @@ def _env(container):
 ROWS = (*mutators.MUTATORS, mutators.Row("nic-count", count_devices))
 
 
-def planned(tree, by, rows=ROWS):
+def plan_pod(tree, by, rows=ROWS):
     return plan.plan(view(tree), by, known(), rows=rows)
 
 
 def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_record():
-    outcome = planned(pod(), fabric())
+    outcome = plan_pod(pod(), fabric())
     assert isinstance(outcome, pod_changes.Injection)
     assert outcome.pod.metadata.annotations[SITE] == "2 devices, 2 networks, HCA =mlx5_0,mlx5_1"
     operations = json.loads(msgspec.json.encode(patch.build_operations(view(pod()), outcome.changes)))
@@ -49,23 +49,23 @@ def test_a_mutation_from_outside_the_tree_sees_the_others_and_is_in_patch_and_re
 
 
 def test_its_word_is_one_of_those_an_author_may_skip():
-    skipped = planned(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
+    skipped = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric())
     assert SITE not in skipped.pod.metadata.annotations
-    refused = planned(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
+    refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
     assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
-    without_row = planned(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), mutators.MUTATORS)
+    without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), mutators.MUTATORS)
     assert isinstance(without_row, pod_changes.Refusal)
 
 
 def test_injecting_again_changes_nothing():
-    once = planned(pod(), fabric())
+    once = plan_pod(pod(), fabric())
     assert plan.plan(once.pod, fabric(), known(), rows=ROWS).changes == ()
 
 
 @pytest.mark.parametrize("row", mutators.MUTATORS, ids=lambda row: row.mutate.__name__)
 def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
     by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    outcome = planned(pod(gpus(8)), by, mutators.MUTATORS)
+    outcome = plan_pod(pod(gpus(8)), by, mutators.MUTATORS)
     again = applied_pod.read(outcome.pod, "prod")
     ctx = context.build(again, by, known(), "f", admitting.options(again))
     assert row.mutate(again, ctx).changes == ()

@@ -16,7 +16,7 @@ BY = fabric(
 SPELLINGS = ["{0}", "{0}/", "/{0}", "//{0}", "/run/..{0}", "{0}/.", "/.{0}", "/../..{0}", "{1}", "./{1}"]
 
 
-def spelled(form: str, path: str) -> str:
+def spell(form: str, path: str) -> str:
     return form.format(path, path[1:])
 
 
@@ -28,7 +28,7 @@ def ours(tree: dict, path: str) -> list[str]:
 @pytest.mark.parametrize("form", [*SPELLINGS, "{0}//", "/dev//..{0}"])
 @pytest.mark.parametrize("path", [SHM, DEVICES, FILE])
 def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
-    mount = {"name": "own", "mountPath": spelled(form, path)}
+    mount = {"name": "own", "mountPath": spell(form, path)}
     tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}]), BY)
     assert ours(tree, path) == []
     assert all(ours(tree, other) for other in {SHM, DEVICES, FILE} - {path})
@@ -38,7 +38,7 @@ def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
 @pytest.mark.parametrize("form", ["{0}", "/{0}"])
 @pytest.mark.parametrize("path", [SHM, DEVICES, FILE])
 def test_a_block_device_at_the_path_is_left_alone(path, form):
-    device = {"name": "disk", "devicePath": spelled(form, path)}
+    device = {"name": "disk", "devicePath": spell(form, path)}
     claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
     tree = admitted(pod(gpus(8, volumeDevices=[device]), volumes=[claim]), BY)
     assert ours(tree, path) == []
@@ -79,7 +79,7 @@ def test_preflight_sees_the_device_files_where_the_users_mount_has_them():
 @pytest.mark.parametrize("form", SPELLINGS)
 def test_the_keys_of_an_ssh_launched_rank_are_found_however_their_path_is_written(form):
     secret = {"name": "keys", "secret": {"secretName": "k"}}
-    mount = {"name": "keys", "mountPath": spelled(form, "/root/.ssh")}
+    mount = {"name": "keys", "mountPath": spell(form, "/root/.ssh")}
     tree = admitted(pod(gpus(8, volumeMounts=[mount]), volumes=[secret]), fabric())
     assert ours(tree, FILE), "its ranks do not inherit the container's environment"
 

@@ -37,14 +37,14 @@ def test_default_is_the_policys_default_fabric():
 
 
 @pytest.mark.parametrize(
-    ("label", "told"),
+    ("label", "expected"),
     [
         ("", "label railwright.io/fabric is empty; allowed are f, default, none"),
         ("g", "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"),
     ],
 )
-def test_a_wrong_label_is_refused_with_what_is_allowed(label, told):
-    assert told in refusal(pod(label=label), fabric())
+def test_a_wrong_label_is_refused_with_what_is_allowed(label, expected):
+    assert expected in refusal(pod(label=label), fabric())
 
 
 def test_default_without_a_default_fabric_is_refused():
@@ -55,7 +55,7 @@ def test_default_without_a_default_fabric_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("annotation", "value", "told"),
+    ("annotation", "value", "expected"),
     [
         ("skip", "networks,nope", "'nope' is not one of networks, devices, mounts, security, env, preflight"),
         ("skip", "", "'' is not one of"),
@@ -69,9 +69,9 @@ def test_default_without_a_default_fabric_is_refused():
         ("placement", "{}", "is written by railwright at binding"),
     ],
 )
-def test_a_wrong_annotation_is_refused_naming_the_pod_the_key_and_the_value(annotation, value, told):
+def test_a_wrong_annotation_is_refused_naming_the_pod_the_key_and_the_value(annotation, value, expected):
     message = refusal(pod(annotations={f"railwright.io/{annotation}": value}), fabric())
-    assert told in message
+    assert expected in message
     assert message.startswith("Pod prod/p: ")
     assert f"railwright.io/{annotation}" in message
 

@@ -23,8 +23,8 @@ def preflight(tree: dict) -> dict:
     return last
 
 
-def told(tree: dict):
-    """The arguments as the program itself reads them."""
+def parse_arguments(tree: dict):
+    """Return the arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
     return program._build_parser().parse_args(command[2:])
@@ -37,7 +37,7 @@ def test_it_comes_last_with_what_the_policy_expects():
     after = admitted(tree, fabric(ON))
     assert [container["name"] for container in after["spec"]["initContainers"]] == ["fetch", "log", NAME]
     assert preflight(after)["image"] == "site/railwright:1"
-    arguments = told(after)
+    arguments = parse_arguments(after)
     assert (arguments.transport, arguments.mtu, arguments.warn, arguments.non_root) == ("roce", 4200, False, False)
     assert arguments.rail == [expected.Rail("rail0", "mlx5_0", "net1"), expected.Rail("rail1", "mlx5_1", "net2")]
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "=mlx5_0,mlx5_1"}]
@@ -125,18 +125,21 @@ def test_each_rail_is_looked_for_at_the_interface_multus_will_make(written, wide
     by = fabric(ON, top=f"clusterWideNetworks: {wide}\n")
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = known(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
-    assert [each.interface for each in told(admitted(tree, by, at)).rail] == interfaces
+    assert [rail.interface for rail in parse_arguments(admitted(tree, by, at)).rail] == interfaces
 
 
 def test_rails_of_one_network_have_an_interface_each_by_their_own_names():
     rails = "[{name: a, network: o/vf, interface: r0}, {name: b, network: o/vf, interface: r1}]"
     at = known(networks={("o", "vf"): "x.y/vf"})
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": "o/vf@r1"})
-    assert [each.interface for each in told(admitted(tree, fabric(ON, rails=rails), at)).rail] == ["r0", "r1"]
+    assert [rail.interface for rail in parse_arguments(admitted(tree, fabric(ON, rails=rails), at)).rail] == [
+        "r0",
+        "r1",
+    ]
 
 
 def test_on_the_host_network_no_interface_is_expected():
-    assert told(admitted(pod(hostNetwork=True), fabric(ON))).rail == [
+    assert parse_arguments(admitted(pod(hostNetwork=True), fabric(ON))).rail == [
         expected.Rail("rail0", "mlx5_0"),
         expected.Rail("rail1", "mlx5_1"),
     ]
@@ -145,7 +148,7 @@ def test_on_the_host_network_no_interface_is_expected():
 def test_devices_that_only_the_node_decides_come_by_the_file():
     shapes = "nodeShapes:\n- {name: a, match: {g: a}, devices: {rail0: x0}}\n"
     after = admitted(pod(), fabric(ON, top=shapes))
-    assert [each.device for each in told(after).rail] == ["", ""]
+    assert [rail.device for rail in parse_arguments(after).rail] == ["", ""]
     assert "env" not in preflight(after)
     assert [mount["mountPath"] for mount in preflight(after)["volumeMounts"]] == ["/etc/nccl.conf"]
     assert preflight(after)["volumeMounts"] == after["spec"]["containers"][0]["volumeMounts"]
@@ -171,7 +174,7 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
     assert ours["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
     assert ours["securityContext"]["privileged"] is True
     assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
-    assert told(admitted(pod(), by)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
+    assert parse_arguments(admitted(pod(), by)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
 
 
 @pytest.mark.parametrize(
@@ -188,14 +191,14 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
 def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root):
     by = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
     after = admitted(pod(gpus(8, securityContext=own), securityContext=of_pod), by)
-    assert told(after).non_root is non_root
+    assert parse_arguments(after).non_root is non_root
     assert preflight(after)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
 
 
 @pytest.mark.parametrize(("own", "counts"), [({}, True), ({"hostUsers": True}, True), ({"hostUsers": False}, False)])
 def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
     after = admitted(pod(**own), fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n"))
-    assert told(after).non_root is not counts
+    assert parse_arguments(after).non_root is not counts
 
 
 # --- a broken rail stops the pod, or only warns -----------------------------------------------------------
@@ -204,19 +207,19 @@ def test_a_capability_does_not_count_in_a_user_namespace(own, counts):
 @pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
 def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
     by = fabric(ON.replace("enabled: true", f"enabled: true{more}"))
-    assert told(admitted(pod(), by)).warn is warn
+    assert parse_arguments(admitted(pod(), by)).warn is warn
 
 
 def test_no_variable_of_the_pod_changes_what_the_policy_says():
     own = gpus(8, env=[{"name": "RAILWRIGHT_PREFLIGHT", "value": "warn"}])
-    assert told(admitted(pod(own), fabric(ON))).warn is False
+    assert parse_arguments(admitted(pod(own), fabric(ON))).warn is False
 
 
 # --- it costs the pod nothing -----------------------------------------------------------------------------
 
 
 def violations(container: dict) -> set[str]:
-    """What the Pod Security Standard `restricted` has against a container."""
+    """Return the violations of the Pod Security Standard `restricted` by a container."""
     context = container["securityContext"]
     capabilities = context.get("capabilities", {})
     wrong = {
@@ -247,7 +250,7 @@ def test_it_passes_the_pod_security_level_of_its_namespace(level, expected_viola
 def qos(spec: dict) -> str:
     """Kubernetes' ComputePodQOS: cpu and memory of all containers, init containers included."""
     every = [*spec["containers"], *spec.get("initContainers", [])]
-    said = [(each.get("resources", {}), name) for each in every for name in ("cpu", "memory")]
+    said = [(container.get("resources", {}), name) for container in every for name in ("cpu", "memory")]
     if not any(name in part for resources, name in said for part in resources.values()):
         return "BestEffort"
     guaranteed = all(
@@ -259,21 +262,22 @@ def qos(spec: dict) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def charged(spec: dict) -> dict:
-    """What quotas and schedulers count: the larger of app containers together and each init container, side containers
-    running from where they stand.
+def sum_requests(spec: dict) -> dict:
+    """Return what quotas and schedulers count: the sum of app containers, or an init container if that is larger.
+
+    A sidecar counts from its position on.
     """
     total: dict = {}
     aside: dict = {}
     peak: dict = {}
     for container in spec.get("initContainers", []):
-        amounts = asked(container)
+        amounts = parse_requests(container)
         if container.get("restartPolicy") == "Always":
             aside = plus(aside, amounts)
         for name, amount in plus(aside, {} if container.get("restartPolicy") == "Always" else amounts).items():
             peak[name] = max(peak.get(name, 0), amount)
     for container in spec["containers"]:
-        total = plus(total, asked(container))
+        total = plus(total, parse_requests(container))
     total = plus(total, aside)
     return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
 
@@ -282,7 +286,7 @@ def plus(one: dict, other: dict) -> dict:
     return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
 
 
-def asked(container: dict) -> dict:
+def parse_requests(container: dict) -> dict:
     resources = container.get("resources", {})
     return {
         name: quantity.parse(amount)
@@ -308,7 +312,9 @@ CONTAINERS = st.builds(
     st.booleans(),
 )
 BEFORE = st.lists(
-    st.builds(lambda each, always: each | ({"restartPolicy": "Always"} if always else {}), CONTAINERS, st.booleans()),
+    st.builds(
+        lambda container, always: container | ({"restartPolicy": "Always"} if always else {}), CONTAINERS, st.booleans()
+    ),
     max_size=2,
 )
 
@@ -317,13 +323,13 @@ BEFORE = st.lists(
 def test_quota_and_quality_of_service_are_as_without_it(apps, before):
     apps[0]["resources"].setdefault("limits", {})["nvidia.com/gpu"] = "8"
     tree = pod(
-        *[each | {"name": f"c{number}"} for number, each in enumerate(apps)],
-        initContainers=[each | {"name": f"i{number}"} for number, each in enumerate(before)],
+        *[app | {"name": f"c{number}"} for number, app in enumerate(apps)],
+        initContainers=[container | {"name": f"i{number}"} for number, container in enumerate(before)],
     )
     without, with_it = (admitted(tree, fabric(more))["spec"] for more in ("", ON))
     assert preflight({"spec": with_it})
     assert qos(with_it) == qos(without)
-    assert charged(with_it) == charged(without)
+    assert sum_requests(with_it) == sum_requests(without)
 
 
 def test_a_guaranteed_pod_gives_it_a_little_of_its_own():
@@ -338,7 +344,7 @@ def test_an_example_of_a_site_works_with_it():
     text = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
     by = policy(text.replace("    transport: roce\n", "    transport: roce\n    preflight: {enabled: true}\n"))
     after = admitted(pod(label="roce"), by)
-    assert [each.interface for each in told(after).rail] == ["net1", "net2", "net3", "net4"]
+    assert [rail.interface for rail in parse_arguments(after).rail] == ["net1", "net2", "net3", "net4"]
     assert env(after)["NCCL_IB_HCA"] == preflight(after)["env"][0]["value"]
 
 

@@ -13,7 +13,7 @@ NAMES = {"UNKNOWN_FABRIC": opt_in.UNKNOWN_FABRIC}
 POSITION = {"RefusedError": 0, "Refusal": 1, "_build_refusal": 2}  # of the code among the arguments
 
 
-def raised() -> Iterator[str]:
+def list_raised() -> Iterator[str]:
     for path in [*(ROOT / "railwright" / "fabric" / "injection").glob("*.py"), *(ROOT / "webhook").glob("*.py")]:
         for call in ast.walk(ast.parse(path.read_text())):
             if not isinstance(call, ast.Call):
@@ -29,7 +29,7 @@ def raised() -> Iterator[str]:
 
 
 def test_the_codes_in_use_are_those_of_the_table():
-    assert set(raised()) == {code.value for code in rejection_codes.RejectionCode}
+    assert set(list_raised()) == {code.value for code in rejection_codes.RejectionCode}
 
 
 @pytest.mark.parametrize("code", list(rejection_codes.RejectionCode), ids=str)

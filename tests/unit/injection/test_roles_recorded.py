@@ -26,12 +26,14 @@ FIRST, OTHER = 0, 1  # Rank.role
 GPU = "nvidia.com/gpu"
 
 
-def recorded(name: str) -> dict:
+def read_recorded(name: str) -> dict:
     return json.loads((DATA / f"{name}.json").read_text())
 
 
-def made(name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec) -> dict:
-    """A pod as a controller's code shapes it, as far as roles and gangs read it."""
+def build_pod(
+    name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec
+) -> dict:
+    """Return a pod as a controller's code shapes it, as far as roles and gangs read it."""
     resources = {"resources": {"requests": {GPU: str(gpus)}, "limits": {GPU: str(gpus)}}} if gpus else {}
     values = [{"name": key, "value": value} for key, value in (variables or {}).items()]
     metadata: dict = {"name": name, "namespace": "prod", "labels": dict(labels)}
@@ -52,66 +54,66 @@ class Expected:
 
 def v1(role: str, **more) -> dict:  # training-operator's MPIJob v1
     labels = {f"{KUBEFLOW}/operator-name": "mpijob-controller", f"{KUBEFLOW}/job-name": "j"}
-    return made(f"j-{role}", labels | {f"{KUBEFLOW}/replica-type": role, **more.pop("labels", {})}, **more)
+    return build_pod(f"j-{role}", labels | {f"{KUBEFLOW}/replica-type": role, **more.pop("labels", {})}, **more)
 
 
 def job_set(name: str, replicated: str, *, index: int = 0, labels: dict | None = None, **more) -> dict:
     base = {f"{JOBSET}/jobset-name": "js", f"{JOBSET}/replicatedjob-name": replicated, f"{JOBSET}/job-index": "0"}
     base |= {"batch.kubernetes.io/job-completion-index": str(index), "batch.kubernetes.io/job-name": f"js-{replicated}"}
-    return made(name, base | (labels or {}), **more)
+    return build_pod(name, base | (labels or {}), **more)
 
 
 def ray(kind: str, **more) -> dict:
     labels = {f"{RAY}/is-ray-node": "yes", f"{RAY}/cluster": "c", f"{RAY}/node-type": kind}
-    return made(f"c-{kind}-0", labels, owner="RayCluster", **more)
+    return build_pod(f"c-{kind}-0", labels, owner="RayCluster", **more)
 
 
 LAUNCHER_INIT = [{"name": "kubectl-delivery", "image": "k"}]
 CASES = {
     # --- pods of the real controllers ---------------------------------------------------------------------
     "mpi-operator v2beta1: launcher": (
-        recorded("mpi-operator-launcher"),
+        read_recorded("mpi-operator-launcher"),
         Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v2beta1: worker": (
-        recorded("mpi-operator-worker"),
+        read_recorded("mpi-operator-worker"),
         Expected("worker", True, False, "recorded/kubeflow-job/mpi/mpi-operator", (OTHER, 1)),
     ),
     "mpi-operator v2beta1: runLauncherAsWorker": (
-        recorded("mpi-operator-launcher-as-worker"),
+        read_recorded("mpi-operator-launcher-as-worker"),
         Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, membership._NO_INDEX)),
     ),
     "PyTorchJob: master": (
-        recorded("training-operator-pytorch-master"),
+        read_recorded("training-operator-pytorch-master"),
         Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (FIRST, 0)),
     ),
     "PyTorchJob: worker": (
-        recorded("training-operator-pytorch-worker"),
+        read_recorded("training-operator-pytorch-worker"),
         Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (OTHER, 1)),
     ),
     "TFJob: chief": (
-        recorded("training-operator-tf-chief"),
+        read_recorded("training-operator-tf-chief"),
         Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
     ),
     "JobSet: driver without GPUs": (
-        recorded("jobset-driver"),
+        read_recorded("jobset-driver"),
         Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
     ),
     "JobSet: worker": (
-        recorded("jobset-worker"),
+        read_recorded("jobset-worker"),
         Expected("worker", True, False, "recorded/jobset/set/0", (OTHER, 1)),
     ),
     "LeaderWorkerSet: leader": (
-        recorded("lws-leader"),
+        read_recorded("lws-leader"),
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (FIRST, 0)),
     ),
     "LeaderWorkerSet: worker": (
-        recorded("lws-worker"),
+        read_recorded("lws-worker"),
         Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
     ),
     # --- as their code makes them -------------------------------------------------------------------------
-    "mpi-operator later: runLauncherAsWorker without GPUs is told by its index": (
-        made(
+    "mpi-operator later: runLauncherAsWorker without GPUs, recognized by its index": (
+        build_pod(
             "j-launcher-ab1cd",
             {
                 f"{KUBEFLOW}/operator-name": "mpi-operator",
@@ -135,15 +137,15 @@ CASES = {
         Expected("worker", True, False, "prod/kubeflow-job/j/mpijob-controller", (OTHER, 3)),
     ),
     "mpi-operator v1: launcher": (
-        made("j-launcher", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "launcher"}),
+        build_pod("j-launcher", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "launcher"}),
         Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v1: worker": (
-        made("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
+        build_pod("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
         Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 2)),
     ),
     "mpi-operator v1alpha2: launcher, a Job's pod": (
-        made(
+        build_pod(
             "j-launcher-x7k2p",
             {
                 "group_name": "kubeflow.org",
@@ -156,7 +158,7 @@ CASES = {
         Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
     ),
     "mpi-operator v1alpha2: worker, a StatefulSet's pod": (
-        made(
+        build_pod(
             "j-worker-1",
             {"group_name": "kubeflow.org", "mpi_job_name": "j", "mpi_role_type": "worker"},
             gpus=1,
@@ -165,7 +167,7 @@ CASES = {
         Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 1)),
     ),
     "arena's MPIJob: its own labels beside the operator's": (
-        made(
+        build_pod(
             "j-worker-0",
             {"release": "j", "createdBy": "MPIJob", "mpi_job_name": "j", "mpi_role_type": "worker"},
             gpus=1,
@@ -213,7 +215,7 @@ CASES = {
         Expected("submitter", False, False, "prod/RayCluster/o/u", (OTHER, 0)),
     ),
     "KubeRay: submitter, a Job's pod without node-type": (
-        made(
+        build_pod(
             "job-x9z8y",
             {"batch.kubernetes.io/job-name": "job"},
             variables={"RAY_DASHBOARD_ADDRESS": "h:8265", "RAY_JOB_SUBMISSION_ID": "job-1"},
@@ -222,7 +224,7 @@ CASES = {
     ),
     **{
         f"TFJob: {replica} without GPUs": (
-            made(
+            build_pod(
                 f"j-{replica}-0",
                 {
                     f"{KUBEFLOW}/operator-name": "tfjob-controller",
@@ -236,7 +238,7 @@ CASES = {
         for replica in ("ps", "evaluator")
     },
     "Volcano's MPI plugin: master without GPUs": (
-        made(
+        build_pod(
             "j-mpimaster-0",
             {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "mpimaster", "volcano.sh/task-index": "0"},
             variables={"MPI_HOST": "j-mpiworker-0.j"},
@@ -244,7 +246,7 @@ CASES = {
         Expected("launcher", False, True, "prod/volcano-job/j", (FIRST, 0)),
     ),
     "Volcano: worker": (
-        made(
+        build_pod(
             "j-worker-1",
             {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "worker", "volcano.sh/task-index": "1"},
             gpus=8,
@@ -252,7 +254,7 @@ CASES = {
         Expected("worker", True, False, "prod/volcano-job/j", (OTHER, 1)),
     ),
     "Indexed Job": (
-        made(
+        build_pod(
             "j-3-abcde",
             {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/job-completion-index": "3"},
             gpus=1,
@@ -262,8 +264,8 @@ CASES = {
 }
 
 
-def labelled(tree: dict, **more: str) -> dict:
-    """The pod as it arrives where its template opted in."""
+def add_labels(tree: dict, **more: str) -> dict:
+    """Return the pod as it arrives where its template opted in."""
     metadata = tree["metadata"] | {"labels": tree["metadata"].get("labels", {}) | {"railwright.io/fabric": "f"} | more}
     return tree | {"metadata": metadata}
 
@@ -276,11 +278,15 @@ def role(tree: dict) -> roles.Role:
 @pytest.mark.parametrize("case", CASES)
 def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
     tree, expected = CASES[case]
-    found, pod = role(tree), view(tree)
+    own_role, pod = role(tree), view(tree)
     rank = membership.find_rank(pod)
     assert (
         Expected(
-            found.name, found.rails, found.needs_launcher_settings, membership.find_gang(pod), (rank.role, rank.index)
+            own_role.name,
+            own_role.rails,
+            own_role.needs_launcher_settings,
+            membership.find_gang(pod),
+            (rank.role, rank.index),
         )
         == expected
     )
@@ -290,7 +296,7 @@ def test_role_gang_and_rank_are_read_from_what_the_controller_makes(case):
 def test_rails_pins_or_nothing_arrive_on_the_pod(case):
     tree, expected = CASES[case]
     at = known(tree["metadata"]["namespace"])
-    after = admitted(labelled(tree), fabric("    security: {capabilities: [IPC_LOCK]}\n"), at)
+    after = admitted(add_labels(tree), fabric("    security: {capabilities: [IPC_LOCK]}\n"), at)
     new = env(after).keys() - env(tree).keys()
     assert record(after)["role"] == expected.word
     assert bool(record(after)["rails"]) == expected.rails
@@ -322,14 +328,14 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
 
 
 def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():
-    tree = recorded("jobset-driver")
+    tree = read_recorded("jobset-driver")
     tree["metadata"]["annotations"]["railwright.io/containers"] = "driver"
     assert role(tree).rails
 
 
 def test_two_jobs_of_different_kinds_and_one_name_are_two_gangs():
     names = ("training-operator-pytorch-master", "mpi-operator-worker")
-    trees = [recorded(name) for name in names]
+    trees = [read_recorded(name) for name in names]
     for tree in trees:
         tree["metadata"]["labels"][f"{KUBEFLOW}/job-name"] = "same"
     assert len({membership.find_gang(view(tree)) for tree in trees}) == 2
@@ -351,7 +357,7 @@ FORGED = {
 
 @pytest.mark.parametrize("label", FORGED)
 def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
-    tree = made("p", {label: FORGED[label]})
+    tree = build_pod("p", {label: FORGED[label]})
     assert isinstance(planned(tree, fabric(), known()), pod_changes.NotOptedIn)
     assert isinstance(
         planned(tree, fabric(), known(namespace_labels={"railwright.io/fabric": "f"})), pod_changes.NotOptedIn
@@ -360,9 +366,9 @@ def test_a_forged_role_opens_nothing_to_a_pod_that_did_not_opt_in(label):
 
 @pytest.mark.parametrize("label", FORGED)
 def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
-    """What a pod of nobody's gets by the opt-in label is the most there is: all rails of one fabric."""
-    most = planned(labelled(made("p", {})), fabric(), known())
-    forged = planned(labelled(made("p", {label: FORGED[label]})), fabric(), known())
+    """A pod without an owner gets by the opt-in label at most all rails of one fabric."""
+    most = planned(add_labels(build_pod("p", {})), fabric(), known())
+    forged = planned(add_labels(build_pod("p", {label: FORGED[label]})), fabric(), known())
     assert set(forged.rails) <= set(most.rails)
     assert forged.fabric == most.fabric
 
@@ -371,7 +377,7 @@ def test_a_forged_role_gives_a_labelled_pod_no_more_than_the_label_alone(label):
 def test_a_policys_never_holds_whatever_else_the_labels_say(forbidden):
     top = {"never": "roles: {launchers: never}", "task": "roles: {volcanoTasks: {ps: never}}"}[forbidden]
     labels = {f"{KUBEFLOW}/job-role": "launcher", f"{KUBEFLOW}/replica-index": "0", "volcano.sh/task-spec": "ps"}
-    assert planned(labelled(made("p", labels, gpus=1)), fabric(top=top), known()).rails == ()
+    assert planned(add_labels(build_pod("p", labels, gpus=1)), fabric(top=top), known()).rails == ()
 
 
 @pytest.mark.parametrize(
@@ -388,7 +394,7 @@ def test_a_policys_never_holds_whatever_else_the_labels_say(forbidden):
     ],
 )
 def test_a_launchers_pins_never_meet_a_list_of_its_own(own, pinned):
-    tree = labelled(recorded("mpi-operator-launcher"))
+    tree = add_labels(read_recorded("mpi-operator-launcher"))
     entries = [{"name": key, "value": value} for key, value in own.items()]
     tree["spec"]["containers"][0]["env"] += entries
     at = known("recorded")

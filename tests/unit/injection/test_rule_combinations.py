@@ -28,7 +28,7 @@ CONF = "railwright.io/nccl.conf"
 UNNAMED = "[{name: rail0}, {name: rail1}]"
 
 
-def labelled(tree: dict, **labels: str) -> dict:
+def add_labels(tree: dict, **labels: str) -> dict:
     tree["metadata"]["labels"] |= labels
     return tree
 
@@ -65,7 +65,7 @@ def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_kn
 def test_a_wrong_rails_annotation_is_refused_on_a_pod_that_gets_no_rails_too():
     tree = pod(cpu(), annotations={"railwright.io/rails": "rail9"})
     assert "'rail9' is not a rail" in refusal(
-        labelled(tree, **{"training.kubeflow.org/job-role": "launcher"}), fabric()
+        add_labels(tree, **{"training.kubeflow.org/job-role": "launcher"}), fabric()
     )
 
 
@@ -195,11 +195,11 @@ def test_settings_that_cannot_reach_a_container_are_not_recorded_as_added():
 def test_ranks_that_ssh_starts_are_known_by_their_operator_or_by_their_keys(labels, mounted, file):
     mounts = {"volumeMounts": [{"name": "keys", "mountPath": mounted}]} if mounted else {}
     tree = pod(gpus(8, **mounts), volumes=[{"name": "keys", "secret": {"secretName": "keys"}}])
-    assert ("/etc/nccl.conf" in paths(admitted(labelled(tree, **labels), fabric()))) is file
+    assert ("/etc/nccl.conf" in paths(admitted(add_labels(tree, **labels), fabric()))) is file
 
 
 def test_a_launcher_the_policy_calls_a_rank_keeps_its_pins():
-    tree = labelled(
+    tree = add_labels(
         pod(cpu(env=[{"name": "MPI_HOST", "value": "w-0"}])),
         **{
             "volcano.sh/job-name": "j",
@@ -217,21 +217,21 @@ def test_a_ray_submitter_gets_nothing_and_a_ray_worker_all():
     after = admitted(tree, fabric())
     assert after["spec"] == tree["spec"]
     assert record(after)["role"] == "submitter"
-    worker = labelled(pod(gpus(1, env=own)), **{"ray.io/node-type": "worker"})
+    worker = add_labels(pod(gpus(1, env=own)), **{"ray.io/node-type": "worker"})
     assert record(admitted(worker, fabric()))["role"] == "worker"
     assert record(admitted(pod(gpus(1, env=own)), fabric()))["role"] == "worker"
 
 
 def test_a_ray_head_without_accelerators_gets_only_the_pins():
-    after = admitted(labelled(pod(cpu()), **{"ray.io/node-type": "head"}), fabric())
+    after = admitted(add_labels(pod(cpu()), **{"ray.io/node-type": "head"}), fabric())
     assert all(name.startswith(("OMPI_", "PRTE_")) for name in env(after))
     assert record(after)["rails"] == []
-    assert record(admitted(labelled(pod(), **{"ray.io/node-type": "head"}), fabric()))["rails"] == ["rail0", "rail1"]
+    assert record(admitted(add_labels(pod(), **{"ray.io/node-type": "head"}), fabric()))["rails"] == ["rail0", "rail1"]
 
 
 def test_a_launchers_own_list_of_forwarded_names_is_never_touched():
     own = [{"name": "OMPI_MCA_mca_base_env_list", "value": "A"}]
-    after = admitted(labelled(pod(cpu(env=own)), **{"training.kubeflow.org/job-role": "launcher"}), fabric())
+    after = admitted(add_labels(pod(cpu(env=own)), **{"training.kubeflow.org/job-role": "launcher"}), fabric())
     assert env(after)["OMPI_MCA_mca_base_env_list"] == "A"
 
 

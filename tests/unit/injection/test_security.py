@@ -132,7 +132,7 @@ LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
 
 
 @pytest.mark.parametrize(
-    ("spec", "context", "told"),
+    ("spec", "context", "beginning"),
     [
         ({}, {}, ""),
         ({"hostUsers": True}, {"runAsUser": 0}, ""),
@@ -143,11 +143,11 @@ LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
         ({}, {"runAsUser": 1000, "capabilities": {"drop": ["IPC_LOCK"]}}, "remove IPC_LOCK from securityContext"),
     ],
 )
-def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context, told):
+def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context, beginning):
     tree = pod(gpus(8, securityContext=context), **spec)
     warnings = messages(planned(tree, LOCKING))
-    assert len(warnings) == bool(told)
-    assert all(warning.startswith((told, f"container c: {told}")) for warning in warnings), warnings
+    assert len(warnings) == bool(beginning)
+    assert all(warning.startswith((beginning, f"container c: {beginning}")) for warning in warnings), warnings
     if "drop" not in context.get("capabilities", {}):
         added = admitted(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
         assert added == ["IPC_LOCK"]

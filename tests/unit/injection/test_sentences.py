@@ -32,16 +32,16 @@ RESOURCE = ".".join(["d" * 62] * 4) + "/" + "r" * 63  # about the longest name o
 
 
 class Case:
-    """A pod that brings one sentence, by the name of its container; `told` are words that must be read."""
+    """A pod that brings one sentence, by the name of its container; `words` are parts of the sentence."""
 
     def __init__(
         self,
-        told: tuple[str, ...],
+        words: tuple[str, ...],
         make: Callable[[str], dict] = lambda name: pod(gpus(8, name)),
         by=None,
         **known,
     ) -> None:
-        self.told, self.make, self.by = told, make, by or fabric()
+        self.words, self.make, self.by = words, make, by or fabric()
         known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
         self.facts = facts.ClusterFacts(namespace=known.pop("namespace", "prod"), **known)
 
@@ -59,12 +59,12 @@ def launching_with_networks(name: str) -> dict:
     return tree
 
 
-def said(key: str, value: str) -> Callable[[str], dict]:
-    """A pod with one annotation of ours."""
+def annotate(key: str, value: str) -> Callable[[str], dict]:
+    """Return a pod with one annotation of ours."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
 
 
-def labelled(label: str) -> Callable[[str], dict]:
+def label_pod(label: str) -> Callable[[str], dict]:
     return lambda name: pod(gpus(8, name), label=label)
 
 
@@ -102,14 +102,14 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
         by=CLAIMED,
     ),
-    "placement": Case(("railwright.io/placement", "remove it"), said("placement", "{}")),
-    "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), said("skip", "net")),
-    "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), said("delivery", "fax")),
+    "placement": Case(("railwright.io/placement", "remove it"), annotate("placement", "{}")),
+    "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), annotate("skip", "net")),
+    "delivery": Case((ANNOTATION + "delivery", "'fax'", "env, file"), annotate("delivery", "fax")),
     "no default": Case(
-        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), labelled("default"), NO_DEFAULT
+        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), label_pod("default"), NO_DEFAULT
     ),
-    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), labelled("rocee")),
-    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), labelled("")),
+    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), label_pod("rocee")),
+    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), label_pod("")),
     "unknown fabric of the namespace": Case(
         ("label railwright.io/fabric of namespace prod", "'rocee'", "allowed are f"),
         lambda name: pod(gpus(8, name), label=None),
@@ -163,16 +163,17 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),
         fabric("    preflight: {enabled: true}\n"),
     ),
-    "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), said("rails", "9")),
+    "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), annotate("rails", "9")),
     "rails empty": Case(
-        (ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove the annotation to get all"), said("rails", " ")
+        (ANNOTATION + "rails", "is empty", "rail0, rail1", "or remove the annotation to get all"),
+        annotate("rails", " "),
     ),
-    "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), said("rails", "rail1-rail0")),
-    "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), said("rails", "rail7")),
+    "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), annotate("rails", "rail1-rail0")),
+    "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), annotate("rails", "rail7")),
     "no containers": Case(
         ("spec.containers is empty", "needs a container"), lambda _: pod() | {"spec": {"containers": []}}
     ),
-    "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), said("containers", "b")),
+    "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), annotate("containers", "b")),
     "volume": Case(
         ("spec.volumes", "railwright-shm", "rename it"),
         lambda name: pod(gpus(8, name), volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
@@ -258,7 +259,7 @@ WARNINGS = {
     ),
     "devices left out": Case(
         ("railwright.io/skip leaves out devices", "too few of nvidia.com/mlx5_0", "request them, or add networks"),
-        said("skip", "devices"),
+        annotate("skip", "devices"),
         **POOL,
     ),
     "networks of a pod without rails": Case(
@@ -339,7 +340,7 @@ WARNINGS = {
         lambda name: admitting_launcher(cpu(name, envFrom=ENV_FROM)),
     ),
     "forged file": Case(
-        ("railwright.io/nccl.conf", "was replaced", "remove it"), said("nccl.conf", "NCCL_DEBUG=TRACE\n")
+        ("railwright.io/nccl.conf", "was replaced", "remove it"), annotate("nccl.conf", "NCCL_DEBUG=TRACE\n")
     ),
     "a file of its own": Case(
         ("mounts /etc/nccl.conf itself", "remove that mount, or set the NCCL settings"),
@@ -365,7 +366,7 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case, name):
     assert len(message) <= 4096
     if name != HOSTILE:
         assert message.startswith("Pod prod/p: ")
-        assert all(words in message for words in case.told), message
+        assert all(word in message for word in case.words), message
 
 
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS.keys())
@@ -376,20 +377,20 @@ def test_a_warning_fits_and_its_fix_is_read_even_where_it_is_cut(case, name):
     warnings = response["warnings"]
     assert all(warning.isprintable() and len(warning) <= wire.MAX_WARNING for warning in warnings)
     if name != HOSTILE:  # such a name never gets past the API server; the others do
-        assert any(all(words in warning for words in case.told) for warning in warnings), warnings
+        assert any(all(word in warning for word in case.words) for warning in warnings), warnings
 
 
 # --- nothing is forgotten ---------------------------------------------------------------------------------
 
 
 def pieces(node: ast.AST) -> set[str]:
-    """The fixed texts of an expression that read as part of a sentence."""
-    constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    """Return the fixed texts of an expression that read as part of a sentence."""
+    constants = [child.value for child in ast.walk(node) if isinstance(child, ast.Constant)]
     return {constant for constant in constants if isinstance(constant, str) and len(constant.split()) > 2}
 
 
 def list_refusals(tree: ast.AST) -> set[str]:
-    """The texts of the refusals in a module."""
+    """Return the texts of the refusals in a module."""
     refusals: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("RefusedError"):
@@ -398,7 +399,7 @@ def list_refusals(tree: ast.AST) -> set[str]:
 
 
 def list_codes(tree: ast.AST) -> set[str]:
-    """The names of the codes of warnings and of the record in a module."""
+    """Return the names of the codes of warnings and of the record in a module."""
     return {
         node.attr
         for node in ast.walk(tree)

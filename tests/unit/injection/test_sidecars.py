@@ -22,8 +22,8 @@ def launcher(*containers: dict, **more) -> dict:
 
 
 def container(tree: dict, name: str) -> dict:
-    (found,) = [each for each in tree["spec"]["containers"] if each["name"] == name]
-    return found
+    (match,) = [container for container in tree["spec"]["containers"] if container["name"] == name]
+    return match
 
 
 def variables(tree: dict, name: str) -> set[str]:

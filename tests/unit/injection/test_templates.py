@@ -21,8 +21,8 @@ JOBSET, RAY = working.kind("JobSet.jobset.x-k8s.io"), working.kind("RayCluster.r
 def devices(row, tree, by=BY, at=None) -> list[bool]:
     """For each template: whether it gets devices."""
     return [
-        any(isinstance(change, pod_changes.AddResource) for change in each.changes)
-        for each in working.planned(row, tree, by, at)
+        any(isinstance(change, pod_changes.AddResource) for change in plan.changes)
+        for plan in working.planned(row, tree, by, at)
     ]
 
 
@@ -76,11 +76,11 @@ def test_the_label_of_the_workload_is_copied_into_each_template_that_has_none(ro
         )
 
 
-@pytest.mark.parametrize(("own", "above", "kept", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])
-def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, kept, given):
+@pytest.mark.parametrize(("own", "above", "stored", "given"), [("none", "f", "none", False), ("f", "none", "f", True)])
+def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, given):
     tree = working.workload(DEPLOYMENT, working.template(label=own), label=above)
     assert devices(DEPLOYMENT, tree) == [given]
-    assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == kept
+    assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
 def test_none_on_a_workload_is_copied_so_that_its_pods_stay_out_of_a_namespace_that_opts_in():
@@ -128,11 +128,11 @@ ROLES = {
 }
 
 
-@pytest.mark.parametrize(("row", "name", "spec", "labels", "wanted"), ROLES.values(), ids=ROLES)
-def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing(row, name, spec, labels, wanted):
+@pytest.mark.parametrize(("row", "name", "spec", "labels", "expected"), ROLES.values(), ids=ROLES)
+def test_the_role_the_controller_gives_decides_and_a_forged_label_widens_nothing(row, name, spec, labels, expected):
     written = working.template(cpu(), label="f")
     written["metadata"]["labels"] |= labels
-    assert devices(row, working.workload(row, written, name=name, **spec)) == wanted
+    assert devices(row, working.workload(row, written, name=name, **spec)) == expected
 
 
 def test_a_ray_head_cannot_be_forged_into_a_worker_that_an_annotation_makes_a_rank():
@@ -163,7 +163,7 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
 
 
 @pytest.mark.parametrize(
-    ("by", "at", "told"),
+    ("by", "at", "expected"),
     [
         (BY, admitting.known(networks={}), "NetworkAttachmentDefinition prod/lan2"),
         (
@@ -173,10 +173,10 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
         ),
     ],
 )
-def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, told):
+def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, expected):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
-    assert told in messages(given_)[0]
+    assert expected in messages(given_)[0]
     assert "its pods are rejected until then" in messages(given_)[0]
 
 

@@ -27,7 +27,7 @@ def job(*tasks: tuple[str, dict], **spec) -> dict:
 
 
 def pod_of(tree: dict, task: int) -> dict:
-    """The pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
+    """Return the pod that Volcano makes of a task, with the keys that the ssh plugin mounts."""
     made = working.made(working.read(VOLCANO, tree).templates[task], tree)
     made["metadata"]["namespace"] = "prod"
     made["spec"].setdefault("volumes", []).append({"name": "w-ssh", "secret": {"secretName": "w-ssh"}})
@@ -36,8 +36,8 @@ def pod_of(tree: dict, task: int) -> dict:
     return made
 
 
-def admitted_pods(tree: dict, by=BY) -> tuple[dict, list[dict]]:
-    """The job after its admission, and its pods after theirs."""
+def admit_job(tree: dict, by=BY) -> tuple[dict, list[dict]]:
+    """Return the job after its admission, and its pods after theirs."""
     stored = working.patched(VOLCANO, tree, by)
     return stored, [admitting.admitted(pod_of(stored, index), by) for index in range(len(stored["spec"]["tasks"]))]
 
@@ -48,7 +48,7 @@ def devices(container: dict) -> set[str]:
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_launcher_beside_tasks_with_accelerators_gets_mpiruns_pins_and_nothing_else(name):
-    stored, (launcher, worker) = admitted_pods(job((name, cpu("m")), ("ranks", gpus(8))))
+    stored, (launcher, worker) = admit_job(job((name, cpu("m")), ("ranks", gpus(8))))
     (written, _) = (task["template"]["spec"] for task in stored["spec"]["tasks"])
     assert written == {"containers": [cpu("m")]}
     assert env(launcher).keys() == PINS
@@ -62,13 +62,13 @@ def test_a_launcher_beside_tasks_with_accelerators_gets_mpiruns_pins_and_nothing
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_task_of_another_name_stays_a_rank(name):
-    _, (first, _) = admitted_pods(job((name, cpu()), ("ranks", gpus(8))))
+    _, (first, _) = admit_job(job((name, cpu()), ("ranks", gpus(8))))
     assert record(first)["role"] == "worker"
     assert "nvidia.com/mlx5_0" in limits(first)
 
 
 def test_a_master_with_accelerators_is_a_rank():
-    _, (master, _) = admitted_pods(job(("master", gpus(8)), ("worker", gpus(8))))
+    _, (master, _) = admit_job(job(("master", gpus(8)), ("worker", gpus(8))))
     assert record(master)["role"] == "worker"
 
 
@@ -77,7 +77,7 @@ def is_rank(pod: dict) -> bool:
 
 
 def test_in_a_job_without_accelerators_the_label_was_said_of_the_master_too():
-    stored, pods = admitted_pods(job(("master", cpu()), ("worker", cpu())))
+    stored, pods = admit_job(job(("master", cpu()), ("worker", cpu())))
     containers = [task["template"]["spec"]["containers"][0] for task in stored["spec"]["tasks"]]
     assert [len(devices(container)) for container in containers] == [2, 2]
     assert all(is_rank(pod) for pod in pods)
@@ -85,13 +85,13 @@ def test_in_a_job_without_accelerators_the_label_was_said_of_the_master_too():
 
 
 def test_a_zero_is_no_accelerator():
-    _, pods = admitted_pods(job(("master", cpu()), ("worker", gpus(0))))
+    _, pods = admit_job(job(("master", cpu()), ("worker", gpus(0))))
     assert all(is_rank(pod) for pod in pods)
 
 
 def test_a_master_that_requests_a_rails_device_itself_is_a_rank():
     own = cpu("m", resources={"limits": {"nvidia.com/mlx5_0": "1"}})
-    stored, (master, _) = admitted_pods(job(("mpimaster", own), ("worker", gpus(8))))
+    stored, (master, _) = admit_job(job(("mpimaster", own), ("worker", gpus(8))))
     assert devices(stored["spec"]["tasks"][0]["template"]["spec"]["containers"][0]) == devices(
         master["spec"]["containers"][0]
     )
@@ -101,18 +101,16 @@ def test_a_master_that_requests_a_rails_device_itself_is_a_rank():
 def test_the_pods_author_makes_it_a_rank_by_naming_its_containers_and_the_operator_by_its_task():
     tree = job(("mpimaster", cpu("m")), ("worker", gpus(8)))
     tree["spec"]["tasks"][0]["template"]["metadata"] = {"annotations": {"railwright.io/containers": "m"}}
-    _, (master, _) = admitted_pods(tree)
+    _, (master, _) = admit_job(tree)
     assert is_rank(master)
     for roles in ("volcanoTasks: {mpimaster: always}", "launchers: always"):
-        _, (master, _) = admitted_pods(
-            job(("mpimaster", cpu("m")), ("worker", gpus(8))), fabric(top=f"roles: {{{roles}}}")
-        )
+        _, (master, _) = admit_job(job(("mpimaster", cpu("m")), ("worker", gpus(8))), fabric(top=f"roles: {{{roles}}}"))
         assert is_rank(master)
         assert env(master).keys() >= PINS
     never = fabric(top="roles: {launchers: never}")
-    _, (master, _) = admitted_pods(job(("mpimaster", cpu("m")), ("worker", gpus(8))), never)
+    _, (master, _) = admit_job(job(("mpimaster", cpu("m")), ("worker", gpus(8))), never)
     assert not is_rank(master)
-    assert not any(is_rank(each) for each in admitted_pods(job(("master", cpu())), never)[1])
+    assert not any(is_rank(admitted) for admitted in admit_job(job(("master", cpu())), never)[1])
 
 
 def test_a_pod_whose_job_is_no_volcano_job_is_no_launcher_by_the_name_of_a_task():
@@ -129,7 +127,7 @@ def test_the_scheduler_puts_first_what_admission_takes_for_a_launcher(name):
         return membership.find_rank(admitting.view(tree))
 
     assert rank(name) < rank("ranks")
-    assert all(rank(each).role == rank("ranks").role for each in OTHERS)
+    assert all(rank(other).role == rank("ranks").role for other in OTHERS)
 
 
 tasks = st.lists(
@@ -144,8 +142,8 @@ tasks = st.lists(
 
 
 @given(tasks)
-def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(found):
-    stored, pods = admitted_pods(job(*found))
+def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(case):
+    stored, pods = admit_job(job(*case))
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
         again = admitting.planned(pod, BY)
@@ -158,8 +156,8 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
     pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
-    told = previews.preview_admission(pods[0], BY, previews.load_caches(None))
-    assert bool(told.rails) == (role == "rank")
+    preview = previews.preview_admission(pods[0], BY, previews.load_caches(None))
+    assert bool(preview.rails) == (role == "rank")
 
 
 # --- the ray plugin ------------------------------------------------------------------------------------------
@@ -173,9 +171,9 @@ def ray_job(head: dict, arguments: list[str] | None = None, name: str = "head") 
 
 def with_head_started(tree: dict, container: str) -> dict:
     """As Volcano's ray plugin writes it into the head's pod."""
-    for each in tree["spec"]["containers"]:
-        if each["name"] == container:
-            each["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]
+    for given_container in tree["spec"]["containers"]:
+        if given_container["name"] == container:
+            given_container["command"] = ["sh", "-c", "ray start --head --block --dashboard-host=0.0.0.0 --port=6379"]
     return tree
 
 

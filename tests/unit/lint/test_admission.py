@@ -21,14 +21,14 @@ from railwright.fabric.policy import model as policies
 from webhook import patch
 
 
-def injected(tree, by, at=None):
+def inject(tree, by, at=None):
     outcome = plan.plan(admitting.view(tree), by, at or admitting.known())
     assert isinstance(outcome, pod_changes.Injection), outcome
     return outcome
 
 
-def warned(tree, by, at=None):
-    return tuple(warning.line for warning in admission.lint_injected(injected(tree, by, at), by))
+def list_warnings(tree, by, at=None):
+    return tuple(warning.line for warning in admission.lint_injected(inject(tree, by, at), by))
 
 
 def gpus(*entries, **more):
@@ -36,17 +36,20 @@ def gpus(*entries, **more):
 
 
 def test_a_users_mistake_is_reported_with_container_code_value_and_fix():
-    (warning,) = warned(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
+    (warning,) = list_warnings(admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15"))), admitting.fabric())
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
 def test_a_pod_without_a_mistake_gets_no_warning():
-    assert warned(admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric()) == ()
+    assert (
+        list_warnings(admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", NCCL_DEBUG="INFO"))), admitting.fabric())
+        == ()
+    )
 
 
 def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_counts_the_rest():
     many = variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
-    warnings = warned(admitting.pod(gpus(*many)), admitting.fabric())
+    warnings = list_warnings(admitting.pod(gpus(*many)), admitting.fabric())
     assert len(warnings) == 5
     assert all(len(warning) <= 256 for warning in warnings)
     assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
@@ -55,63 +58,63 @@ def test_at_most_five_warnings_of_256_characters_errors_first_and_the_last_count
 
 def test_a_value_the_policy_sets_is_the_operators_affair_and_the_same_value_by_the_user_too():
     by = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
-    assert warned(admitting.pod(), by) == ()
-    assert warned(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), by) == ()
-    assert "N21" in warned(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), by)[0]
+    assert list_warnings(admitting.pod(), by) == ()
+    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="5"))), by) == ()
+    assert "N21" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_GID_INDEX="3"))), by)[0]
 
 
 def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
     by = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
     again = admitting.admitted(tree, by)
-    assert warned(tree, by) == warned(again, by) != ()
+    assert list_warnings(tree, by) == list_warnings(again, by) != ()
 
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
-    warnings = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
+    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
     assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
-    warnings = warned(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
+    warnings = list_warnings(admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
     assert "N17" in warnings[0]
     on_host = admitting.pod(gpus(*variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)
-    assert warned(on_host, admitting.fabric()) == ()
+    assert list_warnings(on_host, admitting.fabric()) == ()
 
 
 def test_devices_are_those_of_the_rails():
-    assert "N15" in warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
-    assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
+    assert "N15" in list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_7"))), admitting.fabric())[0]
+    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="=mlx5_0,mlx5_1"))), admitting.fabric()) == ()
 
 
 def test_a_launcher_learns_about_what_it_passes_on():
     tree = admitting.pod(admitting.cpu(command=["mpirun", "-x", "NCCL_IB_HCA=mlx5_9", "-x", "NCCL_IB_SL=77", "train"]))
     tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
-    warnings = warned(tree, admitting.fabric())
+    warnings = list_warnings(tree, admitting.fabric())
     assert [warning.split(":")[0] for warning in warnings] == ["N09", "N15"]
 
 
 def test_of_two_entries_with_one_name_the_last_counts():
     twice = variables(NCCL_IB_TIMEOUT="99") + variables(NCCL_IB_TIMEOUT="22")
-    assert warned(admitting.pod(gpus(*twice)), admitting.fabric()) == ()
+    assert list_warnings(admitting.pod(gpus(*twice)), admitting.fabric()) == ()
 
 
 def test_a_value_from_elsewhere_is_not_guessed():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
-    assert warned(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
+    assert list_warnings(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
 
 
 def test_a_rule_that_breaks_rejects_no_pod():
     by = admitting.fabric()
-    broken = msgspec.structs.replace(injected(admitting.pod(), by), targets=(7,))
-    (told,) = admission.lint_injected(broken, by)
-    assert told.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
+    broken = msgspec.structs.replace(inject(admitting.pod(), by), targets=(7,))
+    (warning,) = admission.lint_injected(broken, by)
+    assert warning.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
 def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
     by = admitting.fabric()
     tree = admitting.pod(gpus(*variables(NCCL_IB_RETRY_CNT="15")))
-    assert messages(injected(tree, by)) == ()
+    assert messages(inject(tree, by)) == ()
     whole = admission.plan(admitting.view(tree), by, admitting.known())
-    assert tuple(warning.line for warning in whole.warnings) == warned(tree, by) != ()
+    assert tuple(warning.line for warning in whole.warnings) == list_warnings(tree, by) != ()
 
 
 @pytest.mark.parametrize("transport", list(policies.Transport))
@@ -140,12 +143,12 @@ def test_what_the_webhook_derives_is_never_complained_about(transport, host_netw
         use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
         around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
         findings = engine.check(rank_contexts.build(pod, 0, around))
-        told = [
+        reported = [
             finding
             for finding in findings
             if finding.severity is not lint.Severity.INFO and finding.name in {v.name for v in derived}
         ]
-        assert not told
+        assert not reported
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
@@ -158,11 +161,11 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
     by = admitting.policy((folder / "policy.yaml").read_text())
     for fabric in by.document.fabrics:
         tree = admitting.pod(gpus(), label=fabric)
-        assert warned(tree, by, admitting.known(networks=meanings.networks_of(site))) == ()
+        assert list_warnings(tree, by, admitting.known(networks=meanings.networks_of(site))) == ()
         for name, expected in (("job", {"N34"}), ("handwritten", BY_HAND)):
             for tree in meanings.pods_of(yaml.safe_load((folder / f"{name}.yaml").read_text())).values():
                 tree["metadata"].setdefault("labels", {})["railwright.io/fabric"] = fabric
-                warnings = warned(tree, by, admitting.known(networks=None))
+                warnings = list_warnings(tree, by, admitting.known(networks=None))
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
@@ -186,9 +189,9 @@ POLICIES = [
 
 def test_a_pod_that_gets_a_preflight_check_is_linted_too():
     by = POLICIES[2]
-    assert warned(admitting.pod(), by) == ()
+    assert list_warnings(admitting.pod(), by) == ()
     for sidecars in ({}, {"initContainers": None}, {"initContainers": [admitting.cpu("s")]}):
-        (warning,) = warned(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
+        (warning,) = list_warnings(admitting.pod(gpus(*variables(NCCL_IB_SL="99")), **sidecars), by)
         assert warning.startswith("N09: container c: NCCL_IB_SL=99")
 
 
@@ -216,10 +219,10 @@ def same(pod: views.Pod) -> dict:
 def test_the_second_pod_of_a_gang_is_remembered():
     by = admitting.fabric()
     first = admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
-    warned(first, by)
-    mate = copy.deepcopy(first)
-    mate["spec"]["containers"][0]["env"][1]["value"] = "1"
-    warned(mate, by)
+    list_warnings(first, by)
+    peer = copy.deepcopy(first)
+    peer["spec"]["containers"][0]["env"][1]["value"] = "1"
+    list_warnings(peer, by)
     assert len(by.compile_once(lint_admission.Linter)._results) == 1
 
 
@@ -233,23 +236,23 @@ def test_the_second_pod_of_a_gang_is_remembered():
 )
 def test_a_pod_with_another_setting_is_not_taken_for_its_peer(changed):
     by = admitting.fabric()
-    assert warned(admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))), by) == ()
-    assert "NCCL_IB_SL=99" in warned(admitting.pod(changed), by)[0]
+    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))), by) == ()
+    assert "NCCL_IB_SL=99" in list_warnings(admitting.pod(changed), by)[0]
 
 
 def test_a_pod_on_other_networks_is_not_taken_for_its_peer():
     by, entries = admitting.fabric(), variables(NCCL_SOCKET_IFNAME="=net3")
-    assert "N17" in warned(admitting.pod(gpus(*entries)), by)[0]
+    assert "N17" in list_warnings(admitting.pod(gpus(*entries)), by)[0]
     extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
-    assert "N18" in warned(admitting.pod(gpus(*entries), annotations=extra), by)[0]
+    assert "N18" in list_warnings(admitting.pod(gpus(*entries), annotations=extra), by)[0]
 
 
 def test_interfaces_that_an_annotation_brings_are_no_mistake_of_the_next_pod():
     eth7 = gpus(*variables(NCCL_SOCKET_IFNAME="eth7"))
     theirs = {"networking.gke.io/interfaces": "[]"}
     by = admitting.fabric()
-    assert "N17" in warned(admitting.pod(eth7, annotations={}), by)[0]
-    assert warned(admitting.pod(eth7, annotations=theirs), by) == ()
+    assert "N17" in list_warnings(admitting.pod(eth7, annotations={}), by)[0]
+    assert list_warnings(admitting.pod(eth7, annotations=theirs), by) == ()
 
 
 def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod():
@@ -257,5 +260,5 @@ def test_devices_that_another_container_takes_part_in_are_counted_for_each_pod()
     by = admitting.fabric(rails=shared)
     both = gpus(*variables(NCCL_IB_HCA="=a_0,a_1"))
     one = {"name": "s", "resources": {"limits": {"intel.com/sriov": "1"}}}
-    assert warned(admitting.pod(both, admitting.cpu("s")), by) == ()
-    assert "N14" in warned(admitting.pod(both, one), by)[0]
+    assert list_warnings(admitting.pod(both, admitting.cpu("s")), by) == ()
+    assert "N14" in list_warnings(admitting.pod(both, one), by)[0]

@@ -20,8 +20,8 @@ def codes(name, value, **known):
 
 @pytest.mark.parametrize("row", catalogue.list_variables(), ids=lambda row: row.name)
 def test_every_row_gives_the_rule_of_its_status_and_no_other_of_them(row):
-    found = codes(row.name, "1") & {"N01", *BY_STATUS.values()}
-    assert found == ({BY_STATUS[row.status]} if row.status in BY_STATUS else set())
+    reported = codes(row.name, "1") & {"N01", *BY_STATUS.values()}
+    assert reported == ({BY_STATUS[row.status]} if row.status in BY_STATUS else set())
 
 
 @pytest.mark.parametrize("row", READ, ids=lambda row: row.name)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from railwright.fabric.lint import commands, rule_types
 
 
-def passed(*words):
+def list_passed(*words):
     return [(s.name, s.value) for s in commands.read(words).passed]
 
 
-def exported(*words):
+def list_exported(*words):
     return [(s.name, s.value) for s in commands.read(words).exported]
 
 
@@ -49,8 +49,8 @@ def test_a_script_behind_a_shell_is_read_line_by_line():
 @pytest.mark.parametrize("shell", ["sh", "/bin/sh", "bash", "/usr/bin/zsh"])
 @pytest.mark.parametrize("flag", ["-c", "-lc", "-xec"])
 def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
-    assert exported(shell, flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
-    assert exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
+    assert list_exported(shell, flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
+    assert list_exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
 
 
 def test_a_script_started_by_mpirun_is_read_too():
@@ -62,8 +62,8 @@ def test_a_script_started_by_mpirun_is_read_too():
 
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
 def test_a_value_a_shell_would_compute_is_not_known(value):
-    assert exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
-    assert passed("mpirun", "-x", f"NCCL_HOSTID={value}") == [("NCCL_HOSTID", None)]
+    assert list_exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
+    assert list_passed("mpirun", "-x", f"NCCL_HOSTID={value}") == [("NCCL_HOSTID", None)]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_what_is_no_setting_is_none(words):
 
 def test_a_quotation_over_lines_loses_no_setting():
     script = 'export NCCL_DEBUG=INFO; python -c "\nimport torch\n" NCCL\nexport NCCL_IB_SL=3 "\n'
-    assert ("NCCL_IB_SL", "3") in exported("bash", "-c", script)
+    assert ("NCCL_IB_SL", "3") in list_exported("bash", "-c", script)
 
 
 def test_an_environment_given_by_env_is_read():
-    assert exported("env", "-i", "NCCL_DEBUG=INFO", "python") == [("NCCL_DEBUG", "INFO")]
+    assert list_exported("env", "-i", "NCCL_DEBUG=INFO", "python") == [("NCCL_DEBUG", "INFO")]
 
 
 def test_a_script_longer_than_asked_for_is_left_alone():

@@ -101,8 +101,8 @@ def test_a_pod_that_opted_in_is_not_blamed_for_what_the_webhook_will_set():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
     opted = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
     alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
-    assert "N19" not in {each.code for each in opted}
-    assert "N19" in {each.code for each in alone}
+    assert "N19" not in {violation.code for violation in opted}
+    assert "N19" in {violation.code for violation in alone}
 
 
 def test_a_container_that_neither_computes_nor_sets_anything_is_left_alone():

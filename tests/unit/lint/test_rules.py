@@ -19,7 +19,7 @@ GOOD = [(rule, example) for rule in RULES for example in rule.good]
 BAD = [(rule, example) for rule in RULES for example in rule.bad]
 
 
-def named(pair):
+def format_id(pair):
     return f"{pair[0].code}-{pair[1].title}".replace(" ", "-")
 
 
@@ -41,13 +41,13 @@ def test_codes_and_names_are_unique_and_stand_in_order():
     assert set(codes) >= {f"N{number:02}" for number in range(1, 23)}
 
 
-@pytest.mark.parametrize("pair", GOOD, ids=named)
+@pytest.mark.parametrize("pair", GOOD, ids=format_id)
 def test_a_good_example_is_silent(pair):
     rule, example = pair
     assert rule.code not in {finding.code for finding in engine.check(example.context)}
 
 
-@pytest.mark.parametrize("pair", BAD, ids=named)
+@pytest.mark.parametrize("pair", BAD, ids=format_id)
 def test_a_bad_example_is_reported_with_a_short_message_that_names_what_is_wrong(pair):
     rule, example = pair
     findings = [finding for finding in engine.check(example.context) if finding.code == rule.code]
@@ -59,7 +59,7 @@ def test_a_bad_example_is_reported_with_a_short_message_that_names_what_is_wrong
         assert len(finding.message) < 600
 
 
-@pytest.mark.parametrize("pair", GOOD + BAD, ids=named)
+@pytest.mark.parametrize("pair", GOOD + BAD, ids=format_id)
 def test_settings_of_unknown_value_never_disturb_a_rule(pair):
     import msgspec
 

@@ -1,4 +1,4 @@
-"""Where rules N23 to N60 begin to speak, and what keeps them silent."""
+"""Values from which rules N23 to N60 report, and values that they accept."""
 
 import ipaddress
 
@@ -45,9 +45,9 @@ networks = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).flatmap(
 @hypothesis.given(prefix=networks, family=st.sampled_from([None, "AF_INET", "AF_INET6", "nonsense"]))
 def test_a_prefix_of_the_wanted_family_is_fine_and_any_other_is_not(prefix, family):
     hypothesis.assume("%" not in prefix)
-    wanted = 6 if family == "AF_INET6" else 4
+    ip_version = 6 if family == "AF_INET6" else 4
     values = {"NCCL_IB_ADDR_RANGE": prefix} | ({"NCCL_IB_ADDR_FAMILY": family} if family else {})
-    assert speaks("N24", ranks(**values)) == (ipaddress.ip_network(prefix, strict=False).version != wanted)
+    assert speaks("N24", ranks(**values)) == (ipaddress.ip_network(prefix, strict=False).version != ip_version)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "/8", "fe80::1%eth0/64", "10.0.0.0/8,", "x"])

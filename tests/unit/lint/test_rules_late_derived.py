@@ -1,4 +1,4 @@
-"""What railwright derives, over all transports and facts, is never an error or a warning of any rule."""
+"""No rule reports an error or a warning about derived settings, for all transports and facts."""
 
 import hypothesis
 from hypothesis import strategies as st
@@ -37,8 +37,8 @@ FACTS = st.builds(
 
 
 @st.composite
-def admitted(draw):
-    """A container as injection leaves it, on a site that fits its policy."""
+def draw_admitted(draw):
+    """Return a container as injection leaves it, on a site that fits its policy."""
     transport = draw(st.sampled_from(list(policies.Transport)))
     facts = draw(FACTS)
     ranged = {"address_range": RANGES[facts.address_family]} if draw(st.booleans()) else {}
@@ -75,7 +75,7 @@ def admitted(draw):
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
     return rule_types.RankContext(
         "a rank",
-        tuple(rule_types.Setting(each.name, each.value, f"env[{at}]") for at, each in enumerate(derived)),
+        tuple(rule_types.Setting(variable.name, variable.value, f"env[{at}]") for at, variable in enumerate(derived)),
         site,
         count=4,
         job=32,
@@ -90,11 +90,11 @@ def admitted(draw):
     )
 
 
-@hypothesis.given(admitted())
+@hypothesis.given(draw_admitted())
 def test_what_is_derived_is_never_a_warning_or_an_error_of_the_late_rules(ranks):
-    told = [
+    violations = [
         f"{finding.code} {finding.message}"
         for finding in engine.check(ranks)
         if finding.severity is not rule_types.Severity.INFO and int(finding.code[1:]) >= 23
     ]
-    assert told == []
+    assert violations == []

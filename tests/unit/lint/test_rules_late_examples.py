@@ -9,7 +9,11 @@ WARNING = 256  # characters of an admission warning; the API server cuts the res
 
 
 def examples(kind):
-    return [pytest.param(rule, each, id=f"{rule.code}-{each.title}") for rule in RULES for each in getattr(rule, kind)]
+    return [
+        pytest.param(rule, example, id=f"{rule.code}-{example.title}")
+        for rule in RULES
+        for example in getattr(rule, kind)
+    ]
 
 
 def test_every_rule_of_the_table_is_there():

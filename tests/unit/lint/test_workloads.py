@@ -17,12 +17,12 @@ PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
 
 
 def read(kind, spec, **more):
-    (found,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
-    assert found.title == f"{kind} ns/n"
-    return [(template.part, template.count, template.container(0)) for template in found.templates]
+    (workload,) = workloads.read({"kind": kind, "metadata": {"name": "n", "namespace": "ns"}, "spec": spec, **more})
+    assert workload.title == f"{kind} ns/n"
+    return [(template.part, template.count, template.container(0)) for template in workload.templates]
 
 
-def at(*path):
+def locate(*path):
     return ("spec", *path, "spec", "containers", 0)
 
 
@@ -30,28 +30,32 @@ def at(*path):
     ("kind", "spec", "templates"),
     [
         ("Pod", POD["spec"], [("", 1, ("spec", "containers", 0))]),
-        ("Deployment", {"replicas": 3, "template": POD}, [("", 3, at("template"))]),
-        ("StatefulSet", {"replicas": 2, "template": POD}, [("", 2, at("template"))]),
-        ("DaemonSet", {"template": POD}, [("", None, at("template"))]),
-        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", 4, at("template"))]),
+        ("Deployment", {"replicas": 3, "template": POD}, [("", 3, locate("template"))]),
+        ("StatefulSet", {"replicas": 2, "template": POD}, [("", 2, locate("template"))]),
+        ("DaemonSet", {"template": POD}, [("", None, locate("template"))]),
+        ("Job", {"parallelism": 4, "completions": 8, "template": POD}, [("", 4, locate("template"))]),
         (
             "CronJob",
             {"jobTemplate": {"spec": {"parallelism": 2, "template": POD}}},
-            [("", 2, at("jobTemplate", "spec", "template"))],
+            [("", 2, locate("jobTemplate", "spec", "template"))],
         ),
         (
             "Job",
             {"tasks": [pods(1, name="master"), pods(7, name="worker")]},
-            [("master", 1, at("tasks", 0, "template")), ("worker", 7, at("tasks", 1, "template"))],
+            [("master", 1, locate("tasks", 0, "template")), ("worker", 7, locate("tasks", 1, "template"))],
         ),
         (
             "MPIJob",
             {"mpiReplicaSpecs": {"Launcher": pods(1), "Worker": pods(4)}},
-            [("Launcher", 1, at("mpiReplicaSpecs", "Launcher", "template")),
-             ("Worker", 4, at("mpiReplicaSpecs", "Worker", "template"))],
+            [("Launcher", 1, locate("mpiReplicaSpecs", "Launcher", "template")),
+             ("Worker", 4, locate("mpiReplicaSpecs", "Worker", "template"))],
         ),
         *[
-            (kind, {key: {"Worker": {"replicas": 2, "template": POD}}}, [("Worker", 2, at(key, "Worker", "template"))])
+            (
+                kind,
+                {key: {"Worker": {"replicas": 2, "template": POD}}},
+                [("Worker", 2, locate(key, "Worker", "template"))],
+            )
             for kind, key in (
                 ("PyTorchJob", "pytorchReplicaSpecs"), ("TFJob", "tfReplicaSpecs"), ("XGBoostJob", "xgbReplicaSpecs"),
                 ("PaddleJob", "paddleReplicaSpecs"), ("JAXJob", "jaxReplicaSpecs"),
@@ -60,26 +64,29 @@ def at(*path):
         (
             "JobSet",
             {"replicatedJobs": [{"name": "w", "replicas": 2, "template": PARALLEL}]},
-            [("w", 6, at("replicatedJobs", 0, "template", "spec", "template"))],
+            [("w", 6, locate("replicatedJobs", 0, "template", "spec", "template"))],
         ),
         (
             "LeaderWorkerSet",
             {"replicas": 9, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": POD, "workerTemplate": POD}},
-            [("leaderTemplate", 1, at("leaderWorkerTemplate", "leaderTemplate")),
-             ("workerTemplate", 3, at("leaderWorkerTemplate", "workerTemplate"))],
+            [("leaderTemplate", 1, locate("leaderWorkerTemplate", "leaderTemplate")),
+             ("workerTemplate", 3, locate("leaderWorkerTemplate", "workerTemplate"))],
         ),
         (
             "RayCluster",
             {"headGroupSpec": {"template": POD}, "workerGroupSpecs": [pods(2, groupName="gpu")]},
-            [("headGroupSpec", 1, at("headGroupSpec", "template")), ("gpu", 2, at("workerGroupSpecs", 0, "template"))],
+            [
+                ("headGroupSpec", 1, locate("headGroupSpec", "template")),
+                ("gpu", 2, locate("workerGroupSpecs", 0, "template")),
+            ],
         ),
         (
             "RayJob",
             {"rayClusterSpec": {"workerGroupSpecs": [pods(2, groupName="g", numOfHosts=4)]}},
-            [("g", 8, at("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
+            [("g", 8, locate("rayClusterSpec", "workerGroupSpecs", 0, "template"))],
         ),
         ("TrainJob", {"trainer": {"numNodes": 2, "env": []}}, [("trainer", 2, ("spec", "trainer"))]),
-        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", 1, at("deep", 0, "er", "template"))]),
+        ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", 1, locate("deep", 0, "er", "template"))]),
     ],
 )  # fmt: skip
 def test_the_templates_of_a_kind_are_found_with_their_place_and_number(kind, spec, templates):
@@ -87,24 +94,24 @@ def test_the_templates_of_a_kind_are_found_with_their_place_and_number(kind, spe
 
 
 def test_a_pod_template_object_is_one():
-    (found,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
-    assert found.templates[0].path == ("template",)
+    (workload,) = workloads.read({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    assert workload.templates[0].path == ("template",)
 
 
 def test_a_list_is_read_item_by_item():
     items = [{"kind": "Pod", "metadata": {"name": name}, **POD} for name in "ab"]
     result = list(workloads.read({"kind": "List", "items": items}))
-    assert [each.title for each in result] == ["Pod a", "Pod b"]
+    assert [workload.title for workload in result] == ["Pod a", "Pod b"]
     assert result[1].templates[0].container(0) == ("items", 1, "spec", "containers", 0)
 
 
 def test_the_label_of_the_object_counts_for_its_templates_and_yields_to_theirs():
     labels = {"labels": {"railwright.io/fabric": "roce"}}
     own = {"metadata": {"labels": {"railwright.io/fabric": "none"}}, **POD}
-    (found,) = workloads.read(
+    (workload,) = workloads.read(
         {"kind": "Job", "metadata": labels, "spec": {"tasks": [{"template": POD}, {"template": own}]}}
     )
-    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in found.templates] == ["roce", "none"]
+    assert [template.pod.metadata.labels["railwright.io/fabric"] for template in workload.templates] == ["roce", "none"]
 
 
 def test_numbers_in_env_are_the_text_that_was_meant():
@@ -113,8 +120,8 @@ def test_numbers_in_env_are_the_text_that_was_meant():
         "env": [{"name": "NCCL_IB_TIMEOUT", "value": 22}, {"name": "X", "value": True}],
         "args": [1],
     }
-    (found,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
-    assert [entry.value for entry in found.templates[0].pod.spec.containers[0].env] == ["22", "true"]
+    (workload,) = workloads.read({"kind": "Pod", "spec": {"containers": [container]}})
+    assert [entry.value for entry in workload.templates[0].pod.spec.containers[0].env] == ["22", "true"]
 
 
 def test_what_makes_no_pods_is_nothing():

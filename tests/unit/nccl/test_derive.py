@@ -1,4 +1,4 @@
-"""What each transport's ranks get from the facts of the policy, and what nobody ever gets (ruling 15)."""
+"""Variables of each transport's ranks by the facts of the policy, and those that are never set (interface.md 3.3)."""
 
 import re
 
@@ -32,14 +32,14 @@ ALL_FACTS = model.Nccl(
 )
 
 
-def derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, host_network=False):  # noqa: B008 - frozen
+def list_derived(transport, nccl=model.Nccl(), devices=DEVICES, primary="eth0", *, host_network=False):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=RAILS, nccl=nccl)
     return [(v.name, v.value) for v in derive.derive(fabric, RAILS, devices, primary, host_network)]
 
 
 def test_the_contracts_example_fabric_gives_exactly_this():
     example = model.Nccl(address_range="192.168.0.0/16", debug="WARN")
-    assert derived("roce", example) == [
+    assert list_derived("roce", example) == [
         *COMMON,
         ("NCCL_DEBUG", "WARN"),
         ("NCCL_IB_HCA", "=mlx5_0,mlx5_1,mlx5_2,mlx5_3"),
@@ -116,7 +116,7 @@ TOPOLOGY = ("NCCL_TOPO_FILE", "/etc/topo.xml")
     ],
 )
 def test_every_fact_a_transport_knows_becomes_its_variable_in_a_fixed_order(transport, expected):
-    assert derived(transport, ALL_FACTS) == [*COMMON, ("NCCL_DEBUG", "INFO"), *expected]
+    assert list_derived(transport, ALL_FACTS) == [*COMMON, ("NCCL_DEBUG", "INFO"), *expected]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ def test_every_fact_a_transport_knows_becomes_its_variable_in_a_fixed_order(tran
     ],
 )
 def test_without_facts_and_devices_only_what_always_holds_is_said(transport, expected):
-    assert derived(transport, devices=None) == [*COMMON, *expected]
+    assert list_derived(transport, devices=None) == [*COMMON, *expected]
 
 
 def test_a_device_that_two_rails_share_is_named_once():
-    assert ("NCCL_IB_HCA", "=mlx5_1,mlx5_0") in derived("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))
+    assert ("NCCL_IB_HCA", "=mlx5_1,mlx5_0") in list_derived("roce", devices=("mlx5_1", "mlx5_0", "mlx5_1"))
 
 
 @pytest.mark.parametrize("transport", list(model.Transport))
 def test_on_the_hosts_network_no_interface_is_named(transport):
-    assert not [name for name, _ in derived(transport, host_network=True) if name.endswith("_IFNAME")]
+    assert not [name for name, _ in list_derived(transport, host_network=True) if name.endswith("_IFNAME")]
 
 
 def test_the_primary_interface_is_the_policys():
-    assert derived("roce", primary="ens3")[:3] == [
+    assert list_derived("roce", primary="ens3")[:3] == [
         ("NCCL_SOCKET_IFNAME", "=ens3"),
         ("GLOO_SOCKET_IFNAME", "ens3"),
         ("TP_SOCKET_IFNAME", "ens3"),
@@ -153,7 +153,7 @@ def test_the_primary_interface_is_the_policys():
 
 @pytest.mark.parametrize("transport", list(model.Transport))
 def test_derive_false_derives_nothing(transport):
-    assert derived(transport, model.Nccl(derive=False, debug="INFO", gid_index=3)) == []
+    assert list_derived(transport, model.Nccl(derive=False, debug="INFO", gid_index=3)) == []
 
 
 # NCCL tuning that belongs to the user or the vendor's plugin, whatever the fabric

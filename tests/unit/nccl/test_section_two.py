@@ -1,4 +1,4 @@
-"""The rows of nccl.md section 2, one fact at a time: what each fact of the policy becomes on each transport, written
+"""Each fact of the policy as a variable of each transport, one fact at a time, written from NCCL's documentation
 from those tables and not from the code. `-` is a fact the transport's table says to leave alone.
 """
 
@@ -56,7 +56,7 @@ def facts(written: str) -> model.Nccl:
 
 def settings(transport: str, nccl: model.Nccl = model.Nccl()):  # noqa: B008 - frozen
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    return {each.name: each.value for each in derive.derive(fabric, ONE, ("mlx5_bond_0",), "eth0", False)}
+    return {variable.name: variable.value for variable in derive.derive(fabric, ONE, ("mlx5_bond_0",), "eth0", False)}
 
 
 @pytest.mark.parametrize("transport", FIXED)
@@ -66,8 +66,8 @@ def test_a_transport_without_facts_says_only_what_always_holds(transport):
 
 @pytest.mark.parametrize(("transport", "fact", "variable", "value"), list(cases()))
 def test_a_fact_becomes_its_one_variable_or_none(transport, fact, variable, value):
-    wanted = COMMON | FIXED[transport] | ({} if value == "-" else {variable: value.replace("_L", " L")})
-    assert settings(transport, facts(fact)) == wanted
+    expected = COMMON | FIXED[transport] | ({} if value == "-" else {variable: value.replace("_L", " L")})
+    assert settings(transport, facts(fact)) == expected
 
 
 def beside(transport: str, nccl: model.Nccl = model.Nccl(), devices=("mlx5_0", "mlx5_1")):  # noqa: B008 - frozen

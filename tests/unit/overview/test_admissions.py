@@ -1,4 +1,4 @@
-"""What admission did lately, from the records on pods."""
+"""Recent admissions, from the records on pods."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through
         pod("static", record=None).metadata, annotations_or_none={"kubernetes.io/config.mirror": "x"}
     )
     system = msgspec.structs.replace(pod("system", record=None).metadata, namespace="kube-system")
-    assert rows(*(msgspec.structs.replace(pod("p"), metadata=each) for each in (mirror, system))) == []
+    assert rows(*(msgspec.structs.replace(pod("p"), metadata=metadata) for metadata in (mirror, system))) == []
 
 
 def test_a_record_that_cannot_be_read_fails_nobody():
@@ -68,7 +68,7 @@ def test_equal_results_of_a_gangs_pods_are_one_row_with_their_number_and_times()
     pods = [pod(f"p-{i}", at=f"2026-11-21T10:00:{i:02}Z", **of_gang) for i in range(16)]
     odd = pod("p-16", at="2026-11-21T10:01:00Z", record=None, **of_gang)
     alone = [pod("q-0"), pod("q-1")]
-    assert len({each.gang for each in rows(*pods)}) == 1
+    assert len({row.gang for row in rows(*pods)}) == 1
     row = rows(*pods, odd, *alone)
     assert [(row.object, row.outcome, row.count) for row in row] == [
         ("a/p-16", "missed", 1),

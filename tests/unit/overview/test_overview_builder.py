@@ -1,4 +1,4 @@
-"""What a person sees of a fabric: nodes, rails, gangs and their scores, from the state that placement decides on."""
+"""The overview of a fabric: nodes, rails, gangs and their scores, from the state that placement uses."""
 
 import devices
 import msgspec
@@ -67,7 +67,7 @@ class Cluster:
             pass
 
     def gang(self, key="train/g") -> overview_types.Gang:
-        return next(each for each in self.seen().gangs if each.key == key)
+        return next(gang for gang in self.seen().gangs if gang.key == key)
 
     def node(self, name) -> overview_types.Node:
         return next(node for leaf in self.seen().leaves.values() for node in leaf.nodes if node.name == name)
@@ -188,25 +188,31 @@ def test_a_node_without_rails_gpus_or_leaf_is_left_out_and_one_without_its_devic
 
 
 def test_a_gang_on_one_leaf_is_as_good_as_can_be():
-    found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
-    assert (found.state, found.bandwidth, found.best, found.leaves, found.min_leaves) == ("placed", 1.0, 1.0, 1, 1)
-    assert found.outcome == overview_types.COMPACT
-    assert found.why == ()
+    assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "a-01")).gang()
+    assert (assessed.state, assessed.bandwidth, assessed.best, assessed.leaves, assessed.min_leaves) == (
+        "placed",
+        1.0,
+        1.0,
+        1,
+        1,
+    )
+    assert assessed.outcome == overview_types.COMPACT
+    assert assessed.why == ()
 
 
 def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible():
-    found = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
-    assert found.bandwidth is not None
-    assert found.best is not None
-    assert found.bandwidth < found.best == 1.0
-    assert (found.leaves, found.min_leaves, found.outcome) == (2, 1, overview_types.SPREAD)
-    assert "recreated now, it could have 1.00 on 1 leaf" in found.why[0].message
+    assessed = Cluster(placing.leaves(a=4, b=4), gang("a-00", "b-00")).gang()
+    assert assessed.bandwidth is not None
+    assert assessed.best is not None
+    assert assessed.bandwidth < assessed.best == 1.0
+    assert (assessed.leaves, assessed.min_leaves, assessed.outcome) == (2, 1, overview_types.SPREAD)
+    assert "recreated now, it could have 1.00 on 1 leaf" in assessed.why[0].message
 
 
 def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
     mine, other = gang("a-00", "a-01"), gang("b-00", "b-01", name="o")
-    found = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
-    assert (found.bandwidth, found.best) == (1.0, 1.0)
+    assessed = Cluster(placing.leaves(a=2, b=2), [*mine, *other]).gang()
+    assert (assessed.bandwidth, assessed.best) == (1.0, 1.0)
     torn = Cluster(placing.leaves(a=2, b=2), [*gang("a-00", "b-00"), *gang("a-01", "b-01", name="o")]).gang()
     assert torn.bandwidth == torn.best  # nothing better without moving the other gang
 
@@ -214,22 +220,22 @@ def test_its_own_places_count_as_free_for_it_and_those_of_others_do_not():
 def test_two_members_of_one_node_are_both_judged():
     nodes = [placing.node("a-0", "a", rails_each=2), placing.node("a-1", "a", rails_each=2)]
     pods = [placing.pod(f"g-{i}", group="g", gpus=4, on="a-0") for i in range(2)]
-    found = Cluster(nodes, pods).gang()
-    assert (found.placed, found.bandwidth, found.best) == (2, 0.5, 1.0)  # they share its NICs
-    assert found.outcome == overview_types.DEGRADED_GANG
+    assessed = Cluster(nodes, pods).gang()
+    assert (assessed.placed, assessed.bandwidth, assessed.best) == (2, 0.5, 1.0)  # they share its NICs
+    assert assessed.outcome == overview_types.DEGRADED_GANG
 
 
 def test_a_waiting_gang_is_shown_with_the_reason():
     busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
-    found = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
-    assert (found.state, found.outcome) == (overview_types.UNPLACEABLE, "")
-    assert "the cluster has slots for 1" in found.why[0].message
+    assessed = Cluster(placing.leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
+    assert (assessed.state, assessed.outcome) == (overview_types.UNPLACEABLE, "")
+    assert "the cluster has slots for 1" in assessed.why[0].message
 
 
 def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
-    found = Cluster(placing.leaves(a=1), gang("", ""), {"train/g": 2}).gang()
-    first = msgspec.json.decode(msgspec.json.encode(found))["why"][0]
-    assert (first["code"], first["message"]) == ("CapacityInsufficient", found.why[0].message)
+    assessed = Cluster(placing.leaves(a=1), gang("", ""), {"train/g": 2}).gang()
+    first = msgspec.json.decode(msgspec.json.encode(assessed))["why"][0]
+    assert (first["code"], first["message"]) == ("CapacityInsufficient", assessed.why[0].message)
     assert first["parameters"] == {
         "pods": 2,
         "slots_needed": 2,
@@ -239,38 +245,38 @@ def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
 
 
 def test_a_gang_that_fits_is_shown_with_the_leaves():
-    found = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
-    assert (found.state, found.best, found.leaves) == (overview_types.WAITING, 1.0, 1)
-    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in found.why[0].message
+    assessed = Cluster(placing.leaves(a=4, b=1), gang("", ""), {"train/g": 2}).gang()
+    assert (assessed.state, assessed.best, assessed.leaves) == (overview_types.WAITING, 1.0, 1)
+    assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in assessed.why[0].message
 
 
 def test_a_gang_with_missing_pods_says_so():
-    found = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
-    assert (found.state, found.placed, found.size) == (overview_types.STARTING, 1, 3)
-    assert found.why[0].message == "1 of its 3 pods do not exist yet"
+    assessed = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
+    assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 1, 3)
+    assert assessed.why[0].message == "1 of its 3 pods do not exist yet"
 
 
 def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
-    found = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
-    assert (found.state, found.placed, found.size) == (overview_types.STARTING, 2, 3)
-    assert found.why[0].message == "1 of its 3 pods do not exist yet"
+    assessed = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
+    assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 2, 3)
+    assert assessed.why[0].message == "1 of its 3 pods do not exist yet"
 
 
 def test_a_launcher_takes_a_number_and_is_no_worker():
     pods = [placing.pod("g-launcher", group="g", gpus=0, rails=0, on="b-00"), *gang("a-00", "a-01")]
-    found = Cluster(placing.leaves(a=2, b=1), pods).gang()
-    assert found.placed == 3
-    assert (found.leaves, found.bandwidth) == (1, 1.0)
+    assessed = Cluster(placing.leaves(a=2, b=1), pods).gang()
+    assert assessed.placed == 3
+    assert (assessed.leaves, assessed.bandwidth) == (1, 1.0)
 
 
 def test_a_colour_stays_with_its_gang_and_is_reused_afterwards():
     cluster = Cluster(placing.leaves(a=4), [*gang("a-00", "a-01"), *gang("a-02", name="o")])
-    before = {each.key: each.colour for each in cluster.seen().gangs}
+    before = {gang.key: gang.colour for gang in cluster.seen().gangs}
     for pod in gang("a-00", "a-01"):
         cluster.state.remove_pod(pod.metadata.identity)
         cluster.known.remove(pod)
     cluster.add(*gang("a-00", name="b"), *gang("a-01", name="c"))  # both before the other one by name
-    after = {each.key: each.colour for each in cluster.seen().gangs}
+    after = {gang.key: gang.colour for gang in cluster.seen().gangs}
     assert after["train/o"] == before["train/o"]
     assert after["train/b"] == before["train/g"]
     assert len(set(after.values())) == 3
@@ -347,12 +353,12 @@ def test_a_reader_of_another_life_gets_everything(version):
 def test_the_member_that_lacks_a_rail_is_named():
     nodes = [*placing.leaves(a=3), placing.node("a-03", "a", "s-a", rails_each={"nvidia.com/mlx5_0": 1})]
     pods = [placing.pod(f"g-{i}", group="g", on=f"a-{i:02}") for i in range(4)]
-    found = Cluster(nodes, pods, policy=placing.policy()).gang()
-    assert found.why[-1].message.endswith("members: a rail is missing on another pod's node")
-    assert sum("missing on another pod's node" in each.message for each in found.why) == 1
+    assessed = Cluster(nodes, pods, policy=placing.policy()).gang()
+    assert assessed.why[-1].message.endswith("members: a rail is missing on another pod's node")
+    assert sum("missing on another pod's node" in reason.message for reason in assessed.why) == 1
 
 
-# --- ages, notes, utilisation -------------------------------------------------------------------------------------
+# --- ages, notes, utilization -------------------------------------------------------------------------------------
 
 
 def bound_pod(name, on, created, bound=""):
@@ -412,7 +418,7 @@ def test_a_pod_with_gpus_only_takes_its_leaf():
 
 
 def tolerant(name):
-    """A pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
+    """Return a pod of gang w that tolerates all taints, as jobs on GPU nodes do."""
     pod = placing.pod(name, group="w")
     tolerations = [views.Toleration(operator="Exists")]
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, tolerations=tolerations))

@@ -35,7 +35,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
             case ("end_session",):
                 assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
                 expected = {k: v for k, v in expected.items() if v[1] is not PIPELINED}
-    held = {each.uid.removeprefix("uid-"): each.node for each in assumed}
+    held = {assumed_pod.uid.removeprefix("uid-"): assumed_pod.node for assumed_pod in assumed}
     assert held == {name: node for name, (node, _) in expected.items()}
     assert sorted(e.uid for n in ("n1", "n2") for e in assumed.list_on_node(n)) == sorted(f"uid-{n}" for n in expected)
     assert len(list(assumed.list_of_gang("train/g"))) == len(expected)
@@ -45,7 +45,7 @@ def test_an_event_twice_is_an_event_once():
     assumed = assumed_pods.AssumedPods(assume_seconds=30)
     for _ in range(2):
         assumed.assume(build_assumed_pod(pod("a"), "n1"))
-    assert [each.node for each in assumed.list_on_node("n1")] == ["n1"]
+    assert [assumed_pod.node for assumed_pod in assumed.list_on_node("n1")] == ["n1"]
     assert assumed.forget("uid-a")
     assert not assumed.forget("uid-a")
     assert not list(assumed.list_on_node("n1"))
@@ -57,7 +57,7 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
     assumed.assume(build_assumed_pod(pod("b"), "n1", state=PIPELINED), "west")
     assumed.assume(build_assumed_pod(pod("c"), "n1"), "east")
     assumed.end_session("east", now=5.0)
-    assert {each.uid: each.state for each in assumed} == {
+    assert {assumed_pod.uid: assumed_pod.state for assumed_pod in assumed} == {
         "uid-b": PIPELINED,
         "uid-c": assumed_pods.State.UNCONFIRMED,
     }
@@ -67,7 +67,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
     assumed = assumed_pods.AssumedPods(assume_seconds=30)
     assumed.assume(build_assumed_pod(pod("a"), "n1", since=100.0))
     assert assumed.expire(130.0) == ()
-    assert [each.uid for each in assumed.expire(130.1)] == ["uid-a"]
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1)] == ["uid-a"]
     assert len(assumed) == 0
 
 
@@ -76,4 +76,4 @@ def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
     assumed.assume(build_assumed_pod(pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
-    assert [each.uid for each in assumed.expire(31.5)] == ["uid-a"]
+    assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5)] == ["uid-a"]

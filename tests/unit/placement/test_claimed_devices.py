@@ -10,7 +10,7 @@ from railwright.fabric.placement import engine, scheduling_request
 
 
 def bare(name):
-    """A node that reports no devices, as where all come by slices."""
+    """Return a node that reports no devices, as where all come by slices."""
     return msgspec.convert(
         {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110"}}},
         node_views.Node,
@@ -32,7 +32,7 @@ def free(cluster, name):
 
 
 def claims_only(name, uid="u", on=""):
-    """A pod whose rails and GPU come by a generated claim."""
+    """Return a pod whose rails and GPU come by a generated claim."""
     tree = {
         "metadata": {"name": name, "namespace": "train", "uid": uid, "labels": {"railwright.io/fabric": "roce"}},
         "spec": {

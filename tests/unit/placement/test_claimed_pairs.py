@@ -29,7 +29,7 @@ def cluster():
 
 
 def hold_gpus(cluster, on, first=2, count=2):
-    """A claim of GPUs without NICs: by default both beside rail1."""
+    """Return a claim of GPUs without NICs: by default both beside rail1."""
     tree = build_claim(f"gpus-{on}-{first}", (), gpus=count, pod_uid=f"uid-gpus-{on}", on=on, first_gpu=first)
     cluster.upsert_claim(devices.read_claim(tree))
     return devices.read_claim(tree)
@@ -110,7 +110,7 @@ def test_the_devices_that_a_pod_holds_itself_are_its_pairs(cluster):
 
 
 def any_nic_template(cluster):
-    """A template of one GPU with any NIC beside it."""
+    """Add a template of one GPU with any NIC beside it."""
     template = build_template("any", (0,))
     devices_of_claim = template.spec.spec.devices
     gpu, rail = devices_of_claim.requests

@@ -100,7 +100,7 @@ def test_a_node_without_a_free_rail_of_the_claim_is_refused_whatever_the_policy_
     cluster.upsert_pod(pod)
     answer = choose(cluster, pod, rails="preferred")
     assert list(answer.feasible) == ["n2"]
-    [refusal] = [found.reason for name, found in answer.rejections.items() if not found.is_unresolvable]
+    [refusal] = [rejection.reason for name, rejection in answer.rejections.items() if not rejection.is_unresolvable]
     assert refusal.code == Code.RAIL_BUSY
     assert rendering.render(refusal) == "rail1 is busy: 0 of 1 NIC free, 1 needed"
     rows = {row.node: row for row in answer.rows}
@@ -121,7 +121,7 @@ def test_a_node_whose_devices_come_by_a_device_plugin_has_no_rail_of_a_claim(clu
     cluster.upsert_pod(pod)
     answer = choose(cluster, pod)
     assert list(answer.feasible) == ["n1", "n2"]
-    assert [found.is_unresolvable for found in answer.rejections.values()] == [True]
+    assert [rejection.is_unresolvable for rejection in answer.rejections.values()] == [True]
 
 
 def test_claims_that_name_no_rail_are_left_to_the_allocator(cluster):
@@ -140,7 +140,7 @@ def test_a_tainted_or_missing_device_takes_its_rail_out_and_puts_it_back(cluster
     add_slices(cluster, "n1", generation=2, **missing)
     answer = choose(cluster, pod)
     assert list(answer.feasible) == ["n2"]
-    assert {found.reason.code for found in answer.rejections.values()} == {Code.RAIL_UNAVAILABLE}
+    assert {rejection.reason.code for rejection in answer.rejections.values()} == {Code.RAIL_UNAVAILABLE}
     add_slices(cluster, "n1", generation=3)
     assert list(choose(cluster, pod).feasible) == ["n1", "n2"]
 

@@ -117,7 +117,7 @@ class World:
 
 @st.composite
 def orders(draw):
-    """An order of all events: any interleaving of the watches. The pod is the first; the ends come after all else."""
+    """Return any interleaving of the watches' events. The pod is first; the ends come last."""
     streams = [list(POD[1:]), list(TEMPLATES), list(CLAIM_T), list(CLAIM_U), list(SCHEDULER)]
     begins = [[event for event in stream if event not in ENDS] for stream in streams]
     ends = draw(st.permutations(sorted(ENDS)))
@@ -131,7 +131,7 @@ def orders(draw):
 
 
 def _drop_reversals(order):
-    """A watch may repeat its newest event, and never goes back to an older one."""
+    """Return a watch may repeat its newest event, and never goes back to an older one."""
     events, newest = [], {}
     for event in order:
         stream = next(stream for stream in (POD, TEMPLATES, CLAIM_T, CLAIM_U, SCHEDULER) if event in stream)

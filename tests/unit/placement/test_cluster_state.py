@@ -1,4 +1,4 @@
-"""The fleet: whatever order events come in, a node's use is the sum of its pods."""
+"""The cluster state: in any order of events, a node's use is the sum of its pods."""
 
 import msgspec
 from hypothesis import given
@@ -19,19 +19,19 @@ PODS = st.builds(
 @given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
 def test_use_is_the_sum_over_the_pods_last_seen_bound(events):
     state, last = build_cluster([node("n1"), node("n2")]), {}
-    for verb, each in events:
+    for verb, event in events:
         if verb == "upsert":
-            state.upsert_pod(each)
-            last[each.metadata.uid] = each
+            state.upsert_pod(event)
+            last[event.metadata.uid] = event
         else:
-            state.remove_pod(each.metadata.uid)
-            last.pop(each.metadata.uid, None)
+            state.remove_pod(event.metadata.uid)
+            last.pop(event.metadata.uid, None)
     for name in ("n1", "n2"):
-        here = [each for each in last.values() if each.spec.node_name == name]
-        expected = sum(int(each.spec.containers[0].resources.requests[GPU]) for each in here)
+        here = [pod for pod in last.values() if pod.spec.node_name == name]
+        expected = sum(int(pod.spec.containers[0].resources.requests[GPU]) for pod in here)
         assert state.get_used(name).get(GPU, 0) == expected * 1000
-        assert {p.uid for p in state.list_pods_on(name)} == {each.metadata.uid for each in here}
-    gang = {uid for uid, each in last.items() if each.metadata.annotations}
+        assert {p.uid for p in state.list_pods_on(name)} == {pod.metadata.uid for pod in here}
+    gang = {uid for uid, pod in last.items() if pod.metadata.annotations}
     assert set(state.get_gang("train/g")) == gang
 
 

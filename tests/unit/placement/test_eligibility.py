@@ -15,7 +15,7 @@ def eligible(spec: dict, **node_fields) -> bool:
     return eligibility.is_eligible(state.nodes["n"], msgspec.convert(spec, views.PodSpec))
 
 
-def required(key: str, operator: str, *values: str) -> dict:
+def require(key: str, operator: str, *values: str) -> dict:
     expression = {"key": key, "operator": operator, "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
@@ -42,16 +42,16 @@ def test_a_taint_repels_unless_tolerated(toleration, expected):
     [
         ({"nodeSelector": {"zone": "z1"}}, True),
         ({"nodeSelector": {"zone": "z2"}}, False),
-        (required("zone", "In", "z1", "z3"), True),
-        (required("zone", "In", "z2"), False),
-        (required("zone", "NotIn", "z2"), True),
-        (required("other", "NotIn", "z2"), True),
-        (required("zone", "Exists"), True),
-        (required("zone", "DoesNotExist"), False),
-        (required("size", "Gt", "7"), True),
-        (required("size", "Lt", "8"), False),
-        (required("zone", "Gt", "7"), False),
-        (required("zone", "Like", "z*"), False),
+        (require("zone", "In", "z1", "z3"), True),
+        (require("zone", "In", "z2"), False),
+        (require("zone", "NotIn", "z2"), True),
+        (require("other", "NotIn", "z2"), True),
+        (require("zone", "Exists"), True),
+        (require("zone", "DoesNotExist"), False),
+        (require("size", "Gt", "7"), True),
+        (require("size", "Lt", "8"), False),
+        (require("zone", "Gt", "7"), False),
+        (require("zone", "Like", "z*"), False),
         ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
     ],
 )

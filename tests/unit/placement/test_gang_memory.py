@@ -1,4 +1,4 @@
-"""What a decision remembers of a gang is a value: it goes in, it comes out, and the engine keeps none of it."""
+"""The memory of a gang is a value: a decision gets it and returns it, and the engine stores nothing."""
 
 from placing import build_assumed_pod, build_cluster, build_request, create_assumed_pods, leaves, node, pod, policy
 
@@ -9,8 +9,8 @@ from railwright.fabric.placement.state import assumed_pods
 POLICY = policy(oversubscription=[1.0, 1.0])
 
 
-def interleaved():
-    """Two gangs of four, each of which fits on either leaf."""
+def build_interleaved():
+    """Return two gangs of four, each of which fits on either leaf."""
     state = build_cluster(leaves(a=4, b=5), least={"train/one": 4, "train/two": 4})
     for name in ("one", "two"):
         for rank in range(4):
@@ -19,7 +19,7 @@ def interleaved():
 
 
 def test_a_gang_keeps_off_the_leaf_that_the_memory_reserves_for_another():
-    state = interleaved()
+    state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
     assert first.plan.leaves == (("a", "s-a"),)
@@ -29,7 +29,7 @@ def test_a_gang_keeps_off_the_leaf_that_the_memory_reserves_for_another():
 
 
 def test_the_same_memory_gives_the_same_decision():
-    state = interleaved()
+    state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
     request = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
@@ -42,7 +42,7 @@ def test_the_same_memory_gives_the_same_decision():
 
 
 def test_a_rolled_back_gang_reserves_nothing():
-    state = interleaved()
+    state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     first = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY))
     second = build_request(pod("two-0", group="two"), list(state.nodes), POLICY)
@@ -50,7 +50,7 @@ def test_a_rolled_back_gang_reserves_nothing():
 
 
 def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
-    state = interleaved()
+    state = build_interleaved()
     placement = engine.PlacementEngine(state, create_assumed_pods())
     memory = placement.score(build_request(pod("one-0", group="one"), list(state.nodes), POLICY)).memory
     for rank in range(4):

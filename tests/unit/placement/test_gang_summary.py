@@ -1,4 +1,4 @@
-"""How a gang stands while it is being placed: mates in flight, mates that are leaving, and roles of unlike size."""
+"""The summary of a gang during its placement: assumed peers, peers that terminate, and roles of different size."""
 
 import json
 
@@ -26,9 +26,9 @@ def best_leaves(request, state, assumed=None):
     return {explanation.node.split("-")[0] for explanation in explanations if explanation.score == top}
 
 
-def leaving(each: views.Pod) -> views.Pod:
-    metadata = msgspec.structs.replace(each.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    return msgspec.structs.replace(each, metadata=metadata)
+def leaving(member: views.Pod) -> views.Pod:
+    metadata = msgspec.structs.replace(member.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(member, metadata=metadata)
 
 
 def launcher() -> views.Pod:
@@ -40,7 +40,7 @@ def launcher() -> views.Pod:
 def test_kube_scheduler_keeps_its_leaf_while_bindings_are_still_unseen():
     state = build_cluster(leaves(a=8, b=8), least={"train/gang": 8})
     offered = list(state.nodes)
-    for rank in range(8):  # each mate takes a node of leaf a, and the watch has shown none of them yet
+    for rank in range(8):  # each peer takes a node of leaf a, and the watch has shown none of them yet
         assert best_leaves(build_request(pod(f"job-{rank}", group="gang"), offered), state) == {"a"}
         offered.remove(f"a-{rank:02}")
 

@@ -15,30 +15,30 @@ PRODUCT = "nvidia.com/gpu.product"
 
 
 def tree(*leaves, prefix="leaf"):
-    """Nodes of leaves given as (spine, nodes) or (spine, nodes, product)."""
+    """Yield nodes of leaves given as (spine, nodes) or (spine, nodes, product)."""
     for number, (spine, size, *product) in enumerate(leaves):
         labels = {PRODUCT: product[0]} if product else {}
         for index in range(size):
             yield node(f"{prefix}-{number}-{index:02}", f"{prefix}-{number}", spine, labels=labels)
 
 
-def taken(*names):
+def fill_nodes(*names):
     return [pod(f"other-{name}", on=name) for name in names]
 
 
-def mixed(*leaves):
-    """Nodes of leaves given as lists of products, all below one spine."""
+def build_mixed_nodes(*leaves):
+    """Yield nodes of leaves given as lists of products, all below one spine."""
     for number, products in enumerate(leaves):
         for index, product in enumerate(products):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
 
 
-# --- domains that mates are in -----------------------------------------------------------------------------
+# --- domains that peers are in -----------------------------------------------------------------------------
 
 
 def test_the_rest_of_a_gang_stays_below_a_spine_with_weak_uplinks():
     nodes = [*tree(("s0", 2), ("s0", 1), ("s0", 1), ("s1", 8))]
-    busy = taken(*(f"leaf-3-{index:02}" for index in range(6)))
+    busy = fill_nodes(*(f"leaf-3-{index:02}" for index in range(6)))
     loop = Loop(nodes, busy, policy(domains=[LEAF, SPINE, "core"], oversubscription=[1, 8, 1]))
     pods = gang(4, pod)
     loop.submit(pods)
@@ -52,7 +52,7 @@ def test_the_plan_counts_weak_uplinks_that_placed_peers_cross_already():
     loop.submit(pods)
     for rank, name in enumerate(["leaf-0-00", "leaf-2-00"]):
         loop.state.upsert_pod(pod(f"g-{rank}", group="g", on=name))
-    assert loop.asks(pods[2]).plan.bandwidth == 0.5
+    assert loop.decide(pods[2]).plan.bandwidth == 0.5
 
 
 # --- leaves that others wait for ---------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_a_waiting_gang_pushes_no_pod_out_of_the_leaf_of_its_peers():
     waiting, pods = gang(3, pod, group="waiting"), gang(5, pod)
     loop.submit(waiting, group="waiting")
     loop.submit(pods)
-    assert set(loop.asks(waiting[0]).plan.leaves) == {("leaf-0", "s0")}
+    assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-0", "s0")}
     assert loop.leaves(pods) == ["leaf-0"] * 3 + ["leaf-1"] * 2
 
 
@@ -73,7 +73,7 @@ def test_a_soft_reservation_costs_other_gangs_no_spine():
     loop.submit(waiting, group="waiting")
     loop.submit(pods)
     loop.state.upsert_pod(pod("x", on="leaf-2-01"))
-    assert set(loop.asks(waiting[0]).plan.leaves) == {("leaf-1", "s0")}
+    assert set(loop.decide(waiting[0]).plan.leaves) == {("leaf-1", "s0")}
     assert loop.leaves(pods[:4]) == ["leaf-0"] * 3 + ["leaf-1"]
 
 
@@ -83,7 +83,7 @@ def test_a_soft_reservation_costs_other_gangs_no_spine():
 @pytest.mark.parametrize("seed", range(4))
 def test_a_gang_planned_on_one_node_type_gets_it(seed):
     orders = [["A", "A", "B"], ["A", "B", "A"], ["B", "A", "A"], ["B", "A", "A"]]
-    loop = Loop([*mixed(orders[seed], orders[-1 - seed])])
+    loop = Loop([*build_mixed_nodes(orders[seed], orders[-1 - seed])])
     pods = gang(4, pod)
     loop.submit(pods)
     types = {loop.state.nodes[name].labels[PRODUCT] for name in loop.place(pods)}
@@ -91,7 +91,7 @@ def test_a_gang_planned_on_one_node_type_gets_it(seed):
 
 
 def test_a_gang_on_two_node_types_leaves_each_leaf_once():
-    loop = Loop([*mixed(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
+    loop = Loop([*build_mixed_nodes(["A"] * 2, ["B"] * 2, ["A"] * 2)], [], policy(oversubscription=[2, 1, 1]))
     pods = gang(5, pod)
     loop.submit(pods)
     leaves = loop.leaves(pods)
@@ -100,7 +100,7 @@ def test_a_gang_on_two_node_types_leaves_each_leaf_once():
 
 
 def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
-    loop = Loop([*mixed(["B"] * 4, ["C"] * 4, ["A"] * 4)])
+    loop = Loop([*build_mixed_nodes(["B"] * 4, ["C"] * 4, ["A"] * 4)])
     pods = gang(4, pod)
     loop.submit(pods)
     loop.state.upsert_pod(pod("g-0", group="g", on="leaf-1-00"))
@@ -110,10 +110,10 @@ def test_the_rest_of_a_gang_gets_the_node_type_of_its_peers():
 
 
 def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
-    loop = Loop([*mixed(["A", "A", "B"], ["A", "A", "B"])])
+    loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
     pods = gang(4, pod)
     loop.submit(pods)
-    messages = text(loop.asks(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
+    messages = text(loop.decide(pods[0]).explanations["leaf-0-02"].terms["locality"].reason)
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
 
@@ -129,7 +129,7 @@ def test_the_tightest_spine_is_taken_so_that_the_larger_one_stays_whole(leaf):
     loop.submit(small, group="small")
     assert {loop.state.nodes[name].labels[SPINE] for name in loop.place(small)} == {"b"}
     loop.submit(large, group="large")
-    assert loop.asks(large[0]).plan.bandwidth == 1.0
+    assert loop.decide(large[0]).plan.bandwidth == 1.0
 
 
 def test_a_single_leaf_is_chosen_below_the_spine_with_the_fewest_slots():
@@ -144,11 +144,11 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
     """30 spines of 8 leaves of 4 nodes, 45 % taken by chance."""
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat
     nodes = [*tree(*[(f"s{spine:02}", 4) for spine in range(30) for _ in range(8)])]
-    names = [each.metadata.name for each in nodes]
-    loop = Loop(nodes, taken(*chance.sample(names, round(0.45 * len(names)))))
+    names = [node.metadata.name for node in nodes]
+    loop = Loop(nodes, fill_nodes(*chance.sample(names, round(0.45 * len(names)))))
     pods = gang(size, pod)
     loop.submit(pods)
-    plan = loop.asks(pods[0]).plan
+    plan = loop.decide(pods[0]).plan
     rooms = Counter((loop.leaf_of(name), loop.state.nodes[name].labels[SPINE]) for name in loop.feasible(pods[0]))
     order = sorted(rooms.values(), reverse=True)
     count = next(count for count in range(1, len(order)) if sum(order[:count]) >= size)
@@ -157,7 +157,7 @@ def test_of_thirty_spines_no_more_are_taken_than_the_gang_needs(size, seed):
 
 
 def fewest_spines(rooms, size, count):
-    """The fewest spines below which so many leaves hold a gang: the most that each number of both holds is tried."""
+    """Return the lowest number of spines below which so many leaves hold a gang, by trying each number of both."""
     by_spine = {}
     for leaf, room in rooms.items():
         by_spine.setdefault(leaf[1], []).append(room)
@@ -180,7 +180,7 @@ def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
     launcher = pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
     workers = gang(4, pod)
     loop.submit([launcher, *workers])
-    assert loop.asks(workers[0]).plan.bandwidth == 1.0
+    assert loop.decide(workers[0]).plan.bandwidth == 1.0
     assert loop.leaves(workers) == ["leaf-1"] * 4
 
 
@@ -191,8 +191,8 @@ def test_the_last_ranks_go_beside_the_first_where_the_ring_closes():
     loop = Loop([*tree(("s0", 2), ("s0", 2), ("s0", 1))])
     pods = gang(5, pod)
     loop.submit(pods)
-    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(each, name))
+    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.assumed.assume(build_assumed_pod(member, name))
     assert loop.leaves(pods[2:]) == ["leaf-1", "leaf-2", "leaf-0"]
 
 
@@ -210,16 +210,16 @@ def test_ranks_that_nobody_has_seen_yet_close_the_ring_and_not_those_before_them
     loop.submit(pods)
     for unseen in pods[3:]:
         loop.state.remove_pod(unseen.metadata.uid)
-    for each, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
-        loop.assumed.assume(build_assumed_pod(each, name))
+    for member, name in zip(pods, ["leaf-0-00", "leaf-1-00"], strict=False):
+        loop.assumed.assume(build_assumed_pod(member, name))
     assert loop.leaves(pods[2:3]) == ["leaf-1"]
 
 
-# --- NICs that mates share, and uplinks --------------------------------------------------------------------
+# --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
-def shared(*leaves):
-    """Nodes whose rails are shared by up to a hundred pods."""
+def build_shared_nodes(*leaves):
+    """Yield nodes whose rails are shared by up to a hundred pods."""
     for number, size in enumerate(leaves):
         for index in range(size):
             yield node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
@@ -228,15 +228,15 @@ def shared(*leaves):
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 4 / 7)])
 def test_two_nodes_are_better_than_one_with_nics_shared_by_two_peers(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert loop.asks(pods[0]).plan.bandwidth == pytest.approx(value)
+    assert loop.decide(pods[0]).plan.bandwidth == pytest.approx(value)
     assert set(loop.place(pods)) == {"leaf-0-00", "leaf-1-00"}
 
 
 def test_peers_share_rails_that_they_use_without_requesting_them():
-    loop = Loop([*shared(1, 1)], [], policy())
+    loop = Loop([*build_shared_nodes(1, 1)], [], policy())
     pods = gang(2, pod, gpus=4, rails=0)
     loop.submit(pods)
     assert len(set(loop.place(pods))) == 2
@@ -245,30 +245,30 @@ def test_peers_share_rails_that_they_use_without_requesting_them():
 @pytest.mark.parametrize(("uplinks", "value"), [("rail", 4 / 7), ("bundle", 1.0), (None, 1.0)])
 def test_a_gang_of_half_the_rails_may_use_the_uplinks_of_the_others_where_they_share_a_switch(uplinks, value):
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[7], uplinks=uplinks))
-    half = [halved(each) for each in gang(2, pod)]
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[7], uplinks=uplinks))
+    half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
-    assert loop.asks(half[0]).plan.bandwidth == pytest.approx(value)
+    assert loop.decide(half[0]).plan.bandwidth == pytest.approx(value)
 
 
 def test_reasons_name_the_uplinks_and_their_bandwidth():
     busy = [f"leaf-{leaf}-{index:02}" for leaf in range(2) for index in range(1, 4)]
-    loop = Loop([*shared(4, 4)], taken(*busy), policy(oversubscription=[28]))
-    half = [halved(each) for each in gang(2, pod)]
+    loop = Loop([*build_shared_nodes(4, 4)], fill_nodes(*busy), policy(oversubscription=[28]))
+    half = [halved(member) for member in gang(2, pod)]
     loop.submit(half)
-    messages = " ".join(texts(loop.asks(half[0]).diagnose().why))
+    messages = " ".join(texts(loop.decide(half[0]).diagnose().why))
     assert "(4 nodes, 28:1, including the uplinks of rails that the gang does not use) carry 0.29" in messages
 
 
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
-    loop = Loop([*shared(1)], [], policy())
+    loop = Loop([*build_shared_nodes(1)], [], policy())
     pods = gang(2, pod, gpus=4)
     loop.submit(pods)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.asks(pods[0]).diagnose().why))
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.decide(pods[0]).diagnose().why))
 
 
 def halved(whole):
-    """The pod with half of the rails."""
+    """Return the pod with half of the rails."""
     container = whole.spec.containers[0]
     requests = {name: amount for name, amount in container.resources.requests.items() if name not in RESOURCES[2:]}
     assert GPU in requests
@@ -301,7 +301,7 @@ POOLED = {
 
 
 def pooled(*leaves):
-    """Nodes of eight GPUs and a pool of eight devices."""
+    """Yield nodes of eight GPUs and a pool of eight devices."""
     for number, size in enumerate(leaves):
         for index in range(size):
             name = f"leaf-{number}"
@@ -309,7 +309,7 @@ def pooled(*leaves):
 
 
 def of_sizes(*sizes):
-    """A gang whose pods take so many GPUs and devices of the pool each."""
+    """Return a gang whose pods take so many GPUs and devices of the pool each."""
     made = []
     for rank, size in enumerate(sizes):
         whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)
@@ -329,7 +329,7 @@ def test_small_pods_that_follow_each_other_count_as_one_large_one():
     loop = Loop([*pooled(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
     pods = of_sizes(8, 8, 4, 2, 1)
     loop.submit(pods)
-    first = loop.asks(pods[0])
+    first = loop.decide(pods[0])
     assert first.plan.leaves == (("leaf-1", "s0"),)
     assert first.gang.remaining == 5
     assert "all 5 pods" in text(first.explanations["leaf-1-00"].terms["locality"].reason)

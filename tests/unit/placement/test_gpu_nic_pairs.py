@@ -10,7 +10,7 @@ from railwright.fabric.placement.nodes import gpu_nic_pairs
 
 def spreads(row):
     requested, caps = row
-    return [each for each in itertools.product(*(range(cap + 1) for cap in caps)) if sum(each) == requested]
+    return [counts for counts in itertools.product(*(range(cap + 1) for cap in caps)) if sum(counts) == requested]
 
 
 def quality(gpus, rails):

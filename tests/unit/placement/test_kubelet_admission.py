@@ -151,7 +151,7 @@ def admits(policy, given_hints):
         ]
     return any(
         all(mask == masks[0] for mask in masks)
-        and all(each[mask] for mask, each in zip(masks, given_hints, strict=True))
+        and all(hint[mask] for mask, hint in zip(masks, given_hints, strict=True))
         for masks in itertools.product(*given_hints)
     )
 
@@ -179,6 +179,6 @@ def test_the_admission_error_agrees_with_merging_all_hints(rows, policy):
         ((GPU, rows[0][1] * 1000),),
         tuple((name, amount * 1000) for name, (_, amount) in zip(names[1:], rows[1:], strict=True)),
     )
-    each = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
+    hints_of_rows = [hints([has for has, _ in pairs], [free for _, free in pairs], amount) for pairs, amount in rows]
     message = find_error(report(*nodes, policy=policy), demand)
-    assert (message == "") == admits(policy, each)
+    assert (message == "") == admits(policy, hints_of_rows)

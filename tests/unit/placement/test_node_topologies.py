@@ -1,4 +1,4 @@
-"""Free devices by NUMA node (ruling 22): kubelet's report if it knows of the last binding, else what is bound."""
+"""Free devices by NUMA node (interface.md 7.4): kubelet's report if it includes the last binding, else bound pods."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ SHAPE = model.NodeShape(
 
 
 def report(*gpus, written="", rails=(), name="n1"):
-    """A report with so many of 4 GPUs available on each NUMA node, its zones written then."""
+    """Return a report with so many of 4 GPUs available on each NUMA node, its zones written then."""
     fields = [
         {"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}},
         {"manager": "kubectl", "time": "2026-11-21T23:59:59Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
@@ -44,9 +44,9 @@ def report(*gpus, written="", rails=(), name="n1"):
 
 
 def bound(name, gpus, at="", *, rails=0, on="n1"):
-    each = pod(name, gpus=gpus, rails=rails, on=on)
+    new_pod = pod(name, gpus=gpus, rails=rails, on=on)
     conditions = [views.PodCondition(type="PodScheduled", status="True", last_transition_time=at)] if at else []
-    return msgspec.structs.replace(each, status=views.PodStatus(phase="Running", conditions=conditions))
+    return msgspec.structs.replace(new_pod, status=views.PodStatus(phase="Running", conditions=conditions))
 
 
 def list_free(cluster, shape=SHAPE, others=(), resource=GPU):

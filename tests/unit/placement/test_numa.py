@@ -31,10 +31,10 @@ def node(rails=EACH, **more):
 
 def zones(*free):
     """Zones by devices: zones({GPU: 4, rail: 1}, ...)."""
-    found = []
-    for number, each in enumerate(free):
-        found.append(numa.Zone(number, tuple(sorted((name, count * 1000) for name, count in each.items()))))
-    return tuple(found)
+    made_zones = []
+    for number, amounts in enumerate(free):
+        made_zones.append(numa.Zone(number, tuple(sorted((name, count * 1000) for name, count in amounts.items()))))
+    return tuple(made_zones)
 
 
 def want(gpus, *rails, pool=0):
@@ -48,23 +48,23 @@ def pod(gpus, *rails, pool=0):
     return dict((*asked.accelerators, *asked.pools), cpu=4000)
 
 
-def left(found, resource=GPU):
-    return [dict(zone.free).get(resource, -1000) // 1000 for zone in found]
+def left(free_zones, resource=GPU):
+    return [dict(zone.free).get(resource, -1000) // 1000 for zone in free_zones]
 
 
 def topology(*free, **more):
-    found = [
+    made_zones = [
         {
             "name": f"node-{number}",
             "type": "Node",
             "resources": [
                 {"name": name, "capacity": str(whole), "allocatable": str(whole), "available": str(available)}
-                for name, (whole, available) in each.items()
+                for name, (whole, available) in amounts.items()
             ],
         }
-        for number, each in enumerate(free)
+        for number, amounts in enumerate(free)
     ]
-    return msgspec.convert({"metadata": {"name": "n"}, "zones": found, **more}, node_views.NodeResourceTopology)
+    return msgspec.convert({"metadata": {"name": "n"}, "zones": made_zones, **more}, node_views.NodeResourceTopology)
 
 
 # --- where devices are ------------------------------------------------------------------------------------
@@ -110,16 +110,16 @@ def test_a_shape_without_numa_nodes_and_one_that_has_none_of_the_devices_say_not
 
 
 def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_zone():
-    found = topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
+    exported = topology({GPU: (4, 1), "cpu": (64, 2)}, {GPU: (4, -1), RESOURCES[2]: (1, 1)})
     other = [{"name": name, "resources": [{"name": GPU, "available": "8"}]} for name in ("socket-0", "node-0")]
-    tree = msgspec.to_builtins(found)
+    tree = msgspec.to_builtins(exported)
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
     with_socket = msgspec.convert({**tree, "zones": zones_}, node_views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
-    assert numa.read_available_zones(found, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
-    assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(found, names)
-    assert left(numa.read_allocatable_zones(found, names)) == [4, 4]
-    assert numa.read_available_zones(found, {"amd.com/gpu"}) == ()
+    assert numa.read_available_zones(exported, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
+    assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(exported, names)
+    assert left(numa.read_allocatable_zones(exported, names)) == [4, 4]
+    assert numa.read_available_zones(exported, {"amd.com/gpu"}) == ()
 
 
 def test_resources_missing_from_a_report_come_from_the_shape():
@@ -185,8 +185,8 @@ def test_the_charged_devices_are_those_requested_up_to_all_in_any_order(held, ch
     )
     after = numa.subtract_usage(before, held)
     for name in (GPU, POOL, *RESOURCES):
-        had, has = (sum(dict(zone.free).get(name, 0) for zone in each) for each in (before, after))
-        assert had - has == min(had, sum(each.get(name, 0) for each in held))
+        had, has = (sum(dict(zone.free).get(name, 0) for zone in node_zones) for node_zones in (before, after))
+        assert had - has == min(had, sum(grant.get(name, 0) for grant in held))
     assert all(amount >= 0 for zone in after for _, amount in zone.free)
     mixed = list(held)
     chance.shuffle(mixed)
@@ -217,9 +217,12 @@ def test_two_pods_of_four_gpus_with_the_same_shared_rails_are_not_both_local():
 
 
 def test_a_pool_over_both_numa_nodes_serves_two_pods_locally():
-    found = numa.assign_all(node(ONE_POOL, **{POOL: 4000}), want(4, pool=2), limit=5)
-    assert [(each.is_aligned, each.local, each.zones) for each in found] == [(True, 2, (0,)), (True, 2, (1,))]
-    assert [left(each.taken, POOL) for each in found] == [[2], [2]]
+    assignments = numa.assign_all(node(ONE_POOL, **{POOL: 4000}), want(4, pool=2), limit=5)
+    assert [(assignment.is_aligned, assignment.local, assignment.zones) for assignment in assignments] == [
+        (True, 2, (0,)),
+        (True, 2, (1,)),
+    ]
+    assert [left(assignment.taken, POOL) for assignment in assignments] == [[2], [2]]
 
 
 @pytest.mark.parametrize(
@@ -274,12 +277,12 @@ def test_a_resource_that_no_numa_node_names_is_not_judged():
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
 def test_members_take_no_more_than_there_is_and_stop_where_the_next_does_not_fit(free, gpus, limit):
-    held = zones(*({GPU: each} for each in free))
-    found = numa.assign_all(held, want(gpus), limit)
-    assert len(found) == min(limit, sum(free) // gpus)
-    for each in found:
-        held = numa.subtract_zones(held, each.taken)
-    assert sum(left(held)) == sum(free) - gpus * len(found)
+    held = zones(*({GPU: gpus_free} for gpus_free in free))
+    assignments = numa.assign_all(held, want(gpus), limit)
+    assert len(assignments) == min(limit, sum(free) // gpus)
+    for assignment in assignments:
+        held = numa.subtract_zones(held, assignment.taken)
+    assert sum(left(held)) == sum(free) - gpus * len(assignments)
 
 
 def test_numa_nodes_of_memory_alone_cost_nothing():

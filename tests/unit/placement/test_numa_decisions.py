@@ -1,4 +1,4 @@
-"""What NUMA nodes mean to a decision: `required` filters, `preferred` scores, `ignore` does neither."""
+"""Effect of NUMA nodes on a decision: `required` filters, `preferred` scores, `ignore` does neither."""
 
 import msgspec
 import pytest
@@ -33,13 +33,13 @@ HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 
 
 def with_requests(name, requests, on="", group=""):
-    each = pod(name, on=on, group=group)
+    new_pod = pod(name, on=on, group=group)
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(each, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
+    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
 
 
 def explain_both(numa, *, shape=SHAPE):
-    """A pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
+    """Return a pod of 4 GPUs and rails 0 and 1: on `near` their NUMA node is free, on `far` its GPUs are taken."""
     nodes = [node("far", "leaf"), node("near", "leaf")]
     taken = [
         with_requests("a", {GPU: "3", RESOURCES[2]: "1"}, on="near"),
@@ -74,13 +74,13 @@ def test_required_filters_nothing_where_no_layout_is_known():
 
 
 def report(*free: int, manager: str, scope: str = "container", written: str = "", rail: str = ""):
-    """A NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
+    """Return a NodeResourceTopology of NUMA nodes with so many of 4 GPUs free each, and a free rail on the first."""
     rails = [{"name": rail, "capacity": "1", "allocatable": "1", "available": "1"}] if rail else []
     managed = [{"manager": "exporter", "time": written, "fieldsV1": {"f:zones": {}}}] if written else []
     attributes = {"topologyManagerPolicy": manager, "topologyManagerScope": scope}
     tree = {
         "metadata": {"name": "n", "managedFields": managed},
-        "attributes": [{"name": each, "value": value} for each, value in attributes.items()],
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
         "zones": [
             {
                 "name": f"node-{number}",
@@ -182,7 +182,7 @@ def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
     state.upsert_topology(report(2, 2, manager="single-numa-node"))
     request = build_request(with_requests("p", {GPU: "4"}), ["n"], policy(numa="preferred"))
 
-    def refused(free: int, promised: int | None) -> bool:
+    def is_refused(free: int, promised: int | None) -> bool:
         amounts = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 100_000, **dict.fromkeys(RESOURCES, 1000)}
         later = None if promised is None else resources.freeze(amounts | {GPU: promised * 1000})
         offers = {
@@ -194,6 +194,6 @@ def test_devices_of_terminating_pods_known_to_volcano_filter_nothing():
             .rejected
         )
 
-    assert refused(4, None)
-    assert not refused(2, 6), "once a pod has gone kubelet admits it"
-    assert not refused(6, None), "Volcano has seen a pod go before our watch has"
+    assert is_refused(4, None)
+    assert not is_refused(2, 6), "once a pod has gone kubelet admits it"
+    assert not is_refused(6, None), "Volcano has seen a pod go before our watch has"

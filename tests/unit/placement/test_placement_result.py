@@ -1,4 +1,4 @@
-"""Where a gang is once it is whole: leaves and modelled bandwidth against what had been possible."""
+"""The result of a complete gang: leaves and modelled bandwidth compared with the best possible ones."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ WHOLE = placement_result.PlannedPlacement(leaves=(LEAF_A,), bandwidth=1.0, upper
 
 
 def stands(**changed):
-    """How a node stands to a gang's member."""
+    """Return how a node stands to a gang's member."""
     state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(
         build_request(pod("w-0", group="gang"), ["n"])

@@ -55,7 +55,7 @@ def test_a_desk_that_remembers_decides_like_one_that_does_not(cluster, size, dat
 
 
 def crowded(size, **sizes):
-    """A desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
+    """Return a desk over leaves and a hundred busy nodes besides: a full offer, so that plans are remembered."""
     nodes = leaves(**sizes, z0=100)
     state = build_cluster(nodes, [pod(f"z-{i}", on=f"z0-{i:02}") for i in range(100)], {"train/g": size})
     return state, create_assumed_pods()

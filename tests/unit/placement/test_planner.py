@@ -31,26 +31,26 @@ RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
 def supply(nodes, ratios=(), busy=()):
-    """Nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
-    grades = list(dict.fromkeys(each for _, each in nodes))
+    """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room."""
+    grades = list(dict.fromkeys(grade for _, grade in nodes))
     leaves, sizes = {}, {}
-    for leaf, each in nodes:
+    for leaf, grade in nodes:
         counts = leaves.setdefault(leaf, {})
-        counts[grades.index(each)] = counts.get(grades.index(each), 0) + 1
+        counts[grades.index(grade)] = counts.get(grades.index(grade), 0) + 1
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    classes = [node_classes.NodeClass(evaluation=None, capacity=each, score=0.0) for each in grades]
+    classes = [node_classes.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
     nodes = {leaf: {classes[index]: count for index, count in counts.items()} for leaf, counts in leaves.items()}
     return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=ratios)
 
 
 def worth(members, ratios, sizes):
-    """The modelled bandwidth of members of (leaf, grade, alignment)."""
-    common = functools.reduce(operator.and_, (each.rails for _, each, _ in members))
+    """Return the modelled bandwidth of members of (leaf, grade, alignment)."""
+    common = functools.reduce(operator.and_, (capacity.rails for _, capacity, _ in members))
     values = [
-        alignment * sum(share for bit, share in enumerate(each.shares) if common >> bit & 1)
-        for _, each, alignment in members
+        alignment * sum(share for bit, share in enumerate(capacity.shares) if common >> bit & 1)
+        for _, capacity, alignment in members
     ]
     for level, ratio in enumerate(ratios):
         domains = {leaf[level:] for leaf, _, _ in members}
@@ -60,7 +60,7 @@ def worth(members, ratios, sizes):
 
 
 def slots(nodes):
-    return [(leaf, each, alignment) for leaf, each in nodes for alignment in each.slot_numa_factors]
+    return [(leaf, capacity, alignment) for leaf, capacity in nodes for alignment in capacity.slot_numa_factors]
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
@@ -171,10 +171,10 @@ def test_a_gang_that_does_not_fit_has_an_incomplete_plan():
 
 
 def lacking(*masks, now):
-    """Nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
+    """Return nodes of eight rails, one grade a set of rails; `now` are the nodes there are of each."""
     grades = [grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8))) for mask in masks]
     sizes = {LEAVES[0]: sum(now.values())}
-    classes = [node_classes.NodeClass(evaluation=None, capacity=each, score=0.0) for each in grades]
+    classes = [node_classes.NodeClass(evaluation=None, capacity=grade, score=0.0) for grade in grades]
     nodes = {LEAVES[0]: {classes[index]: count for index, count in now.items()}}
     return gang_capacity.GangCapacity(classes=classes, nodes=nodes, domain_sizes=sizes, oversubscription=())
 

@@ -77,7 +77,7 @@ async def test_the_gauge_follows_the_cluster_and_the_policy():
 
 
 def build_claims_state():
-    """Two nodes with slices, the rails of `claimed`."""
+    """Return two nodes with slices, the rails of `claimed`."""
     cluster = state.State(assume_seconds=30)
     cluster.cluster.replace_nodes([claimed.build_node("n1"), claimed.build_node("n2")])
     claimed.name_devices(cluster.cluster)

@@ -24,7 +24,7 @@ CHUNKS = [SEEDS[start : start + 10] for start in range(0, len(SEEDS), 10)]
 
 
 def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], *, announces: bool = True) -> Loop:
-    """The same cluster for the project."""
+    """Return the same cluster for the project."""
     nodes = []
     for host in cluster.hosts:
         labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
@@ -40,8 +40,8 @@ def build_loop(cluster: small.Cluster, others: Sequence[tuple[int, small.Job]], 
 
 
 def build_pod(job: small.Job, name: str, **options):
-    """A pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
-    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.asks else 0, **options)
+    """Return a pod of a job; where it does not ask for its rails, its annotation says how many it uses."""
+    whole = placing.pod(name, gpus=job.gpus, rails=1 if job.requests_devices else 0, **options)
     container = whole.spec.containers[0]
     dropped = placing.RESOURCES[job.rails :]
     requests = {key: value for key, value in container.resources.requests.items() if key not in dropped}
@@ -53,7 +53,7 @@ def build_pod(job: small.Job, name: str, **options):
 
 
 def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -> list[int]:
-    """The hosts of a gang, by rank."""
+    """Return the hosts of a gang, by rank."""
     pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
     loop.submit(pods, group=group)
     names = {host.name: index for index, host in enumerate(cluster.hosts)}
@@ -61,14 +61,14 @@ def place_gang(loop: Loop, cluster: small.Cluster, job: small.Job, group: str) -
 
 
 def let_wait(loop: Loop, job: small.Job, group: str) -> None:
-    """A gang is asked about, and waits."""
+    """Request scores for a gang, which then waits."""
     pods = [build_pod(job, f"{group}-{rank}", group=group) for rank in range(job.pods)]
     loop.submit(pods, group=group)
-    loop.asks(pods[0])
+    loop.decide(pods[0])
 
 
 def list_problems(cluster: small.Cluster, job: small.Job, hosts: Sequence[int]) -> list[str]:
-    """What is wrong with a gang's place; `cluster` is how it was before."""
+    """Return what is wrong with a gang's placement; `cluster` is the state before."""
     value, bound = small.bandwidth(cluster, job, hosts), small.best(cluster, job) or 0.0
     greedy = small.bandwidth(cluster, job, small.greedy(cluster, job))
     problems = []
@@ -98,7 +98,7 @@ def fits_one_type(cluster: small.Cluster, job: small.Job, value: float) -> bool:
 
 
 def place_in_sequence(seed: int, *, large: bool) -> list[str]:
-    """Several gangs, one after the other, that all stay."""
+    """Return several gangs, one after the other, that all stay."""
     case = random_clusters.case(seed, large=large)
     cluster, loop = case.cluster, build_loop(case.cluster, case.others, announces=seed % 2 == 0)
     problems = []
@@ -113,7 +113,7 @@ def place_in_sequence(seed: int, *, large: bool) -> list[str]:
 
 
 def place_beside_waiting(seed: int) -> list[str]:
-    """A gang that is placed while others wait."""
+    """Return a gang that is placed while others wait."""
     case = random_clusters.case(seed)
     loop = build_loop(case.cluster, case.others)
     for number in range(2):
@@ -158,7 +158,7 @@ def test_the_bound_equals_the_best_of_all_placements(seeds):
 
 
 def place_beside_peers(seed: int) -> list[str]:
-    """The rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
+    """Return the rest of a gang whose first pods somebody else has placed anywhere, on at most six nodes."""
     case = random_clusters.case(seed)
     few = sorted(case.chance.sample(range(len(case.cluster.hosts)), min(6, len(case.cluster.hosts))))
     cluster = case.cluster._replace(

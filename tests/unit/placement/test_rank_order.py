@@ -8,7 +8,7 @@ SIZE = 11
 
 
 def place_in_order(order, **sizes: int) -> list[str]:
-    """The leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
+    """Return the leaves by rank, where a scheduler asks for the ranks in this order and takes the best node offered."""
     nodes = leaves(**sizes)
     state, assumed = (
         build_cluster(nodes, [pod(f"job-{rank}", group="gang") for rank in range(SIZE)]),

@@ -1,4 +1,4 @@
-"""A job of one pod completes nodes first; among nodes equally full the alignment of its rails decides, and is told."""
+"""A job of one pod fills partly used nodes first; among equally full ones the alignment of its rails decides."""
 
 import msgspec
 import pytest
@@ -32,11 +32,11 @@ WHERE = {"one leaf": ("leaf-0", "leaf-0"), "two leaves": ("leaf-0", "leaf-1"), "
 
 
 def build_pod(name, gpus, *rails, on=""):
-    """A pod of so many GPUs and these rails, one device each."""
-    each = pod(name, on=on)
+    """Return a pod of so many GPUs and these rails, one device each."""
+    new_pod = pod(name, on=on)
     requests = {GPU: str(gpus)} | {RESOURCES[rail]: "1" for rail in rails}
     container = views.Container(name="c", resources=views.ResourceRequirements(requests_or_none=requests))
-    return msgspec.structs.replace(each, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
+    return msgspec.structs.replace(new_pod, spec=views.PodSpec(node_name=on, containers_or_none=[container]))
 
 
 def given(where, numa="preferred"):
@@ -46,7 +46,7 @@ def given(where, numa="preferred"):
 
 
 def decide(where, asking, *bound, numa="preferred", rails_each=2):
-    """The decision on two nodes, `a` and `b`."""
+    """Return the decision on two nodes, `a` and `b`."""
     nodes = [node(name, leaf, rails_each=rails_each) for name, leaf in zip("ab", WHERE[where], strict=True)]
     return score_once(build_request(asking, ["a", "b"], given(where, numa)), build_cluster(nodes, bound))
 
@@ -132,7 +132,7 @@ def test_the_node_to_complete_is_looked_for_among_those_that_are_offered():
     nodes = [node(f"n-{i:03}", f"leaf-{i // 10}", rails_each=2) for i in range(130)]
     bound = [build_pod("hidden", 4, 2, 3, on="n-129"), build_pod("left", 4, 0, 1, on="n-055")]
     state = build_cluster(nodes, bound)
-    offered = [each.metadata.name for each in nodes[:120]]
+    offered = [node.metadata.name for node in nodes[:120]]
     decision = score_once(build_request(build_pod("p", 4, 0, 1), offered, given("two leaves")), state)
     assert max(decision.scores, key=decision.scores.__getitem__) == "n-055"
     assert decision.explainer.gang.target_leaf == ("leaf-5",)

@@ -1,4 +1,4 @@
-"""How many pods a gang has: who is asked, in which order (contract, ruling 19), and for the pods' very gang."""
+"""The number of pods of a gang: its sources in their order (interface.md 7.1), for the pods of this gang only."""
 
 import json
 import pathlib
@@ -33,8 +33,8 @@ IN_TREE_WORKLOADS = gang_sizes.get_kind("workloads.scheduling.k8s.io")
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 
-def recorded(name: str) -> views.Pod:
-    """A pod as a real controller made it."""
+def read_recorded(name: str) -> views.Pod:
+    """Return a pod as a real controller made it."""
     return msgspec.convert(json.loads((PODS / f"{name}.json").read_text()), views.Pod)
 
 
@@ -74,7 +74,7 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
 
 
 @pytest.mark.parametrize(
-    ("of", "kind", "told", "expected"),
+    ("of", "kind", "declared", "expected"),
     [
         (pod({"batch.kubernetes.io/job-name": "j"}), JOBS, obj("j", {"parallelism": 8}), 8),
         (
@@ -131,10 +131,10 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
             obj("j", {"parallelism": 9, "template": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}}}),
             9,
         ),
-        (recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
-        (recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
+        (read_recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
+        (read_recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
         (
-            recorded("training-operator-tf-chief"),
+            read_recorded("training-operator-tf-chief"),
             TF_JOBS,
             obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded"),
             7,
@@ -181,15 +181,15 @@ PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, n
         ),
     ],
 )
-def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, told, expected):
-    assert size(of, (kind, told)) == expected
+def test_the_declared_size_applies_to_the_gang_of_the_pods(of, kind, declared, expected):
+    assert size(of, (kind, declared)) == expected
 
 
 @pytest.mark.parametrize("name", ["mpi-operator-launcher", "mpi-operator-worker", "mpi-operator-launcher-as-worker"])
 def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_the_gang(name):
-    of = recorded(name)
+    of = read_recorded(name)
     job = of.metadata.labels["training.kubeflow.org/job-name"]
-    labels = recorded("mpi-operator-launcher").metadata.labels
+    labels = read_recorded("mpi-operator-launcher").metadata.labels
     launcher = obj(
         f"{job}-launcher", {"parallelism": 1, "template": {"metadata": {"labels": labels}}}, namespace="recorded"
     )
@@ -199,12 +199,12 @@ def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_t
 
 @pytest.mark.parametrize("name", ["lws-leader", "lws-worker"])
 def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
-    of = recorded(name)
+    of = read_recorded(name)
     assert size(of) == int(of.metadata.annotations["leaderworkerset.sigs.k8s.io/size"]) > 1
 
 
 def test_sizes_from_annotations_are_forgotten_with_the_last_pod():
-    of = recorded("lws-leader")
+    of = read_recorded("lws-leader")
     state = cluster_state.ClusterState()
     state.upsert_pod(of)
     state.upsert_pod(of)
@@ -223,11 +223,11 @@ GROUPS = (
 def test_pod_groups_of_one_name_are_asked_in_the_contracts_order_and_stay_apart():
     of = pod({"scheduling.x-k8s.io/pod-group": "pg"})
     state = cluster_state.ClusterState()
-    for kind, each in reversed(GROUPS):
-        state.upsert_size(kind, each)
-    for (kind, each), expected in zip(GROUPS, (2, 3, 4), strict=True):
+    for kind, group_object in reversed(GROUPS):
+        state.upsert_size(kind, group_object)
+    for (kind, group_object), expected in zip(GROUPS, (2, 3, 4), strict=True):
         assert state.get_gang_size(membership.find_gang(of), observed=1) == expected
-        state.remove_size(kind, each)
+        state.remove_size(kind, group_object)
     assert state.get_gang_size(membership.find_gang(of), observed=1) == 1
 
 
@@ -253,7 +253,7 @@ def test_a_status_change_of_an_owner_leaves_every_plan_alone():
 def test_a_number_that_no_cluster_could_hold_is_cut():
     of = pod({"batch.kubernetes.io/job-name": "j"})
     assert size(of, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
-    forged = pod(recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
+    forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
     assert size(forged) == declared_sizes.MAX_SIZE
 
 
@@ -293,12 +293,14 @@ def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_be
                 table.set_report(kind, f"ns/{what}", {})
                 mine.pop(what, None)
             else:
-                table.replace(kind, [group(each, name) for name, each in what.items()])
+                table.replace(kind, [group(size_given, name) for name, size_given in what.items()])
                 mine.clear()
                 mine.update(what)
     for name in "abc":
-        told = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
-        assert table.get_declared(membership.GangKey(f"ns/{name}")) == next((each for each in told if each), 0)
+        sizes = [held.get(kind.name, {}).get(name, 0) for kind, _ in GROUPS[:2]]
+        assert table.get_declared(membership.GangKey(f"ns/{name}")) == next(
+            (declared for declared in sizes if declared), 0
+        )
 
 
 def test_a_pod_takes_the_overhead_of_its_runtime_class():
@@ -316,7 +318,7 @@ def test_a_pod_takes_the_overhead_of_its_runtime_class():
     assert held.requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
 
 
-def held(**spec) -> dict[str, int]:
+def compute_requests(**spec) -> dict[str, int]:
     state = cluster_state.ClusterState()
     state.upsert_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, views.Pod))
     (pod,) = state.pods.values()
@@ -327,8 +329,10 @@ def test_requests_of_the_pod_replace_those_of_its_containers():
     containers = [{"name": n, "resources": {"requests": {"cpu": "1", "x.y/hca": "1"}}} for n in ("a", "b")]
     whole = {"requests": {"cpu": "6", "hugepages-2Mi": "4Mi", "x.y/hca": "9"}, "limits": {"cpu": "8", "memory": "1k"}}
     counted = {"cpu": 6000, "memory": 1000 * 1000, "hugepages-2Mi": 4 * 2**20 * 1000, "x.y/hca": 2000, "pods": 1000}
-    assert held(containers=containers, resources=whole) == counted
-    assert held(containers=containers, resources=whole, overhead={"cpu": "1"}) == counted | {"cpu": 7000}
+    assert compute_requests(containers=containers, resources=whole) == counted
+    assert compute_requests(containers=containers, resources=whole, overhead={"cpu": "1"}) == counted | {"cpu": 7000}
     only_limits = {"limits": {"cpu": "8", "memory": "1k"}}
-    assert held(containers=containers, resources=only_limits)["cpu"] == 2000, "containers say what is requested"
-    assert held(containers=containers, resources={}) == held(containers=containers)
+    assert compute_requests(containers=containers, resources=only_limits)["cpu"] == 2000, (
+        "containers say what is requested"
+    )
+    assert compute_requests(containers=containers, resources={}) == compute_requests(containers=containers)

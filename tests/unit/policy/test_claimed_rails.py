@@ -1,4 +1,4 @@
-"""What follows from a fabric whose rails come as claims: resource names, CEL expressions, drivers' configuration."""
+"""Results of a fabric with rails of claims: resource names, CEL expressions, drivers' configuration."""
 
 import admitting
 import devices

@@ -18,13 +18,13 @@ HEAD = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:\n"
 BROKEN = yaml.safe_load((DATA / "broken.yaml").read_text())
 
 
-def accepted(text: str) -> model.Policy:
+def read_valid(text: str) -> model.Policy:
     result = policies.read(text)
     assert isinstance(result, model.Policy), result
     return result
 
 
-def rejected(text: str) -> tuple[policies.PolicyError, ...]:
+def read_errors(text: str) -> tuple[policies.PolicyError, ...]:
     result = policies.read(text)
     assert isinstance(result, policies.Rejected), result
     return result.errors
@@ -32,7 +32,7 @@ def rejected(text: str) -> tuple[policies.PolicyError, ...]:
 
 @pytest.mark.parametrize("row", BROKEN, ids=[row["claim"] for row in BROKEN])
 def test_a_broken_document_gives_all_its_errors_with_path_line_and_fix(row):
-    errors = rejected(row["text"] if row.get("whole") else HEAD + row["text"])
+    errors = read_errors(row["text"] if row.get("whole") else HEAD + row["text"])
     assert [(error.line, error.path) for error in errors] == [(int(line), path) for line, path, _ in row["errors"]]
     for error, (_, _, part) in zip(errors, row["errors"], strict=True):
         assert part in error.message
@@ -43,7 +43,7 @@ def test_there_are_at_least_forty_broken_documents():
 
 
 def test_the_contracts_example_is_accepted_word_for_word():
-    document = accepted(CONTRACT).document
+    document = read_valid(CONTRACT).document
     roce = document.fabrics["roce"]
     assert [rail.name for rail in roce.rails] == ["rail0", "rail1", "rail2", "rail3"]
     assert roce.rails[0] == model.Rail(
@@ -60,7 +60,7 @@ def test_the_contracts_example_is_accepted_word_for_word():
 
 
 def test_the_defaults_are_those_of_ruling_6():
-    document = accepted(HEAD + "  f: {transport: pvrdma, rails: [{name: rail0}]}\n").document
+    document = read_valid(HEAD + "  f: {transport: pvrdma, rails: [{name: rail0}]}\n").document
     fabric = document.fabrics["f"]
     assert (document.default_fabric, document.accelerators) == (None, ("nvidia.com/gpu",))
     assert (document.primary_interface, document.cluster_wide_networks) == ("eth0", 0)
@@ -75,14 +75,14 @@ def test_a_null_means_the_same_as_no_key_wherever_an_optional_key_may_stand():
     optional = [path for path in paths(tree) if is_optional(path)]
     assert len(optional) > 50
     for path in optional:
-        with_null, without = (meaning(yaml.safe_dump(replaced(tree, path, value))) for value in (None, ABSENT))
+        with_null, without = (meaning(yaml.safe_dump(replace_at(tree, path, value))) for value in (None, ABSENT))
         assert with_null == without, path
 
 
 def test_an_absent_section_and_an_empty_one_mean_the_same():
-    bare = accepted(HEAD + "  f: {transport: tcp}\n").document
+    bare = read_valid(HEAD + "  f: {transport: tcp}\n").document
     for section in ("nccl", "mounts", "security", "preflight", "placement", "namespaces", "env", "rails"):
-        assert accepted(HEAD + f"  f: {{transport: tcp, {section}: }}\n").document == bare
+        assert read_valid(HEAD + f"  f: {{transport: tcp, {section}: }}\n").document == bare
 
 
 def test_anchors_aliases_and_merge_keys_are_expanded():
@@ -99,18 +99,20 @@ def test_anchors_aliases_and_merge_keys_are_expanded():
     nccl: {timeout: 20}
 """
     )
-    fabrics = accepted(text).document.fabrics
+    fabrics = read_valid(text).document.fabrics
     assert fabrics["b"].rails == fabrics["a"].rails
     assert (fabrics["b"].nccl.timeout, fabrics["b"].nccl.traffic_class) == (20, None)
 
 
 def test_json_is_a_policy_too():
-    accepted('{"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"f": {"transport": "tcp"}}}')
+    read_valid(
+        '{"apiVersion": "railwright.io/v1alpha1", "kind": "FabricPolicy", "fabrics": {"f": {"transport": "tcp"}}}'
+    )
 
 
 def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
     keys = ("gidIndex", "trafficClass", "fifoTrafficClass", "serviceLevel")
-    accepted(HEAD + "  f: {transport: tcp, nccl: {" + ", ".join(f"{key}: -1" for key in keys) + "}}\n")
+    read_valid(HEAD + "  f: {transport: tcp, nccl: {" + ", ".join(f"{key}: -1" for key in keys) + "}}\n")
 
 
 @pytest.mark.parametrize(
@@ -132,22 +134,22 @@ def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
 )
 @cpu_time.limit(30)
 def test_a_hostile_text_is_refused_in_bounded_time(text):
-    errors = rejected(text)
+    errors = read_errors(text)
     assert 0 < len(errors) <= 202
 
 
 def test_the_digest_names_the_text():
-    one, two = accepted(CONTRACT), accepted(CONTRACT + "# a comment\n")
+    one, two = read_valid(CONTRACT), read_valid(CONTRACT + "# a comment\n")
     assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
     assert one.document == two.document
     assert one.digest != two.digest
-    assert accepted(CONTRACT).digest == one.digest
+    assert read_valid(CONTRACT).digest == one.digest
 
 
 def test_no_value_reaches_a_sentence_unescaped_or_at_length():
     long = "x" * 5000
     text = HEAD + f'  f: {{transport: "a\\nb\\e[31m", nccl: {{addressRange: "{long}", debug: "\\u202e"}}}}\n'
-    for error in rejected(text):
+    for error in read_errors(text):
         assert error.message.isascii()
         assert error.message.isprintable()
         assert len(error.message) < 400
@@ -200,7 +202,7 @@ def test_no_change_of_values_makes_reading_raise(data):
     tree = TREE
     for _ in range(data.draw(st.integers(1, 5))):
         path = data.draw(st.sampled_from(sorted(paths(tree), key=str)))
-        tree = replaced(tree, path, data.draw(VALUES))
+        tree = replace_at(tree, path, data.draw(VALUES))
     assert isinstance(policies.read(yaml.safe_dump(tree, allow_unicode=True)), model.Policy | policies.Rejected)
     if isinstance(tree, dict):
         resource = yaml.safe_dump({**policy_resource.build_tree({}), "spec": tree}, allow_unicode=True)
@@ -250,12 +252,12 @@ def paths(tree, path=()):
         yield from paths(child, (*path, step))
 
 
-def replaced(tree, path, value):
+def replace_at(tree, path, value):
     if not path:
         return value
     if isinstance(tree, list):
-        return [replaced(child, path[1:], value) if at == path[0] else child for at, child in enumerate(tree)]
-    changed = {key: replaced(child, path[1:], value) if key == path[0] else child for key, child in tree.items()}
+        return [replace_at(child, path[1:], value) if at == path[0] else child for at, child in enumerate(tree)]
+    changed = {key: replace_at(child, path[1:], value) if key == path[0] else child for key, child in tree.items()}
     return {key: child for key, child in changed.items() if child is not ABSENT}
 
 

@@ -27,7 +27,7 @@ def test_the_last_good_policy_stays_through_a_bad_one_and_a_deletion():
 
 def test_subscribers_hear_of_every_change_of_state():
     store, heard = policies.PolicyStore(), []
-    store.subscribe(lambda told: heard.append((told.valid, told.generation)))
+    store.subscribe(lambda changed: heard.append((changed.valid, changed.generation)))
     store.take(policies.read(GOOD))
     store.take(policies.read(BAD))
     store.withdraw()

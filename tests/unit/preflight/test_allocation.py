@@ -13,7 +13,7 @@ ROCE = ("--transport=roce", "--rail=rail0,interface=net1", "--rail=rail1,interfa
 LISTED = {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
-def allocated(*numbers: int, **more: str) -> list[dict]:
+def build_allocation(*numbers: int, **more: str) -> list[dict]:
     return [
         {
             "rail": f"rail{number}",
@@ -28,7 +28,7 @@ def allocated(*numbers: int, **more: str) -> list[dict]:
 
 
 def describe(number: int, *, rdma_device: str = "") -> dict:
-    """A file of the driver (KEP-5304)."""
+    """Return a file of the driver (KEP-5304)."""
     values = {"dra.net/rdmaDevice": rdma_device or f"mlx5_{number}"}
     device = {
         "driver": "dra.net",
@@ -69,7 +69,7 @@ def path(number: int, kind: str = "resourceclaimtemplates", claim: str = "nics")
 
 
 def test_the_rails_are_those_of_the_claims(run):
-    code, line = run(allocated(1, 0))
+    code, line = run(build_allocation(1, 0))
     assert (code, line) == (
         0,
         "2 rails ready: rail1 mlx5_1 192.168.3.7 GID 7 mtu 9000, rail0 mlx5_0 192.168.2.7 GID 7 mtu 9000",
@@ -77,7 +77,7 @@ def test_the_rails_are_those_of_the_claims(run):
 
 
 def test_a_device_that_is_not_there_is_named_with_its_claim(run):
-    code, line = run(allocated(0, 9), environment={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"})
+    code, line = run(build_allocation(0, 9), environment={"NCCL_IB_HCA": "=mlx5_0,mlx5_9"})
     assert code == 1
     assert "rail9 mlx5_9 (claim nics, request nic9, device pci-0000-90-00-0): device not found (found: mlx5_0" in line
 
@@ -93,7 +93,7 @@ def test_a_device_that_is_not_there_is_named_with_its_claim(run):
     ],
 )
 def test_a_list_that_differs_from_the_claims_is_a_problem(run, value, message):
-    code, line = run(allocated(0, 1), environment={"NCCL_IB_HCA": value})
+    code, line = run(build_allocation(0, 1), environment={"NCCL_IB_HCA": value})
     assert code == 1
     assert message in line
 
@@ -111,19 +111,19 @@ def test_the_drivers_files_agree(run, kind):
     """A driver writes one JSON object for each version of the API."""
     versions = [describe(0), describe(0) | {"apiVersion": "metadata.resource.k8s.io/v1alpha1"}]
     text = "\n".join(map(json.dumps, versions))
-    code, line = run(allocated(0), environment={"NCCL_IB_HCA": "=mlx5_0"}, files={path(0, kind): text})
+    code, line = run(build_allocation(0), environment={"NCCL_IB_HCA": "=mlx5_0"}, files={path(0, kind): text})
     assert code == 0, line
 
 
 def test_another_device_by_the_driver_is_named_with_claim_and_request(run):
     files = {path(0): json.dumps(describe(1) | {"requests": [{**describe(1)["requests"][0], "name": "nic0"}]})}
-    code, line = run(allocated(0, 1), files=files)
+    code, line = run(build_allocation(0, 1), files=files)
     assert code == 1
     assert "claim nics, request nic0: the driver gave pci-0000-10-00-0, but pci-0000-00-00-0 was allocated" in line
 
 
 def test_a_renamed_rdma_device_is_a_problem(run):
-    code, line = run(allocated(0, 1), files={path(0): json.dumps(describe(0, rdma_device="mlx5_7"))})
+    code, line = run(build_allocation(0, 1), files={path(0): json.dumps(describe(0, rdma_device="mlx5_7"))})
     assert code == 1
     assert "pci-0000-00-00-0 is RDMA device mlx5_7, but its ResourceSlice said mlx5_0" in line
 
@@ -134,7 +134,7 @@ def test_a_renamed_rdma_device_is_a_problem(run):
      '{"requests": [{"name": "nic0", "devices": [{"attributes": [], "networkData": 3}]}]}'],
 )  # fmt: skip
 def test_a_file_of_another_shape_is_no_reason_to_fail_by_itself(run, text):
-    code, line = run(allocated(0, 1, 2, 3), environment={"NCCL_IB_HCA": "mlx5"}, files={path(9): text})
+    code, line = run(build_allocation(0, 1, 2, 3), environment={"NCCL_IB_HCA": "mlx5"}, files={path(9): text})
     assert code == 0, line
 
 

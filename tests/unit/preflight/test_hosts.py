@@ -1,4 +1,4 @@
-"""Recorded hosts: what is ready is told in one line, what is not with its place and its fix."""
+"""Recorded hosts: a ready one is reported in one line, any other with the location and the fix."""
 
 import json
 import pathlib

@@ -18,7 +18,7 @@ TREES = st.recursive(
 )
 
 
-def written(message: object, *args: object, fields: object = None, error: BaseException | None = None) -> str:
+def format_record(message: object, *args: object, fields: object = None, error: BaseException | None = None) -> str:
     trace = (type(error), error, error.__traceback__) if error else None
     record = logging.LogRecord("test", logging.INFO, "", 0, message, args, trace)
     if fields is not None:
@@ -29,14 +29,14 @@ def written(message: object, *args: object, fields: object = None, error: BaseEx
 @given(HOSTILE, TREES)
 @example("\x7f\x9b\u2028", None)
 def test_nothing_a_user_sends_breaks_the_line_or_reaches_the_terminal(text, tree):
-    line = written(text, fields={"sent": tree})
+    line = format_record(text, fields={"sent": tree})
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line, parse_constant=pytest.fail)["message"] == json.loads(json.dumps(text))
 
 
 def test_long_values_are_cut_and_say_how_long_they_were():
-    line = json.loads(written("m" * 5000, fields={"body": "x" * 10_000, "many": list(range(1000))}))
+    line = json.loads(format_record("m" * 5000, fields={"body": "x" * 10_000, "many": list(range(1000))}))
     assert line["message"].endswith("... (5000 characters)")
     assert len(line["fields"]["body"]) < 2100
     assert len(line["fields"]["many"]) == 64
@@ -45,15 +45,15 @@ def test_long_values_are_cut_and_say_how_long_they_were():
 def test_a_deep_or_endless_value_ends():
     loop: list[object] = []
     loop.append(loop)
-    assert len(written("m", fields={"loop": loop})) < 5000
+    assert len(format_record("m", fields={"loop": loop})) < 5000
 
 
 def test_a_wrong_format_keeps_its_message():
-    assert json.loads(written("%d pods", "many"))["message"] == "%d pods"
+    assert json.loads(format_record("%d pods", "many"))["message"] == "%d pods"
 
 
 def test_an_exception_is_a_field_of_the_same_line():
-    line = written("failed", error=ValueError("a\nb"))
+    line = format_record("failed", error=ValueError("a\nb"))
     assert "\n" not in line
     assert json.loads(line)["error"].endswith("ValueError: a\nb")
 

@@ -14,9 +14,11 @@ TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
 
 
 def families(server="webhook", change=lambda _: None):
-    found = metrics.Metrics(server)
-    change(found)
-    return {family.name: family for family in parser.text_string_to_metric_families(found.format_exposition().decode())}
+    registry = metrics.Metrics(server)
+    change(registry)
+    return {
+        family.name: family for family in parser.text_string_to_metric_families(registry.format_exposition().decode())
+    }
 
 
 def rows():
@@ -49,9 +51,9 @@ def test_two_servers_of_one_process_count_apart():
 
 
 def test_exactly_one_policy_digest_is_shown():
-    def change(found):
-        found.show_policy("sha256:old")
-        found.show_policy("sha256:new")
+    def change(registry):
+        registry.show_policy("sha256:old")
+        registry.show_policy("sha256:new")
 
     (sample,) = families(change=change)["railwright_policy_info"].samples
     assert (sample.labels, sample.value) == ({"digest": "sha256:new"}, 1.0)
@@ -63,9 +65,9 @@ def test_without_a_certificate_no_expiry_is_near():
 
 
 def test_counters_have_no_created_series():
-    found = metrics.Metrics("webhook")
-    found.webhook_refusals.labels("roce", "network").inc()
-    assert b"_created" not in found.format_exposition()
+    registry = metrics.Metrics("webhook")
+    registry.webhook_refusals.labels("roce", "network").inc()
+    assert b"_created" not in registry.format_exposition()
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
@@ -116,9 +118,9 @@ def test_the_reference_explains_every_label_and_no_other():
 
 
 def test_the_pods_of_a_fabric_that_left_the_policy_are_no_longer_counted():
-    def change(found):
-        found.show_uninjected({"old": 3, "unknown": 0})
-        found.show_uninjected({"new": 1, "unknown": 0})
+    def change(registry):
+        registry.show_uninjected({"old": 3, "unknown": 0})
+        registry.show_uninjected({"new": 1, "unknown": 0})
 
     shown = {
         sample.labels["fabric"]: sample.value

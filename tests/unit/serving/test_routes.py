@@ -34,8 +34,8 @@ TABLE = routes.Table(
     ],
 )
 def test_the_right_route_is_found_with_its_parameters(method, path, expected, parameters):
-    route, found = TABLE.find(method, path)
-    assert (route.path, dict(found)) == (expected, parameters)
+    route, values = TABLE.find(method, path)
+    assert (route.path, dict(values)) == (expected, parameters)
     assert route.method == method
 
 

@@ -1,4 +1,4 @@
-"""CONTRACT section 6: the options of both servers."""
+"""The options of both servers (interface.md 6)."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from railwright.serving import addresses, command_line, option_values, settings
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
 
 
-def refused(capsys, server, *argv, **environ) -> str:
+def read_refusal(capsys, server, *argv, **environ) -> str:
     with pytest.raises(SystemExit) as ended:
         command_line.parse(server, argv, environ)
     assert ended.value.code == 2
@@ -111,23 +111,23 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
     ],
 )
 def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server, argv, said):
-    assert said in refused(capsys, server, *argv)
+    assert said in read_refusal(capsys, server, *argv)
 
 
 @pytest.mark.parametrize("text", [",", " , ", " "])
 def test_client_names_without_a_name_are_refused_because_they_would_admit_every_client(capsys, text):
-    said = refused(capsys, "webhook", *PLAIN, "--client-names", text)
+    said = read_refusal(capsys, "webhook", *PLAIN, "--client-names", text)
     assert "--client-names" in said
     assert "contains no name" in said
 
 
 def test_a_wrong_variable_is_named_as_the_variable(capsys):
-    assert "RAILWRIGHT_MAX_BODY: 'x'" in refused(capsys, "webhook", *PLAIN, RAILWRIGHT_MAX_BODY="x")
+    assert "RAILWRIGHT_MAX_BODY: 'x'" in read_refusal(capsys, "webhook", *PLAIN, RAILWRIGHT_MAX_BODY="x")
 
 
 def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
     (tmp_path / "s").write_text("")
-    assert "add --policy FILE" in refused(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
+    assert "add --policy FILE" in read_refusal(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
 
 
 def test_plain_http_beyond_loopback_is_the_extenders_with_a_second_word():
@@ -185,22 +185,22 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
 
 
 @pytest.mark.parametrize(
-    ("server", "options", "told"),
+    ("server", "options", "expected"),
     [
         ("webhook", (), "--dashboard-listen is for the extender only"),
         ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 use the same port"),
         ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
-        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorise viewers"),
+        ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorize viewers"),
     ],
 )
-def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, told):
-    assert told in refused(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
+def test_a_dashboard_that_cannot_be_is_refused(capsys, server, options, expected):
+    assert expected in read_refusal(capsys, server, *PLAIN, "--dashboard-listen", "127.0.0.1:8714", *options)
 
 
 def test_there_is_no_dashboard_unless_it_is_asked_for():
     assert command_line.parse("extender", PLAIN, {}).dashboard_listen is None
-    found = command_line.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
-    assert found.dashboard_listen == addresses.Address("127.0.0.1", 0)
+    settings = command_line.parse("extender", PLAIN, {"RAILWRIGHT_DASHBOARD_LISTEN": "127.0.0.1:0"})
+    assert settings.dashboard_listen == addresses.Address("127.0.0.1", 0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a process sets once, and when."""
+"""Settings that a process makes once, and when."""
 
 import asyncio
 import gc

@@ -9,59 +9,61 @@ from railwright.simulator import bandwidth_model, cluster, kubelet, parameters
 NODE = kubelet.Hardware(gpus=(4, 4), numa_of_rail=(0, 0, 0, 0, 1, 1, 1, 1), devices=(1,) * 8)
 
 
-def placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
+def assess_placed(on: cluster.Cluster, hosts, gpus=8) -> bandwidth_model.GangBandwidth:
     capacity = on.get_capacity(on.build_demand(gpus))
     return bandwidth_model.assess_gang(on, capacity.demand, bandwidth_model.grant_ranks(capacity.snapshot(), hosts))
 
 
 def test_a_gang_in_one_leaf_has_all_of_the_bandwidth():
-    value = placed(town({"s": (4,)}, (7.0,)), [0, 1, 2, 3])
+    value = assess_placed(town({"s": (4,)}, (7.0,)), [0, 1, 2, 3])
     assert (value.total, value.leaves, value.crossings) == (1.0, 1, 0)
 
 
 def test_a_crossing_at_one_to_one_costs_nothing():
-    value = placed(town({"s": (2, 2)}), [0, 1, 2, 3])
+    value = assess_placed(town({"s": (2, 2)}), [0, 1, 2, 3])
     assert (value.total, value.leaves, value.crossings) == (1.0, 2, 2)
 
 
 def test_a_crossing_at_seven_to_one_has_the_bandwidth_of_the_smaller_leafs_uplinks():
     on = town({"s": (5, 2)}, (7.0, 1.0))
-    assert placed(on, [0, 1, 5]).total == pytest.approx(2 / 7)
-    assert placed(town({"s": (8, 7)}, (7.0, 1.0)), [0, 8]).total == 1.0
+    assert assess_placed(on, [0, 1, 5]).total == pytest.approx(2 / 7)
+    assert assess_placed(town({"s": (8, 7)}, (7.0, 1.0)), [0, 8]).total == 1.0
 
 
 def test_ranks_out_of_order_share_the_uplinks_and_are_counted():
     on = town({"s": (4, 4)}, (7.0, 1.0))
-    assert placed(on, [0, 1, 4, 5]).total == pytest.approx(4 / 7)
-    mixed_up = placed(on, [0, 4, 1, 5])
+    assert assess_placed(on, [0, 1, 4, 5]).total == pytest.approx(4 / 7)
+    mixed_up = assess_placed(on, [0, 4, 1, 5])
     assert mixed_up.total == pytest.approx(4 / 14)
     assert (mixed_up.crossings, mixed_up.rank_order_crossings) == (4, 2)
 
 
 def test_a_spine_is_crossed_at_its_own_oversubscription():
     on = town({"a": (8,), "b": (8,)}, (1.0, 16.0))
-    assert placed(on, [0, 8]).total == pytest.approx(8 / 16)
+    assert assess_placed(on, [0, 8]).total == pytest.approx(8 / 16)
 
 
 def test_ranks_that_come_back_to_a_spine_are_out_of_order():
     on = town({"a": (1, 1), "b": (1,)})
-    assert placed(on, [0, 2, 1]).rank_order_crossings == 0  # the ring closes from the second leaf of a to the first
+    assert (
+        assess_placed(on, [0, 2, 1]).rank_order_crossings == 0
+    )  # the ring closes from the second leaf of a to the first
     on = town({"a": (1, 1), "b": (1, 1)})
-    assert placed(on, [0, 2, 1, 3]).rank_order_crossings == 2
+    assert assess_placed(on, [0, 2, 1, 3]).rank_order_crossings == 2
 
 
 def test_a_gang_runs_over_the_rails_that_all_its_members_have():
     on = town({"s": (1,)}, mixed=True, nodes=mixed_nodes())
-    assert placed(on, [0]).member == 1.0
-    assert placed(on, [1]).member == 0.5
-    assert placed(on, [0, 1]).member == 0.5
+    assert assess_placed(on, [0]).member == 1.0
+    assert assess_placed(on, [1]).member == 0.5
+    assert assess_placed(on, [0, 1]).member == 0.5
 
 
 def test_rails_that_only_some_members_have_do_not_count():
     demand = kubelet.Demand(gpus=8, rails=2, named=True, counted=False)
     left = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(9, 0))
     right = kubelet.Hardware(gpus=(8,), numa_of_rail=(0, 0), devices=(0, 9))
-    grants = [kubelet.list_grants(each, each.empty, demand)[0] for each in (left, right)]
+    grants = [kubelet.list_grants(shape, shape.empty, demand)[0] for shape in (left, right)]
     assert [grant.value for grant in grants] == [0.5, 0.5]
     assert bandwidth_model.find_slowest_member(list(enumerate(grants)), demand) == 0.0
 
@@ -106,10 +108,10 @@ def test_pods_on_one_nic_divide_it_whether_they_are_peers_or_not():
 
 def test_a_gang_of_half_the_rails_has_all_uplinks_of_a_switch_and_half_of_those_by_rail():
     on = town({"s": (4, 4)}, (7.0, 1.0))
-    assert placed(on, [0, 4]).total == pytest.approx(4 / 7)
-    assert placed(on, [0, 4], gpus=4).total == 1.0
+    assert assess_placed(on, [0, 4]).total == pytest.approx(4 / 7)
+    assert assess_placed(on, [0, 4], gpus=4).total == 1.0
     on.is_bundled = False
-    assert placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
+    assert assess_placed(on, [0, 4], gpus=4).total == pytest.approx(4 / 7)
 
 
 def test_the_devices_of_an_ended_pod_are_free_again():

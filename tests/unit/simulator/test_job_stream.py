@@ -13,14 +13,14 @@ def drawn(request):
     return distributions.TRACES[request.param], of, list(job_stream.draw_arrivals(of, seed=3, rate=1.0, count=MANY))
 
 
-def cumulated(jobs, weight, limits, measure):
+def cumulate(jobs, weight, limits, measure):
     total = sum(map(weight, jobs))
     return [100 * sum(weight(job) for job in jobs if measure(job) <= limit) / total for limit in limits]
 
 
 def test_the_share_of_jobs_of_each_size_is_the_published_one(drawn):
     trace, _, jobs = drawn
-    shares = cumulated(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
+    shares = cumulate(jobs, lambda _: 1, distributions.SIZES, lambda job: job.size)
     assert shares == pytest.approx(trace.jobs, abs=3.0)  # Kalos: a step of jobs without GPU time is left out
 
 
@@ -32,13 +32,13 @@ def test_the_share_of_gpu_time_of_each_size_is_the_published_one(drawn):
     }
     expected = [100 * sum(part for gpus, part in share.items() if gpus <= size) for size in distributions.SIZES]
     assert expected == pytest.approx(trace.gpu_time, abs=0.5)
-    shares = cumulated(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
+    shares = cumulate(jobs, lambda job: job.gpu_seconds, distributions.SIZES, lambda job: job.size)
     assert shares == pytest.approx(trace.gpu_time, abs=10.0)  # the few largest jobs scatter
 
 
 def test_the_durations_of_all_jobs_are_nearly_the_published_ones(drawn):
     trace, _, jobs = drawn
-    shares = cumulated(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
+    shares = cumulate(jobs, lambda _: 1, distributions.SECONDS, lambda job: job.duration)
     assert shares == pytest.approx(trace.ended, abs=10.0)
     assert sum(job.duration for job in jobs) / MANY == pytest.approx(trace.mean_seconds, rel=0.1)
 

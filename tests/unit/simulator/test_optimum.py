@@ -56,14 +56,14 @@ def test_no_placement_has_more_bandwidth_and_none_of_as_much_has_fewer_leaves(si
 
 
 def test_on_nodes_of_different_rails_the_common_ones_count():
-    cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *renamed(mixed_nodes(), "x")])
+    cluster = town({"s": (1,)}, mixed=True, nodes=[*mixed_nodes(), *rename(mixed_nodes(), "x")])
     free = cluster.get_capacity(cluster.build_demand(8)).snapshot()
     assert optimum.find_best(cluster, free, 2).value == 1.0
     assert set(optimum.find_best(cluster, free, 2).hosts) == {0, 2}
     assert optimum.find_best(cluster, free, 3).value == 0.5
 
 
-def renamed(trees, suffix):
+def rename(trees, suffix):
     for tree in trees:
         tree["metadata"]["name"] += suffix
         yield tree

@@ -41,6 +41,8 @@ def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]
     for token in tokens:
         if token.type != tokenize.NAME or hasattr(builtins, token.string):  # Python's names are not ours
             continue
+        if (name := token.string.strip("_")) in WORDS["whole_names"]:
+            yield Finding(f"{path}:{token.start[0]}", f"name {token.string!r}", WORDS["whole_names"][name])
         parts = [part.lower() for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", token.string)]
         for previous, part in itertools.pairwise(["", *parts]):
             if (previous, part) == ("not", "found"):  # Kubernetes' and cryptography's word for what does not exist
@@ -81,7 +83,7 @@ def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if any(ast.unparse(each).endswith(("property", ".setter")) for each in node.decorator_list):
+        if any(ast.unparse(decorator).endswith(("property", ".setter")) for decorator in node.decorator_list):
             continue
         first_word = node.name.strip("_").partition("_")[0]
         is_whole = first_word == node.name.strip("_")
@@ -124,7 +126,28 @@ def sources() -> list[pathlib.PurePath]:
 
 
 def test_no_retired_word_is_used():
-    findings = [str(found) for path in sources() for found in check((ROOT / path).read_text(), str(path))]
+    findings = [str(finding) for path in sources() for finding in check((ROOT / path).read_text(), str(path))]
+    assert not findings, "\n" + "\n".join(findings)
+
+
+def check_test(source: str, path: str) -> list[Finding]:
+    """Check a test, but for its name, which may be an English sentence with any verb."""
+    tokens, tree = list(tokenize.generate_tokens(io.StringIO(source).readline)), ast.parse(source)
+    return [
+        *find_names([token for token in tokens if not token.string.startswith("test_")], path),
+        *find_text(tokens, path, TEXT),
+        *find_text(tokens, path, CITATIONS),
+        *find_missing_pages(tokens, tree, path),
+        *find_docstrings(tree, path),
+    ]
+
+
+def test_no_retired_word_or_citation_is_in_the_tests():
+    listing = subprocess.run(["git", "ls-files", "tests/*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+    own = pathlib.Path(__file__).relative_to(ROOT)  # quotes what it looks for
+    paths = [path for path in map(pathlib.Path, listing.stdout.splitlines()) if path != own and (ROOT / path).exists()]
+    paths = [path for path in paths if not is_pending(path)]
+    findings = [str(finding) for path in paths for finding in check_test((ROOT / path).read_text(), str(path))]
     assert not findings, "\n" + "\n".join(findings)
 
 
@@ -167,6 +190,7 @@ def test_the_line_of_a_retired_word_on_a_page_is_found():
     ("source", "problem"),
     [
         ("told = 1\n", "name 'told'"),
+        ("names = [each.name for pod in pods]\n", "name 'each'"),
         ("class NodeLedger:\n    pass\n", "name 'NodeLedger'"),
         ("# the gang's mates\n", "'mates'"),
         ('"""A broken policy is mended."""\n', "'mended'"),

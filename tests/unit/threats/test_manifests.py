@@ -1,4 +1,4 @@
-"""What the manifests promise about our own pods, roles and networks, for every Deployment and account there is (threats
+"""Promises of the manifests about our pods, roles and networks, for every Deployment and account (threats
 T5, T8, T9, T14, T18).
 """
 
@@ -44,9 +44,9 @@ def objects(kind: str) -> list[dict]:
     return [document for document in DOCUMENTS if document["kind"] == kind]
 
 
-DEPLOYMENTS = {each["metadata"]["name"]: each["spec"] for each in objects("Deployment")}
-ACCOUNTS = [each["metadata"]["name"] for each in objects("ServiceAccount")]
-POLICIES = {each["metadata"]["name"]: each["spec"] for each in objects("NetworkPolicy")}
+DEPLOYMENTS = {deployment["metadata"]["name"]: deployment["spec"] for deployment in objects("Deployment")}
+ACCOUNTS = [account["metadata"]["name"] for account in objects("ServiceAccount")]
+POLICIES = {policy["metadata"]["name"]: policy["spec"] for policy in objects("NetworkPolicy")}
 every_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
 
 
@@ -59,9 +59,9 @@ def chosen_by(selector: dict, labels: dict) -> bool:
 
 
 def rules(account: str) -> Iterator[tuple[dict, bool]]:
-    """The rules of an account, and whether each holds in all namespaces."""
+    """Yield the rules of an account, and whether each holds in all namespaces."""
     roles = {
-        (each["kind"], each["metadata"]["name"]): each for kind in ("Role", "ClusterRole") for each in objects(kind)
+        (role["kind"], role["metadata"]["name"]): role for kind in ("Role", "ClusterRole") for role in objects(kind)
     }
     for kind in ("RoleBinding", "ClusterRoleBinding"):
         for binding in objects(kind):
@@ -85,8 +85,10 @@ def test_t14_our_pods_have_no_right_they_do_not_need(name):
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_t14_a_token_is_mounted_only_where_a_deployment_says_so(account):
-    (found,) = [each for each in objects("ServiceAccount") if each["metadata"]["name"] == account]
-    assert found["automountServiceAccountToken"] is False
+    (service_account,) = [
+        candidate for candidate in objects("ServiceAccount") if candidate["metadata"]["name"] == account
+    ]
+    assert service_account["automountServiceAccountToken"] is False
     assert account in {pod_of(name).get("serviceAccountName") for name in DEPLOYMENTS}, "nobody needs it"
 
 
@@ -104,7 +106,7 @@ def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
         (source,) = (volume[key] for key in ("secret", "projected") if key in volume)
         assert source["defaultMode"] == 0o440, "kubelet gives it to fsGroup, and to nobody else"
     (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
-    (token,) = [each["serviceAccountToken"] for each in account["sources"] if "serviceAccountToken" in each]
+    (token,) = [source["serviceAccountToken"] for source in account["sources"] if "serviceAccountToken" in source]
     assert token["expirationSeconds"] <= 3607
 
 
@@ -158,7 +160,7 @@ def test_every_deployment_is_out_of_the_way_of_drains_and_of_others_that_need_ro
 
 @every_deployment
 def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_them_all(name):
-    """What kube-scheduler makes of it: tests/controlplane/test_spread.py."""
+    """kube-scheduler's result is in tests/controlplane/test_spread.py."""
     (hosts,) = [
         constraint
         for constraint in pod_of(name)["topologySpreadConstraints"]
@@ -189,9 +191,9 @@ def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
 
 def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none_when_it_fails():
     (policy,) = [
-        each["spec"]
-        for each in objects("ValidatingAdmissionPolicy")
-        if each["metadata"]["name"] == "railwright-written-keys"
+        document["spec"]
+        for document in objects("ValidatingAdmissionPolicy")
+        if document["metadata"]["name"] == "railwright-written-keys"
     ]
     assert policy["failurePolicy"] == "Ignore"
     (rule,) = policy["matchConstraints"]["resourceRules"]
@@ -200,11 +202,11 @@ def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none
 
 
 def test_what_counts_as_no_room_for_a_record_is_one_number():
-    for each in objects("ValidatingAdmissionPolicy"):
-        if each["metadata"]["name"].startswith("railwright-injected"):
-            (validation,) = each["spec"]["validations"]
+    for policy in objects("ValidatingAdmissionPolicy"):
+        if policy["metadata"]["name"].startswith("railwright-injected"):
+            (validation,) = policy["spec"]["validations"]
             assert f".sum() > {missed.FULL}" in validation["expression"]
-            left = left_out(each["spec"]["matchConstraints"]["namespaceSelector"])
+            left = left_out(policy["spec"]["matchConstraints"]["namespaceSelector"])
             assert left == missed.ALWAYS_EXCLUDED
 
 
@@ -241,7 +243,7 @@ def test_the_webhook_is_never_one_pod_and_leaves_no_request_when_it_goes():
 
 def hooks() -> list[dict]:
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    return [hook for kind in kinds for each in objects(kind) for hook in each["webhooks"]]
+    return [hook for kind in kinds for configuration in objects(kind) for hook in configuration["webhooks"]]
 
 
 def opting_in(selector: dict) -> bool:
@@ -272,12 +274,12 @@ def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_t
 
 def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at():
     """Else a pod would be denied that nobody was to inject, or pass unseen."""
-    constraints = {each["metadata"]["name"]: each["spec"] for each in objects("ValidatingAdmissionPolicy")}
+    constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (
         ("railwright-injected", "pods.railwright.io"),
         ("railwright-injected-by-namespace", "namespaced-pods.railwright.io"),
     ):
-        (hook,) = [each for each in hooks() if each["name"] == webhook]
+        (hook,) = [hook for hook in hooks() if hook["name"] == webhook]
         match = constraints[policy]["matchConstraints"]
         assert match["objectSelector"] == hook["objectSelector"]
         assert match["namespaceSelector"] == hook["namespaceSelector"]
@@ -287,13 +289,13 @@ def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at()
         assert left_out(spec["matchConstraints"]["namespaceSelector"]) >= OUTSIDE
     written = constraints["railwright-written-keys"]
     keys = str([names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES])  # as CEL writes a list
-    for each in (*written["matchConditions"], *written["validations"]):
-        assert keys in each["expression"]
+    for entry in (*written["matchConditions"], *written["validations"]):
+        assert keys in entry["expression"]
     policy = yaml.safe_load(objects("ConfigMap")[0]["data"][names.POLICY_KEY])
     (condition,) = [
-        each["expression"]
-        for each in constraints["railwright-injected-by-namespace"]["matchConditions"]
-        if each["name"] == "asks-for-an-accelerator"
+        condition["expression"]
+        for condition in constraints["railwright-injected-by-namespace"]["matchConditions"]
+        if condition["name"] == "asks-for-an-accelerator"
     ]
     assert str(policy["accelerators"]) in condition, "the accelerators of the shipped policy, as CEL writes a list"
 
@@ -304,22 +306,22 @@ def test_every_policy_is_bound_to_deny_and_a_namespace_may_only_turn_that_into_a
     for policy in objects("ValidatingAdmissionPolicy"):
         name = policy["metadata"]["name"]
         mine = [binding["spec"] for binding in bindings if binding["spec"]["policyName"] == name]
-        (denying,) = [each for each in mine if each["validationActions"] == ["Deny", "Audit"]]
-        others = [each for each in mine if each is not denying]
+        (denying,) = [binding for binding in mine if binding["validationActions"] == ["Deny", "Audit"]]
+        others = [binding for binding in mine if binding is not denying]
         assert denying.get("matchResources", {}).get("namespaceSelector", warned) == warned
-        for each in others:
-            assert each["validationActions"] == ["Warn", "Audit"]
-            assert each["matchResources"]["namespaceSelector"] == {"matchLabels": {names.UNINJECTED: "warn"}}
+        for other in others:
+            assert other["validationActions"] == ["Warn", "Audit"]
+            assert other["matchResources"]["namespaceSelector"] == {"matchLabels": {names.UNINJECTED: "warn"}}
 
 
 def entering(name: str) -> dict[str, list]:
-    """Who may come in: port by name -> sources, [] for any."""
+    """Return the allowed sources by the name of the port; [] for any."""
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     mine = [policy for policy in POLICIES.values() if chosen_by(policy["podSelector"], labels)]
     return {
         port["port"]: rule.get("from", [])
-        for each in mine
-        for rule in each.get("ingress", ())
+        for binding in mine
+        for rule in binding.get("ingress", ())
         for port in rule["ports"]
     }
 
@@ -342,9 +344,9 @@ def test_t08_t09_the_patches_of_the_security_page_narrow_who_may_call():
     blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
     patches = [patche for block in blocks for patche in yaml.safe_load(block).get("patches", ())]
     assert {patche["target"]["name"] for patche in patches} == {"railwright-webhook", "railwright-extender"}
-    for each in patches:
-        assert each["target"]["kind"] == "NetworkPolicy"
-        before = {"spec": POLICIES[each["target"]["name"]]}
-        after = jsonpatch.apply_patch(before, yaml.safe_load(each["patch"]))
+    for patch in patches:
+        assert patch["target"]["kind"] == "NetworkPolicy"
+        before = {"spec": POLICIES[patch["target"]["name"]]}
+        after = jsonpatch.apply_patch(before, yaml.safe_load(patch["patch"]))
         assert after["spec"]["ingress"][0]["ports"] == before["spec"]["ingress"][0]["ports"]
         assert after["spec"]["ingress"][0]["from"]

@@ -1,4 +1,4 @@
-"""What a tenant can make of us by what he writes on a pod (threats T1, T6, T7)."""
+"""Attacks by a tenant through the fields of a pod (threats T1, T6, T7)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What others can make of our servers, and of what we are built from (threats T9, T10, T15, T16, T19)."""
+"""Attacks on our servers and on our dependencies (threats T9, T10, T15, T16, T19)."""
 
 import asyncio
 import json
@@ -21,14 +21,14 @@ CAP = 10 * 1024 * 1024  # bytes of an answer that Volcano reads (its fix of CVE-
 VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session-close"}
 
 
-def made(known: state.State) -> schedulers.Schedulers:
+def build_schedulers(known: state.State) -> schedulers.Schedulers:
     by = policy(required=True, domains=[LEAF])
     return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, observe=lambda *_: None)
 
 
 @pytest.fixture
 def verbs():
-    return made(state.State(assume_seconds=30))
+    return build_schedulers(state.State(assume_seconds=30))
 
 
 def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
@@ -54,17 +54,17 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
     requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
     asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
     asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    answer = made(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
+    answer = build_schedulers(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
     assert len(json.loads(answer)["FailedNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda each: each.name)
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_you_trust(lock):
     text = lock.read_text()
     pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
-    assert all("==" in each.split("\n")[0] and "--hash=sha256:" in each for each in pinned)
+    assert all("==" in requirement.split("\n")[0] and "--hash=sha256:" in requirement for requirement in pinned)
     assert "://" not in text
     assert "--index-url" not in text
 

@@ -30,7 +30,7 @@ def policy_of(site):
     return result
 
 
-def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
+def print_job(capsys, *arguments: str) -> tuple[int, list[dict]]:
     code = command_line.main(["verify", "manifest", *arguments])
     return code, [*yaml.safe_load_all(capsys.readouterr().out)]
 
@@ -40,7 +40,7 @@ def printed(capsys, *arguments: str) -> tuple[int, list[dict]]:
 def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_network_it_takes(site, kind, capsys):
     policy = policy_of(site)
     fabric = SITES[site] or policy.document.default_fabric or next(iter(policy.document.fabrics))
-    code, trees = printed(
+    code, trees = print_job(
         capsys,
         "--policy",
         str(EXAMPLES / site / "policy.yaml"),
@@ -56,32 +56,32 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert code == 0
     caches = previews.load_caches(None)
     text = yaml.safe_dump_all(trees)
-    found = [
+    templates_of_job = [
         template
         for tree in object_files.read_manifest(text, "job")
         for template in templates.expand(tree, "prod") or ()
     ]
-    accounts = [previews.preview_admission(each, policy, caches) for each in found]
+    accounts = [previews.preview_admission(template, policy, caches) for template in templates_of_job]
     assert all(account.outcome != "refused" for account in accounts), [account.message for account in accounts]
     gpus = policy.document.fabrics[fabric].gpus_per_node or 8
     rails = [rail.name for rail in policy.document.fabrics[fabric].rails]
     injected = [account for account in accounts if account.rails]
-    assert sum(each.pods or 0 for each in injected) == 3
-    for each in injected:
-        (container,) = each.after["spec"]["containers"]
-        assert list(each.rails) == rails
+    assert sum(account.pods or 0 for account in injected) == 3
+    for preview in injected:
+        (container,) = preview.after["spec"]["containers"]
+        assert list(preview.rails) == rails
         assert container["resources"]["limits"]["nvidia.com/gpu"] == str(gpus)
     said = [
         {e["name"]: e.get("value") for e in c.get("env", [])}
         for account in accounts
         for c in account.after["spec"]["containers"]
     ]
-    assert any(each.get("NCCL_DEBUG") == "INFO" and each.get("NCCL_DEBUG_SUBSYS") == "INIT,NET" for each in said)
+    assert any(env.get("NCCL_DEBUG") == "INFO" and env.get("NCCL_DEBUG_SUBSYS") == "INIT,NET" for env in said)
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
 
 
 def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
-    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
+    _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]
     assert {words[at + 1] for at, word in enumerate(words) if word == "-x"} >= {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}
@@ -89,7 +89,7 @@ def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
 
 
 def test_the_one_label_is_the_only_thing_about_networks_in_it(capsys):
-    _, (job,) = printed(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
+    _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), "--kind", "volcano")
     (label,) = {tuple(task["template"]["metadata"]["labels"].items()) for task in job["spec"]["tasks"]}
     assert label == ((names.FABRIC, "roce-derived"),)
 
@@ -99,15 +99,15 @@ def test_the_program_of_the_torch_jobs_compiles():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("--nodes", "0"), "--nodes 0: must be 1 or more"),
         (("--fabric", "x"), "--fabric x: not defined in the policy (defined: roce, roce-derived)"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_what_can(options, told, capsys):
+def test_what_cannot_be_made_is_refused_with_what_can(options, expected, capsys):
     code = command_line.main(["verify", "manifest", "--policy", str(EXAMPLES / "360-roce" / "policy.yaml"), *options])
-    assert (code, told in capsys.readouterr().err) == (2, True)
+    assert (code, expected in capsys.readouterr().err) == (2, True)
 
 
 def test_it_is_a_list_in_json(capsys):

@@ -19,34 +19,34 @@ def lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.log").read_text().splitlines()
 
 
-def judged(*logs, **expected) -> log_types.Report:
+def assess_logs(*logs, **expected) -> log_types.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
     return report.assess_logs(named, log_types.Expected(**expected))
 
 
-def by_name(found: log_types.Report) -> dict[str, log_types.Pod]:
-    return {pod.name: pod for pod in found.pods}
+def by_name(report: log_types.Report) -> dict[str, log_types.Pod]:
+    return {pod.name: pod for pod in report.pods}
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=(), pid: int = 7) -> str:
-    """A process of one rank, in the form of NCCL 2.26."""
+    """Return a process of one rank, in the form of NCCL 2.26."""
     head = f"{pod}:{pid}:{pid + 1} [0] NCCL INFO"
-    told = [
+    lines = [
         f"{head} NET/IB : Using {using} [RO]; OOB eth0:10.0.0.{number}<0>"
         if using
         else f"{head} NET/IB : No device found.",
         f"{head} Using network {network}",
         f"{head} ncclCommInitRank comm 0x1 rank {number} nranks {of} cudaDev 0 busId 1000 commId 0x9 - Init START",
         *(
-            f"{head} Channel 0{at}/0 : {number}[0] -> {1 - number}[0] [send] via NET/{network}/{each}"
-            for at, each in enumerate(channels)
+            f"{head} Channel 0{at}/0 : {number}[0] -> {1 - number}[0] [send] via NET/{network}/{channel}"
+            for at, channel in enumerate(channels)
         ),
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def hcas(*numbers: int, link: str = "RoCE", prefix: str = "mlx5_") -> str:
-    return " ".join(f"[{at}]{prefix}{each}:1/{link}" for at, each in enumerate(numbers))
+    return " ".join(f"[{at}]{prefix}{number}:1/{link}" for at, number in enumerate(numbers))
 
 
 GOOD = rank("w-0", 0, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
@@ -58,25 +58,25 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 @pytest.mark.parametrize("name", INDEX)
 def test_a_published_form_is_read_as_what_it_was(name):
-    told, found = INDEX[name], judged(lines(name))
-    assert found.state == told["state"], found.line
-    for pod in found.pods:
-        assert pod.transport == told.get("transport", pod.transport)
-        assert pod.rails == told.get("rails", pod.rails)
-        if "gdr" in told:
-            assert bool(pod.channels_direct) is told["gdr"]
-    if "pods_tcp" in told:
-        assert [each.name for each in found.pods if each.state == log_types.TCP] == told["pods_tcp"]
-        assert all(each in found.line for each in told["pods_tcp"])
-    if "missing" in told:
-        assert [each for pod in found.pods for each in pod.missing] == told["missing"]
-    assert found.busbw_average == told.get("busbw")
-    assert "\n" not in found.line
+    expected, report = INDEX[name], assess_logs(lines(name))
+    assert report.state == expected["state"], report.line
+    for pod in report.pods:
+        assert pod.transport == expected.get("transport", pod.transport)
+        assert pod.rails == expected.get("rails", pod.rails)
+        if "gdr" in expected:
+            assert bool(pod.channels_direct) is expected["gdr"]
+    if "pods_tcp" in expected:
+        assert [pod.name for pod in report.pods if pod.state == log_types.TCP] == expected["pods_tcp"]
+        assert all(name in report.line for name in expected["pods_tcp"])
+    if "missing" in expected:
+        assert [interface for pod in report.pods for interface in pod.missing] == expected["missing"]
+    assert report.busbw_average == expected.get("busbw")
+    assert "\n" not in report.line
 
 
 def test_every_log_is_in_the_index_with_where_its_form_is_from():
     assert {path.stem for path in FOLDER.glob("*.log")} == set(INDEX)
-    assert all(each["source"] and each["kind"] for each in INDEX.values())
+    assert all(entry["source"] and entry["kind"] for entry in INDEX.values())
 
 
 # --- prefixes ---------------------------------------------------------------------------------------------
@@ -99,24 +99,24 @@ PREFIXES = [
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_others_put_before_a_line_does_not_matter(prefix):
-    results = judged([prefix + line for line in GOOD.splitlines()], ALSO)
+    results = assess_logs([prefix + line for line in GOOD.splitlines()], ALSO)
     assert results.state == log_types.RDMA, results.line
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
 
 
 def test_colours_within_the_prefix_are_taken_out():
-    assert judged(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
+    assert assess_logs(GOOD.replace("w-0:", "\x1b[32mw-0\x1b[0m:"), ALSO).state == log_types.RDMA
 
 
 def test_lines_that_two_processes_wrote_at_once_are_taken_apart():
     torn = GOOD.splitlines()[1] + " " + ALSO.splitlines()[1]
     rest = [line for text in (GOOD, ALSO) for line in text.splitlines() if "Using network" not in line]
-    assert judged([torn, *rest]).state == log_types.RDMA
+    assert assess_logs([torn, *rest]).state == log_types.RDMA
 
 
 def test_a_line_that_names_no_host_is_of_the_file_it_stands_in():
     bare = [text.replace(f"w-{at}:7:8 [0] ", "") for at, text in enumerate((GOOD, ALSO))]
-    assert [pod.name for pod in judged(*bare).pods] == ["file-0", "file-1"]
+    assert [pod.name for pod in assess_logs(*bare).pods] == ["file-0", "file-1"]
 
 
 def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_launchers_log_by_hosts():
@@ -125,9 +125,9 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
         for at, text in enumerate((GOOD, ALSO))
         for line in text.splitlines()
     ]
-    assert [pod.name for pod in judged(shared).pods] == ["p-0", "p-1"]
+    assert [pod.name for pod in assess_logs(shared).pods] == ["p-0", "p-1"]
     launched = [f"[pod/launcher-x/mpi] {line}" for line in [*GOOD.splitlines(), *ALSO.splitlines()]]
-    assert [pod.name for pod in judged(launched).pods] == ["w-0", "w-1"]
+    assert [pod.name for pod in assess_logs(launched).pods] == ["w-0", "w-1"]
 
 
 # --- reports ----------------------------------------------------------------------------------------------
@@ -136,104 +136,104 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
 def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
     row = "536870912 134217728 float sum -1 2789.9 192.43 360.81 0 2793.6 192.18 360.34 0"
     speed = f"\n# Avg bus bandwidth    : 355.2 \n  {row}"
-    results = judged(GOOD + speed, ALSO)
+    results = assess_logs(GOOD + speed, ALSO)
     assert results.line == (
         "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect, busbw 360.81 peak, 355.2 average GB/s"
     )
 
 
 def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
-    results = judged(GOOD, rank("w-1", 1, network="Socket"))
+    results = assess_logs(GOOD, rank("w-1", 1, network="Socket"))
     assert results.state == log_types.TCP
     assert results.line == "TCP, not RDMA: w-1 (rank 1) fell back to sockets (NET/IB found no device); 1 pod used RoCE"
 
 
 def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback():
     said = ("Bootstrap : Using eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>")
-    noise = "".join(f"w-0:7:7 [0] NCCL INFO {each}\n" for each in said)
-    assert judged(noise + GOOD, ALSO).state == log_types.RDMA
+    noise = "".join(f"w-0:7:7 [0] NCCL INFO {message}\n" for message in said)
+    assert assess_logs(noise + GOOD, ALSO).state == log_types.RDMA
 
 
 def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
-    results = judged(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
+    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
     assert results.state == log_types.PARTIAL
     assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
 
 
 def test_a_rail_that_was_found_and_that_no_channel_took_is_missing():
-    results = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
+    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("1",)))
     assert by_name(results)["w-1"].missing == ("mlx5_0:1",)
     assert results.state == log_types.PARTIAL
 
 
 def test_fewer_rails_than_expected_on_all_pods_are_too_few():
-    assert judged(GOOD, ALSO).state == log_types.RDMA
-    assert judged(GOOD, ALSO, rails=4).state == log_types.PARTIAL
+    assert assess_logs(GOOD, ALSO).state == log_types.RDMA
+    assert assess_logs(GOOD, ALSO, rails=4).state == log_types.PARTIAL
 
 
 def test_the_policy_names_the_rails_and_a_device_that_is_none_does_not_count():
     devices = (("mlx5_0",), ("mlx5_1", "mlx5_5"))
     storage = [rank(f"w-{at}", at, using=hcas(0, 9), channels=("0", "1")) for at in (0, 1)]
-    results = judged(*storage, rails=2, devices=devices)
+    results = assess_logs(*storage, rails=2, devices=devices)
     assert results.state == log_types.PARTIAL
     assert results.pods[0].missing == ("mlx5_1 or mlx5_5",)
     renamed = [rank(f"w-{at}", at, using=hcas(20, 21), channels=("0", "1")) for at in (0, 1)]
-    assert judged(*renamed, rails=2, devices=devices).state == log_types.RDMA, (
+    assert assess_logs(*renamed, rails=2, devices=devices).state == log_types.RDMA, (
         "virtual functions have names of their own"
     )
 
 
 def test_another_fabric_than_the_policys_is_reported():
-    results = judged(GOOD, ALSO, transport="infiniband")
+    results = assess_logs(GOOD, ALSO, transport="infiniband")
     assert results.state == log_types.PARTIAL
     assert "the fabric is infiniband, and it ran over RoCE" in results.line
 
 
 def test_ranks_whose_logs_are_not_there_leave_it_open():
-    results = judged(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
+    results = assess_logs(rank("w-0", 0, of=16, using=hcas(0), channels=("0",)))
     assert results.state == log_types.UNKNOWN
     assert "ranks 1-15 of 16 do not show their network in the logs" in results.line
 
 
 def test_smaller_communicators_do_not_change_who_is_which_rank():
     pairs = "w-1:7:8 [0] NCCL INFO ncclCommSplit comm 0x2 rank 0 nranks 1 cudaDev 0 - Init COMPLETE\n"
-    results = judged(GOOD, pairs + ALSO)
+    results = assess_logs(GOOD, pairs + ALSO)
     assert by_name(results)["w-1"].ranks == (1,)
 
 
 def test_one_pod_alone_never_used_its_rails():
-    results = judged(rank("w-0", 0, of=1, using=hcas(0, 1)))
+    results = assess_logs(rank("w-0", 0, of=1, using=hcas(0, 1)))
     assert results.state == log_types.UNKNOWN
     assert "no channel to another node" in results.line
 
 
 def test_a_process_that_is_cut_off_before_its_network_leaves_it_open():
-    results = judged(GOOD, "\n".join(ALSO.splitlines()[:1]))
+    results = assess_logs(GOOD, "\n".join(ALSO.splitlines()[:1]))
     assert (results.state, by_name(results)["w-1"].state) == (log_types.UNKNOWN, log_types.UNKNOWN)
 
 
 def test_channels_over_a_device_that_no_line_names_leave_it_open():
-    results = judged(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
+    results = assess_logs(GOOD, rank("w-1", 1, using=hcas(0, 1), channels=("0", "4")))
     assert results.state == log_types.UNKNOWN
     assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
 
 
 def test_wrong_results_fail_the_job_whatever_carried_them():
-    results = judged(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
+    results = assess_logs(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
     assert results.state == log_types.FAILED
     assert "3 results were wrong" in results.line
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
 def test_networks_over_tcp_are_no_rdma(network):
-    assert judged(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
+    assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 
 def test_a_network_nobody_knows_is_rdma_only_once_it_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
-    assert judged(*unknown).state == log_types.UNKNOWN
+    assert assess_logs(*unknown).state == log_types.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
-    assert judged(*known).pods[0].transport == "RoCE by plugin Warp"
+    assert assess_logs(*known).pods[0].transport == "RoCE by plugin Warp"
 
 
 def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
@@ -273,4 +273,4 @@ def test_no_text_at_all_breaks_the_reading(texts):
         *(f"h:1:2 [0] NCCL INFO NET/IB : Using {text}" for text in texts),
     ]
     assert aggregate.collect([("log", mixed)]) is not None
-    assert "\n" not in judged(mixed).line
+    assert "\n" not in assess_logs(mixed).line

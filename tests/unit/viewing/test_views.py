@@ -15,7 +15,7 @@ from railwright.cli import __main__ as command_line
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two spines of two leaves of four nodes; one gang is placed, one waits for a node too many; a rail is dead."""
+    """Return two spines of two leaves of four nodes, with one placed gang, one that lacks a node, and a dead rail."""
     folder = tmp_path_factory.mktemp("vista")
     vista = varied_clusters.Vista(2, 2, 4, gangs=0, waiting=0)
     vista.add_gang(8, name="llama", namespace="prod", placed=8)
@@ -67,7 +67,7 @@ def test_a_namespace_alone_and_what_waits_alone(view):
 
 def test_json_and_yaml_are_the_same_and_have_every_rank(view):
     document = json.loads(view("gangs", "-o", "json")[1])
-    assert [(each["key"], len(each["ranks"])) for each in document] == [
+    assert [(gang["key"], len(gang["ranks"])) for gang in document] == [
         ("prod/llama", 8),
         ("research/a-gang-whose-name-is-long-enough-to-hurt", 12),
     ]

@@ -1,4 +1,4 @@
-"""What is written when a pod is bound."""
+"""Annotations that are written when a pod is bound."""
 
 import json
 
@@ -23,8 +23,8 @@ def caches(*pods: dict, labels: dict | None = None) -> state.State:
     return known
 
 
-def named(tree: dict, uid: str | None = None) -> dict:
-    """The pod that the captured Binding binds."""
+def name_pod(tree: dict, uid: str | None = None) -> dict:
+    """Return the pod that the captured Binding binds."""
     metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
     tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": uid or metadata["uid"]}
     return tree
@@ -44,7 +44,7 @@ def annotations(known: state.State, by) -> dict:
 
 def test_the_placement_names_node_shape_rails_and_domains_closest_first():
     by = fabric(PLACE)
-    written = annotations(caches(named(admitting.admitted(pod(), by))), by)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), by))), by)
     assert json.loads(written["railwright.io/placement"]) == {
         "node": "gpu-3",
         "shape": None,
@@ -56,7 +56,7 @@ def test_the_placement_names_node_shape_rails_and_domains_closest_first():
 
 def test_under_the_preset_volcano_the_domains_are_the_nodes_hypernodes():
     by = fabric("    placement: {preset: volcano}\n")
-    known = caches(named(admitting.admitted(pod(), by)))
+    known = caches(name_pod(admitting.admitted(pod(), by)))
     member = {"type": "Node", "selector": {"exactMatch": {"name": "gpu-3"}}}
     tree = {"metadata": {"name": "rack-7"}, "spec": {"tier": 1, "members": [member]}}
     known.hyper_nodes.replace([msgspec.convert(tree, hypernodes.HyperNode)])
@@ -68,7 +68,7 @@ def test_a_binding_that_has_annotations_keeps_them():
     by = fabric(PLACE)
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = {"a": "b"}
-    response = answer(caches(named(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
+    response = answer(caches(name_pod(admitting.admitted(pod(), by))), by, json.dumps(body).encode())
     assert [operation["path"] for operation in admitting.operations(response)] == [
         "/metadata/annotations/railwright.io~1placement"
     ]
@@ -77,7 +77,7 @@ def test_a_binding_that_has_annotations_keeps_them():
 def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
     by = fabric(PLACE)
-    tree = named(admitting.admitted(pod(), by))
+    tree = name_pod(admitting.admitted(pod(), by))
     tree["metadata"]["annotations"]["railwright.io/placement"] = '{"node":"gpu-7"}'
     body = json.loads(CAPTURED.read_text())
     body["request"]["object"]["metadata"]["annotations"] = dict(tree["metadata"]["annotations"])
@@ -89,32 +89,32 @@ def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way(
 
 def test_the_devices_of_the_nodes_shape_are_written_where_only_the_node_decides():
     by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    written = annotations(caches(named(admitting.admitted(pod(), by)), labels={"gpu": "b"}), by)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels={"gpu": "b"}), by)
     assert written["railwright.io/nccl.conf"] == "NCCL_IB_HCA==mlx5_2,mlx5_3\n"
     assert json.loads(written["railwright.io/placement"])["shape"] == "b"
 
 
 def test_they_join_the_lines_that_were_delivered_by_file_anyway():
     by = fabric("    nccl: {delivery: file}\n", top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    written = annotations(caches(named(admitting.admitted(pod(), by)), labels={"gpu": "a"}), by)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels={"gpu": "a"}), by)
     assert written["railwright.io/nccl.conf"] == "NCCL_SOCKET_IFNAME==eth0\nNCCL_IB_HCA==mlx5_0,mlx5_1\n"
 
 
 def test_a_pod_that_pinned_its_shape_has_its_devices_already():
     by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
     tree = admitting.admitted(pod(nodeSelector={"gpu": "b"}), by)
-    assert "railwright.io/nccl.conf" not in annotations(caches(named(tree), labels={"gpu": "b"}), by)
+    assert "railwright.io/nccl.conf" not in annotations(caches(name_pod(tree), labels={"gpu": "b"}), by)
 
 
 def test_a_pod_that_did_not_opt_in_is_bound_without_a_word():
-    assert answer(caches(named(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
+    assert answer(caches(name_pod(pod(label=None))), fabric()).keys() == {"uid", "allowed"}
 
 
 def test_an_unknown_pod_or_node_is_bound_with_a_warning():
     response = answer(caches(), fabric())
     assert response["allowed"]
     assert "pod prod/plain-6788d8cbb-s49hm is not known to railwright yet" in response["warnings"][0]
-    known = caches(named(admitting.admitted(pod(), fabric())))
+    known = caches(name_pod(admitting.admitted(pod(), fabric())))
     known.nodes.replace([])
     response = answer(known, fabric())
     assert response["allowed"]
@@ -128,14 +128,14 @@ _PLACEMENT_MISSING = "annotation railwright.io/placement is not written"
 
 def test_a_pod_whose_devices_only_its_node_decides_learns_that_they_are_missing():
     by = fabric(PLACE, top=SHAPES, rails="[{name: rail0}, {name: rail1}]")
-    known = caches(named(admitting.admitted(pod(), by)))
+    known = caches(name_pod(admitting.admitted(pod(), by)))
     known.nodes.replace([])
     (warning,) = answer(known, by)["warnings"]
     assert "the node's NCCL_IB_HCA are not written, so NCCL does not start; delete the pod" in warning
 
 
 def test_a_placement_that_does_not_fit_is_warned_about():
-    tree = named(admitting.admitted(pod(), fabric()))
+    tree = name_pod(admitting.admitted(pod(), fabric()))
     tree["metadata"]["annotations"]["x"] = "y" * 262_000
     response = answer(caches(tree), fabric())
     assert response["allowed"]
@@ -144,17 +144,17 @@ def test_a_placement_that_does_not_fit_is_warned_about():
 
 
 def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
-    known = caches(named(admitting.admitted(pod(), fabric()), uid="earlier"))
+    known = caches(name_pod(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())
 
 
 def test_without_a_policy_a_pod_is_bound():
-    assert answer(caches(named(pod())), None).keys() == {"uid", "allowed"}
+    assert answer(caches(name_pod(pod())), None).keys() == {"uid", "allowed"}
 
 
 def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():
     by = fabric(f"    placement: {{domains: [{LEAF}, {SPINE}, core]}}\n")
-    tree = named(admitting.admitted(pod(), by))
+    tree = name_pod(admitting.admitted(pod(), by))
     for labels, domains in (
         ({SPINE: "spine-0"}, [None, "spine-0"]),
         ({LEAF: "leaf-1", "core": "c"}, ["leaf-1", None, "c"]),
@@ -168,13 +168,13 @@ def test_a_missing_domain_keeps_its_place_and_the_last_ones_are_not_named():
 def test_a_domain_of_every_rail_is_written_with_the_leaves_of_all_rails():
     by = fabric("    placement: {domains: ['leaf-{rail}', core]}\n")
     labels = {"leaf-rail0": "a", "leaf-rail1": "b", "core": "c"}
-    written = annotations(caches(named(admitting.admitted(pod(), by)), labels=labels), by)
+    written = annotations(caches(name_pod(admitting.admitted(pod(), by)), labels=labels), by)
     assert json.loads(written["railwright.io/placement"])["domains"] == ["a+b", "c"]
 
 
 def test_a_pod_the_policy_would_refuse_by_now_still_says_where_it_landed():
     before = fabric(PLACE, top=SHAPES)
-    tree = named(admitting.admitted(pod(annotations={"railwright.io/rails": "rail1"}), before))
+    tree = name_pod(admitting.admitted(pod(annotations={"railwright.io/rails": "rail1"}), before))
     known = caches(tree, labels={"gpu": "b", LEAF: "leaf-1"})
     renamed = fabric(PLACE, rails=admitting.RAILS.replace("rail1", "rail9"), top=SHAPES.replace("rail1", "rail9"))
     assert json.loads(annotations(known, renamed)["railwright.io/placement"]) == {
@@ -196,7 +196,7 @@ def test_a_pod_of_a_namespace_that_opted_in_is_known_though_its_record_did_not_f
     by = fabric(PLACE)
     opted_in = views.Namespace(metadata=views.ObjectMeta(name="prod", labels_or_none={"railwright.io/fabric": "f"}))
     facts = admitting.known(namespace_labels=opted_in.metadata.labels)
-    tree = named(admitting.admitted(pod(label=None), by, facts))
+    tree = name_pod(admitting.admitted(pod(label=None), by, facts))
     del tree["metadata"]["annotations"]["railwright.io/injection"]
     known = caches(tree)
     known.namespaces.upsert(opted_in)
@@ -205,7 +205,7 @@ def test_a_pod_of_a_namespace_that_opted_in_is_known_though_its_record_did_not_f
 
 def test_an_annotation_that_changed_since_the_scheduler_took_its_copy_survives():
     by = fabric(PLACE)
-    tree = named(admitting.admitted(pod(annotations=dict.fromkeys("abcdfg", "1")), by))
+    tree = name_pod(admitting.admitted(pod(annotations=dict.fromkeys("abcdfg", "1")), by))
     known = caches(tree)
     later = json.loads(json.dumps(tree))
     later["metadata"]["annotations"] |= dict.fromkeys("abfg", "2")
@@ -225,5 +225,5 @@ async def test_a_binding_that_is_ahead_of_the_watch_is_waited_for():
     known = caches()
     request = bindings.read(CAPTURED.read_bytes())
     assert not await known.pods.wait(*bindings.get_pod(request), seconds=0.01)
-    known.pods.upsert(view(named(pod())))
+    known.pods.upsert(view(name_pod(pod())))
     assert await known.pods.wait(*bindings.get_pod(request), seconds=0)

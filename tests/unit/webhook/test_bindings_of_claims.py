@@ -1,4 +1,4 @@
-"""What is written to a pod whose rails come as claims when it is bound: the devices that these hold."""
+"""Annotations of a pod with rails of claims when it is bound: the devices of its claims."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ NIC = "pci-0000-{}-1b-0"
 
 
 def pod(*entries: dict, **more) -> dict:
-    """A pod with claims alone, as its author wrote it."""
+    """Return a pod with claims alone, as its author wrote it."""
     container = {"name": "c", "image": "i", "resources": {"claims": [{"name": entry["name"]} for entry in entries]}}
     return admitting.pod(container, resourceClaims=[*entries], **more)
 
@@ -34,7 +34,7 @@ DIRECT = {"name": "nics", "resourceClaimName": "train-nics"}
 
 
 def claim(name: str = "train-nics", *, entry: str = "", nics=("20", "10"), **more) -> dict:
-    """A claim of the pod that holds these NICs, in the order of its requests."""
+    """Return a claim of the pod that holds these NICs, in the order of its requests."""
     requests = {f"nic{number}": "dranet" for number in range(len(nics))}
     allocated = [("dra.net", "gpu-3", NIC.format(root)) for root in nics]
     tree = devices.build_claim(name, requests, pod_uid=UID, allocated=allocated, **more)
@@ -44,8 +44,8 @@ def claim(name: str = "train-nics", *, entry: str = "", nics=("20", "10"), **mor
     return tree
 
 
-def named(tree: dict) -> dict:
-    """The pod that the captured Binding binds."""
+def name_pod(tree: dict) -> dict:
+    """Return the pod that the captured Binding binds."""
     metadata = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
     tree["metadata"] |= {"name": metadata["name"], "namespace": "prod", "uid": UID}
     return tree
@@ -58,7 +58,7 @@ def caches(tree: dict, *claims: dict, slices=None, classes=(), allocatable=None)
     known.devices.classes.replace(devices.read_classes(*classes))
     known.devices.slices.replace(devices.read_slices(*(devices.build_slices("gpu-3") if slices is None else slices)))
     known.devices.claims.replace(read_claims(*claims))
-    known.pods.replace([view(named(tree))])
+    known.pods.replace([view(name_pod(tree))])
     return known
 
 
@@ -70,7 +70,7 @@ def answer(known: state.State, by=BY) -> dict:
     return json.loads(bindings.handle(bindings.read(CAPTURED.read_bytes()), by, known).body)["response"]
 
 
-def written(known: state.State, by=BY) -> dict:
+def list_written(known: state.State, by=BY) -> dict:
     response = answer(known, by)
     assert response["allowed"]
     return {
@@ -79,8 +79,8 @@ def written(known: state.State, by=BY) -> dict:
     }
 
 
-def placed(known: state.State, by=BY) -> dict:
-    return json.loads(written(known, by)[PLACEMENT])
+def read_placement(known: state.State, by=BY) -> dict:
+    return json.loads(list_written(known, by)[PLACEMENT])
 
 
 PLACEHOLDER = "NCCL_IB_HCA==not-written-at-binding\nNCCL_NET=not-written-at-binding\n"
@@ -96,9 +96,9 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
     assert admitted["metadata"]["annotations"][CONF] == PLACEHOLDER
     assert "NCCL_IB_HCA" not in admitting.env(admitted)
     known = caches(admitted, tree)
-    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
-    assert written(known)[UCX] == "rdmap16s27:1,rdmap32s27:1"
-    assert placed(known) == {
+    assert list_written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert list_written(known)[UCX] == "rdmap16s27:1,rdmap32s27:1"
+    assert read_placement(known) == {
         "node": "gpu-3",
         "shape": None,
         "rails": ["rail0", "rail1"],
@@ -125,8 +125,8 @@ def test_the_devices_of_a_claim_are_listed_in_the_order_of_the_rails(entry, tree
 
 def test_a_device_of_no_rail_is_listed_last():
     known = caches(admitting.admitted(pod(DIRECT), BY), claim(nics=("a0", "20")))
-    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap32s27,rdmap160s27\n"
-    assert placed(known)["rails"] == ["rail1"]
+    assert list_written(known)[CONF] == "NCCL_IB_HCA==rdmap32s27,rdmap160s27\n"
+    assert read_placement(known)["rails"] == ["rail1"]
 
 
 @pytest.mark.parametrize("nics", [("10", "20"), ()])
@@ -139,8 +139,10 @@ def test_a_network_interface_without_rdma_that_the_pod_claims_beside_its_rails_d
     tree["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": UID}]
     known = caches(admitting.admitted(pod(DIRECT), BY), tree)
     assert not answer(known).get("warnings")
-    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
-    assert [device["device"] for device in placed(known).get("devices", [])] == [NIC.format(root) for root in nics]
+    assert list_written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert [device["device"] for device in read_placement(known).get("devices", [])] == [
+        NIC.format(root) for root in nics
+    ]
 
 
 def test_the_interface_of_the_claims_configuration_precedes_the_policys():
@@ -151,7 +153,7 @@ def test_the_interface_of_the_claims_configuration_precedes_the_policys():
          "opaque": {"driver": "dra.net", "parameters": {"interface": {"name": "eth7"}}}},
     ]  # fmt: skip
     known = caches(admitting.admitted(pod(DIRECT), BY), tree)
-    assert [device["interface"] for device in placed(known)["devices"]] == ["eth7", "any"]
+    assert [device["interface"] for device in read_placement(known)["devices"]] == ["eth7", "any"]
 
 
 def test_extended_resources_of_device_classes_are_read_from_the_claim_that_the_scheduler_made():
@@ -163,12 +165,14 @@ def test_extended_resources_of_device_classes_are_read_from_the_claim_that_the_s
     held = claim("p-extended-resources-q9f", nics=("10",), extended=True)
     held["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "rail0"
     bound = caches(admitted, held, classes=devices.CLASSES)
-    assert written(bound, by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
-    assert [device["rail"] for device in placed(bound, by)["devices"]] == ["rail0"]
+    assert list_written(bound, by)[CONF] == "NCCL_IB_HCA==rdmap16s27\n"
+    assert [device["rail"] for device in read_placement(bound, by)["devices"]] == ["rail0"]
     missing = answer(caches(admitted, classes=devices.CLASSES), by)
     assert missing["warnings"][0].startswith("AllocationUnknown: the devices of extended resources are not known")
     plugin = {devices.RAIL_RESOURCES[0]: "1"}
-    assert written(caches(admitted, classes=devices.CLASSES, allocatable=plugin), by)[CONF] == "NCCL_IB_HCA==wrong\n"
+    assert (
+        list_written(caches(admitted, classes=devices.CLASSES, allocatable=plugin), by)[CONF] == "NCCL_IB_HCA==wrong\n"
+    )
 
 
 def test_without_an_allocation_the_pod_is_bound_and_its_file_still_names_no_device():
@@ -182,8 +186,8 @@ def test_without_an_allocation_the_pod_is_bound_and_its_file_still_names_no_devi
             "AllocationUnknown: the devices of nics are not known to railwright yet, so NCCL_IB_HCA names none and "
             "NCCL does not start; delete the pod so that it is bound again"
         )
-        assert written(known).keys().isdisjoint({CONF, UCX})
-        assert "devices" not in placed(known)
+        assert list_written(known).keys().isdisjoint({CONF, UCX})
+        assert "devices" not in read_placement(known)
 
 
 def test_a_claim_that_is_reserved_for_another_pod_does_not_count():
@@ -198,7 +202,7 @@ def test_a_device_that_no_slice_names_leaves_the_list_unwritten():
         (warning,) = answer(known)["warnings"]
         assert warning.startswith("AllocatedDevicesUnnamed: no ResourceSlice names the RDMA device of pci-0000-")
         assert "(train-nics/nic0)" in warning
-        assert CONF not in written(known)
+        assert CONF not in list_written(known)
 
 
 def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
@@ -207,8 +211,8 @@ def test_claims_that_hold_no_nic_leave_the_list_to_the_policy():
     )
     tree["metadata"]["namespace"] = "prod"
     known = caches(admitting.admitted(pod(DIRECT), BY), tree)
-    assert written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
-    assert "devices" not in placed(known)
+    assert list_written(known)[CONF] == "NCCL_IB_HCA==rdmap16s27,rdmap32s27\n"
+    assert "devices" not in read_placement(known)
 
 
 def test_lines_that_the_file_has_anyway_stay():
@@ -218,7 +222,10 @@ def test_lines_that_the_file_has_anyway_stay():
     assert before.endswith("NCCL_IB_HCA==not-written-at-binding\n")
     assert before.count("NCCL_NET=") == 1
     lines = before.splitlines()[:-1]
-    assert written(caches(admitted, claim()), by)[CONF].splitlines() == [*lines, "NCCL_IB_HCA==rdmap16s27,rdmap32s27"]
+    assert list_written(caches(admitted, claim()), by)[CONF].splitlines() == [
+        *lines,
+        "NCCL_IB_HCA==rdmap16s27,rdmap32s27",
+    ]
 
 
 def test_a_warning_becomes_an_event_of_the_pod_except_on_a_dry_run():

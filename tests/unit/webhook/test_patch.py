@@ -107,7 +107,7 @@ CHANGES = st.lists(
 
 
 def holds(result: dict, change: pod_changes.AnyChange) -> bool:
-    """True where a pod has what a change says."""
+    """Return whether a pod has what a change says."""
     spec = result["spec"]
     chosen = spec["containers"][getattr(change, "container", 0)]
     match change:
@@ -139,7 +139,7 @@ def holds_claim(spec: dict, chosen: dict, change: pod_changes.AnyChange) -> bool
             return {"name": claim} in chosen["resources"]["claims"]
 
 
-def applied(tree: dict, changes) -> dict:
+def apply(tree: dict, changes) -> dict:
     operations = patch.build_operations(view(tree), changes)
     return jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
 
@@ -160,7 +160,7 @@ def last_of_each(changes):
 
 @given(pods(), CHANGES.map(last_of_each))
 def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
-    result = applied(tree, changes)
+    result = apply(tree, changes)
     assert all(holds(result, change) for change in changes)
     msgspec.convert(result, views.Pod)  # a result that does not decode is an error to the user
 
@@ -169,17 +169,19 @@ def test_every_change_is_in_the_pod_whatever_its_parents_were(tree, changes):
 def test_nothing_a_user_wrote_is_lost_or_moved(tree, changes):
     touched = {change.resource for change in changes if isinstance(change, pod_changes.AddResource)}
     keys = {change.key for change in changes if isinstance(change, pod_changes.SetAnnotation)}
-    assert kept(tree, applied(tree, changes), touched | keys)
+    assert is_unchanged(tree, apply(tree, changes), touched | keys)
 
 
-def kept(before: object, after: object, touched: set[str]) -> bool:
-    """True where all of `before` is still in `after`: members in place, list entries first and in order."""
+def is_unchanged(before: object, after: object, touched: set[str]) -> bool:
+    """Return whether all of `before` is still in `after`: members in place, list entries first and in order."""
     if before is None:
         return True
     if isinstance(before, dict):
-        return all(key in touched or kept(value, after[key], touched) for key, value in before.items() if value != {})
+        return all(
+            key in touched or is_unchanged(value, after[key], touched) for key, value in before.items() if value != {}
+        )
     if isinstance(before, list):
-        return all(kept(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
+        return all(is_unchanged(old, new, touched) for old, new in zip(before, after[: len(before)], strict=True))
     return before == after
 
 
@@ -219,14 +221,14 @@ def test_parents_come_before_children_and_once():
 def test_an_entry_of_env_is_replaced_in_place_with_its_value_from():
     env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}, {"name": "C", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
-    result = applied(tree, [why(pod_changes.SetEnv, container=0, name="B", value="2", index=1)])
+    result = apply(tree, [why(pod_changes.SetEnv, container=0, name="B", value="2", index=1)])
     assert result["spec"]["containers"][0]["env"] == [env[0], {"name": "B", "value": "2"}, env[2]]
 
 
 def test_entries_of_env_go_from_the_last_to_the_first():
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
-    result = applied(
+    result = apply(
         tree, [why(pod_changes.UnsetEnv, container=0, index=2), why(pod_changes.UnsetEnv, container=0, index=0)]
     )
     assert result["spec"]["containers"][0]["env"] == [env[1]]
@@ -235,7 +237,7 @@ def test_entries_of_env_go_from_the_last_to_the_first():
 def test_an_amount_already_written_another_way_is_left_as_written():
     resources = {"requests": {"x/y": "2000m"}, "limits": {"x/y": "1"}}
     tree = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    result = applied(tree, [why(pod_changes.AddResource, container=0, resource="x/y", quantity=2)])
+    result = apply(tree, [why(pod_changes.AddResource, container=0, resource="x/y", quantity=2)])
     assert result["spec"]["containers"][0]["resources"] == {"requests": {"x/y": "2000m"}, "limits": {"x/y": "2"}}
 
 
@@ -250,7 +252,7 @@ def test_annotate_makes_the_map_only_where_there_is_none():
 def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
     grouped = patch.group_by_change(view(tree), changes)
     assert [change for change, _ in grouped] == list(changes)
-    assert [each for _, made in grouped for each in made] == patch.build_operations(view(tree), changes)
+    assert [operation for _, made in grouped for operation in made] == patch.build_operations(view(tree), changes)
 
 
 def test_claims_and_resources_are_removed_wherever_they_are():
@@ -264,7 +266,7 @@ def test_claims_and_resources_are_removed_wherever_they_are():
         why(pod_changes.SetClaim, name="railwright", template="other", index=1),
         why(pod_changes.RemoveClaims, claims=("railwright-2",)),
     ]
-    result = applied(tree, changes)
+    result = apply(tree, changes)
     assert result["spec"]["resourceClaims"] == [
         {"name": "theirs", "resourceClaimTemplateName": "t"},
         {"name": "railwright", "resourceClaimTemplateName": "other"},

@@ -103,49 +103,49 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
 
 
 def test_without_a_policy_only_what_may_be_an_accelerator_counts_in_a_namespace_that_opts_in():
-    def opted_in(namespace):
+    def find_opted_in_namespace(namespace):
         return admitting.known(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
-    def allowed(tree: dict) -> bool:
-        return json.loads(pods.handle(review(tree), None, opted_in).body)["response"]["allowed"]
+    def is_allowed(tree: dict) -> bool:
+        return json.loads(pods.handle(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
 
-    assert allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
-    assert not allowed(pod(gpus(1), label=None))
-    assert not allowed(pod(cpu(), label="f"))
+    assert is_allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
+    assert not is_allowed(pod(gpus(1), label=None))
+    assert not is_allowed(pod(cpu(), label="f"))
 
 
 def test_without_a_policy_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
-    def told(tree: dict, *, watched: bool = True) -> dict:
+    def respond(tree: dict, *, watched: bool = True) -> dict:
         answered = pods.handle(review(tree), None, lambda namespace: admitting.known(namespace, watched=watched))
         return json.loads(answered.body)["response"]
 
-    refused = told(pod(gpus(1), label=None))
+    refused = respond(pod(gpus(1), label=None))
     assert not refused["allowed"]
     assert "labels of namespace" in refused["status"]["message"]
-    assert told(pod(cpu(), label=None))["allowed"]
-    assert told(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
+    assert respond(pod(cpu(), label=None))["allowed"]
+    assert respond(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
 
 
 def test_a_pod_that_only_a_namespace_not_seen_yet_may_opt_in_is_to_be_tried_again():
     def new(namespace):
         return admitting.known(namespace, watched=True)
 
-    def told(tree: dict, by=new) -> dict:
+    def respond(tree: dict, by=new) -> dict:
         return json.loads(pods.handle(review(tree), BY, by).body)["response"]
 
-    refused = told(pod(label=None))
+    refused = respond(pod(label=None))
     assert not refused["allowed"]
     assert "labels of namespace" in refused["status"]["message"]
     assert "try again" in refused["status"]["message"]
-    assert told(pod(cpu(), label=None))["allowed"], "no accelerator: the namespace decides nothing"
-    assert told(pod(label="f"))["allowed"]
-    assert "patch" in told(pod(label="f"))
-    assert told(pod(label="none"))["allowed"]
-    assert told(pod(label=None), facts)["allowed"], "a file tells all there is"
+    assert respond(pod(cpu(), label=None))["allowed"], "no accelerator: the namespace decides nothing"
+    assert respond(pod(label="f"))["allowed"]
+    assert "patch" in respond(pod(label="f"))
+    assert respond(pod(label="none"))["allowed"]
+    assert respond(pod(label=None), facts)["allowed"], "a file tells all there is"
     seen = admitting.known(watched=True, namespace_labels={})
-    assert told(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
+    assert respond(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
     unreadable = {"limits": {"nvidia.com/gpu": "many"}}
-    assert not told(pod(cpu(resources=unreadable), label=None))["allowed"]
+    assert not respond(pod(cpu(resources=unreadable), label=None))["allowed"]
 
 
 def test_audit_annotations_say_what_was_done():
@@ -178,7 +178,7 @@ def test_a_dry_run_is_answered_alike_and_marked():
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -203,10 +203,10 @@ def test_a_dry_run_is_answered_alike_and_marked():
         ),
     ],
 )
-def test_what_is_no_review_of_a_pod_is_malformed_with_the_reason(body, told):
+def test_what_is_no_review_of_a_pod_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError, match=r"\S") as error:
         pods.handle(body, BY, facts)
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_a_v1beta1_review_is_malformed_even_where_it_decodes():

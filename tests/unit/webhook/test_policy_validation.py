@@ -96,7 +96,7 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
 
 
 @pytest.mark.parametrize(
-    ("data", "cluster", "code", "told"),
+    ("data", "cluster", "code", "expected"),
     [
         (
             rails(16),
@@ -124,11 +124,11 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
         ),
     ],
 )
-def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, cluster, code, told):
+def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, cluster, code, expected):
     response = answer(data, cluster=cluster)
     assert response["allowed"]
     (warning,) = response["warnings"]
-    assert warning.startswith(f"{code}: fabrics.f.rails: {told}")
+    assert warning.startswith(f"{code}: fabrics.f.rails: {expected}")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def container(resource: str, part: str, amount: object, other: object) -> dict:
 
 
 def admit(tree: dict) -> dict:
-    """The response to a pod's review, asked twice as for two mates of a gang."""
+    """Return the response to a pod's review, requested twice as for two pods of a gang."""
     remembered = response_cache.ResponseCache()
     body = admitting.review(tree, namespace="prod")
     first, second = (pods.handle(body, POLICY, lambda _: admitting.known(version=1), remembered).body for _ in range(2))

@@ -26,9 +26,9 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 OWNER = {"kind": "Job", "name": "j", "uid": "u", "controller": True}
-# Each takes a pod a step away from itself: what mates differ in, and what makes them no mates at all.
+# Each changes a pod: in a field in which pods of a gang differ, or in one in which they do not.
 STEPS = {
-    "name": lambda p: p["metadata"].update(name="mate"),
+    "name": lambda p: p["metadata"].update(name="peer"),
     "index": lambda p: p["metadata"]["labels"].update({"volcano.sh/task-index": "7"}),
     "role": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/job-role": "launcher"}),
     "replica": lambda p: p["metadata"]["labels"].update({"training.kubeflow.org/replica-index": "3"}),
@@ -70,29 +70,29 @@ def token(tree: dict, name: str, path: str) -> None:
     container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": name, "mountPath": path}]
 
 
-def seen(view: type, name: str, *, status: dict | None = None, **metadata):
+def build_object(view: type, name: str, *, status: dict | None = None, **metadata):
     return msgspec.convert({"metadata": {"name": name, "namespace": "prod", **metadata}, "status": status or {}}, view)
 
 
-def versioned(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
+def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
     return msgspec.structs.replace(known, version=version)
 
 
 @pytest.mark.parametrize("first", ["", *STEPS])
 def test_an_answer_with_a_memory_is_the_answer_without(first):
     """All pods that are one step from each other, in one memory: a key that says too little would mix them up."""
-    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for second in ("", *STEPS):
         body = admitting.review(after(first, second), namespace="prod")
-        assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known), second
+        assert pods.handle(body, BY, lambda _: known, cache) == pods.handle(body, BY, lambda _: known), second
 
 
 @given(st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=4), min_size=2, max_size=6))
 def test_whatever_pods_come_in_whatever_order(walks):
-    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     for walk in walks:
         body = admitting.review(after(*walk), namespace="prod")
-        assert pods.handle(body, BY, lambda _: known, kept) == pods.handle(body, BY, lambda _: known)
+        assert pods.handle(body, BY, lambda _: known, cache) == pods.handle(body, BY, lambda _: known)
 
 
 def after(*steps: str) -> dict:
@@ -104,17 +104,17 @@ def after(*steps: str) -> dict:
 
 
 def test_peers_of_a_gang_are_planned_once():
-    kept = response_cache.ResponseCache()
-    known = versioned(KNOWN, 1)
+    cache = response_cache.ResponseCache()
+    known = set_version(KNOWN, 1)
     for rank in range(8):
         tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
-        tree["metadata"]["name"] = f"mate-{rank}"
+        tree["metadata"]["name"] = f"peer-{rank}"
         tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
         env(tree).append({"name": "VC_TASK_INDEX", "value": str(rank)})
         token(tree, f"kube-api-access-{rank:05}", TOKEN)
-        answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, kept)
+        answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, cache)
         assert answer.outcome == "patched"
-    assert len(kept._responses) == 1
+    assert len(cache._responses) == 1
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
@@ -122,32 +122,32 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
-    kept, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
+    cache, by = response_cache.ResponseCache(), fabric(CAPABLE, rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, by, caches.build_facts, kept)
-    assert pods.handle(body, by, caches.build_facts, kept) == first
+    first = pods.handle(body, by, caches.build_facts, cache)
+    assert pods.handle(body, by, caches.build_facts, cache) == first
     if change == "policy":
         by = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
         caches.networks.upsert(
-            seen(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
+            build_object(network_views.NetworkAttachmentDefinition, "theirs", annotations={RESOURCE: "a.b/pool"})
         )
     elif change == "offer":
-        caches.nodes.upsert(seen(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
+        caches.nodes.upsert(build_object(node_views.Node, "n", status={"allocatable": {"nvidia.com/mlx5_0": "1"}}))
     else:
-        caches.namespaces.upsert(seen(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, by, caches.build_facts, kept)
+        caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
+    second = pods.handle(body, by, caches.build_facts, cache)
     assert second == pods.handle(body, by, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 
 def test_what_is_very_long_is_not_kept():
-    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
-        pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, kept)
-    assert not kept._responses
+        pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
+    assert not cache._responses
 
 
 def with_secret(token_of_secret: str, token_of_memory: str) -> dict:
@@ -174,7 +174,7 @@ def of_job(mounted: str) -> dict:
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
 def test_pods_that_a_short_key_would_mix_up(one, other):
-    kept, known = response_cache.ResponseCache(), versioned(KNOWN, 1)
+    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
-    assert [pods.handle(admitting.review(tree), BY, lambda _: known, kept) for tree in (one, other)] == without
+    assert [pods.handle(admitting.review(tree), BY, lambda _: known, cache) for tree in (one, other)] == without
     assert without[0].body != without[1].body

@@ -1,4 +1,4 @@
-"""What is kept of the cluster, and what it means for a decision."""
+"""The stored state of the cluster, and its effect on a decision."""
 
 import msgspec
 
@@ -59,7 +59,7 @@ def test_pods_are_kept_only_where_they_may_have_opted_in():
     known = state.State()
     mine = {"name": "m", "namespace": "a", "uid": "1", "labels": {"railwright.io/fabric": "f"}}
     other = {"name": "o", "namespace": "a", "uid": "2"}
-    known.pods.replace([msgspec.convert({"metadata": each}, views.Pod) for each in (mine, other)])
+    known.pods.replace([msgspec.convert({"metadata": metadata}, views.Pod) for metadata in (mine, other)])
     assert len(known.pods) == 1
     assert known.pods.find("a", "m", "1") is not None
     assert known.pods.find("a", "m", "") is not None

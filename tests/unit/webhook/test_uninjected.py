@@ -14,23 +14,23 @@ from webhook import uninjected
 
 
 def see(*trees: dict, by=None, namespaces=None):
-    found = uninjected.Uninjected()
+    counter = uninjected.Uninjected()
     for number, tree in enumerate(trees):
         tree["metadata"].setdefault("name", f"p-{number}")
         tree["metadata"]["name"] += f"-{number}"
-        found.upsert(admitting.view(tree))
-    return found.count(by or admitting.fabric(), (namespaces or {}).get)
+        counter.upsert(admitting.view(tree))
+    return counter.count(by or admitting.fabric(), (namespaces or {}).get)
 
 
 def phase(tree: dict, value: str) -> dict:
     return {**tree, "status": {"phase": value}}
 
 
-def injected(tree: dict) -> dict:
+def inject(tree: dict) -> dict:
     return admitting.admitted(tree, admitting.fabric())
 
 
-def labelled(tree: dict, **labels: str) -> dict:
+def add_labels(tree: dict, **labels: str) -> dict:
     tree["metadata"].setdefault("labels", {}).update(labels)
     return tree
 
@@ -38,9 +38,9 @@ def labelled(tree: dict, **labels: str) -> dict:
 @pytest.mark.parametrize(
     "tree",
     [
-        injected(admitting.pod()),
-        injected(admitting.pod(label="default")),
-        injected(labelled(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
+        inject(admitting.pod()),
+        inject(admitting.pod(label="default")),
+        inject(add_labels(admitting.pod(admitting.cpu()), **{"training.kubeflow.org/job-role": "launcher"})),
         phase(admitting.pod(), "Succeeded"),
         phase(admitting.pod(), "Failed"),
         admitting.pod(label="none"),
@@ -59,10 +59,10 @@ def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabr
 
 
 def test_a_namespaces_label_counts_as_it_is_when_somebody_counts():
-    found = uninjected.Uninjected()
-    found.upsert(admitting.view(admitting.pod(label=None)))
+    counter = uninjected.Uninjected()
+    counter.upsert(admitting.view(admitting.pod(label=None)))
     for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):
-        assert found.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
+        assert counter.count(admitting.fabric(), {"prod": labels}.get)["f"] == expected
 
 
 def test_the_own_label_wins_over_the_namespaces():
@@ -70,28 +70,28 @@ def test_the_own_label_wins_over_the_namespaces():
 
 
 def test_a_pod_leaves_the_count_when_it_ends_is_gone_or_gets_its_record():
-    found = uninjected.Uninjected()
+    counter = uninjected.Uninjected()
 
     def now() -> int:
-        return found.count(admitting.fabric(), {}.get)["f"]
+        return counter.count(admitting.fabric(), {}.get)["f"]
 
     for leave in (
-        lambda: found.upsert(admitting.view(phase(admitting.pod(), "Succeeded"))),
-        lambda: found.upsert(admitting.view(injected(admitting.pod()))),
-        lambda: found.remove("prod", "p"),
-        found.clear,
+        lambda: counter.upsert(admitting.view(phase(admitting.pod(), "Succeeded"))),
+        lambda: counter.upsert(admitting.view(inject(admitting.pod()))),
+        lambda: counter.remove("prod", "p"),
+        counter.clear,
     ):
-        found.upsert(admitting.view(admitting.pod()))
-        found.upsert(admitting.view(admitting.pod()))
+        counter.upsert(admitting.view(admitting.pod()))
+        counter.upsert(admitting.view(admitting.pod()))
         assert now() == 1
         leave()
         assert now() == 0
 
 
 def test_before_a_policy_every_label_is_unknown():
-    found = uninjected.Uninjected()
-    found.upsert(admitting.view(admitting.pod()))
-    assert found.count(None, {}.get) == {"unknown": 1}
+    counter = uninjected.Uninjected()
+    counter.upsert(admitting.view(admitting.pod()))
+    assert counter.count(None, {}.get) == {"unknown": 1}
 
 
 @pytest.mark.parametrize(("resource", "amount"), [("example.com/fuse", "1"), ("nvidia.com/gpu", "0")])
@@ -103,24 +103,24 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
 @pytest.mark.parametrize("name", missed_pods.CASES)
 def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
     case = missed_pods.CASES[name]
-    found, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
-    found.upsert(admitting.view(missed_pods.pod(case)))
+    counter, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
+    counter.upsert(admitting.view(missed_pods.pod(case)))
     labels = {case.namespace: case.namespace_labels}
-    shown.show_uninjected(found.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
+    shown.show_uninjected(counter.count(admitting.fabric(), labels.get, missed.ALWAYS_EXCLUDED | case.excluded))
     fabric = {None: None, "f": "f", "default": "f"}.get(case.label, "unknown")
-    for each in ("f", "unknown"):
-        value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": each})
-        assert value == (each == fabric), each
+    for fabric_name in ("f", "unknown"):
+        value = shown.registry.get_sample_value("railwright_uninjected_pods", {"fabric": fabric_name})
+        assert value == (fabric_name == fabric), fabric_name
 
 
 def test_a_pod_leaves_the_count_once_it_is_being_deleted():
-    found = uninjected.Uninjected()
+    counter = uninjected.Uninjected()
     tree = admitting.pod()
-    found.upsert(admitting.view(tree))
-    assert found.count(admitting.fabric(), {}.get)["f"] == 1
+    counter.upsert(admitting.view(tree))
+    assert counter.count(admitting.fabric(), {}.get)["f"] == 1
     tree["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    found.upsert(admitting.view(tree))
-    assert found.count(admitting.fabric(), {}.get)["f"] == 0
+    counter.upsert(admitting.view(tree))
+    assert counter.count(admitting.fabric(), {}.get)["f"] == 0
 
 
 def test_a_running_pod_without_a_record_is_counted_as_the_servers_watch_brings_it():

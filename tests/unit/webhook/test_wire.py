@@ -19,7 +19,7 @@ BINDINGS = wire.Reader(wire.Binding, "Binding")
 CONFIG_MAPS = wire.Reader(views.ConfigMap, "ConfigMap")
 
 
-def captured(name: str) -> bytes:
+def read_captured(name: str) -> bytes:
     return (WIRE / f"admission-{name}.json").read_bytes()
 
 
@@ -33,15 +33,15 @@ def raw(tree: object) -> bytes:
     return json.dumps(tree).encode()
 
 
-def sent(verdict: wire.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(wire.write(uid, verdict))
+def sent(response_sent: wire.Response, uid: str = "u-1") -> dict:
+    answer = json.loads(wire.write(uid, response_sent))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 
 
 @pytest.mark.parametrize("name", ["pods-admin", "pods-bench", "pods-replicaset-controller"])
 def test_captured_pod_reviews_decode_to_what_was_sent(name):
-    body = captured(name)
+    body = read_captured(name)
     there = json.loads(body)["request"]
     request = PODS.read(body)
     assert (request.uid, request.operation, request.namespace) == (there["uid"], "CREATE", there["namespace"])
@@ -54,7 +54,7 @@ def test_captured_pod_reviews_decode_to_what_was_sent(name):
 
 
 def test_a_captured_binding_review_decodes_with_its_target():
-    request = BINDINGS.read(captured("bindings-admin"))
+    request = BINDINGS.read(read_captured("bindings-admin"))
     assert request.sub_resource == "binding"
     assert request.object.target == wire.Target("Node", "gpu-3")
     assert request.object.metadata.uid == "961f63f0-c0a7-46b8-8d56-1be193c52103"
@@ -145,8 +145,10 @@ def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
 
 
 def test_a_refusal_carries_code_and_message_and_never_a_patch():
-    verdict = wire.Response(allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}])
-    assert sent(verdict) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
+    response_sent = wire.Response(
+        allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
+    )
+    assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
 def test_audit_annotations_travel_with_either_verdict():
@@ -158,7 +160,7 @@ def test_audit_annotations_travel_with_either_verdict():
 def test_warnings_fit_what_the_api_server_passes_on(warnings):
     limited = wire.limit_warnings([rendering.Message("Code", warning) for warning in warnings])
     assert len(limited) <= 10
-    assert all(len(each) <= 256 for each in limited)
+    assert all(len(warning) <= 256 for warning in limited)
     assert sum(map(len, limited)) <= 4096
     assert len(warnings) > wire.MAX_WARNINGS or len(limited) == len(warnings)
 
@@ -176,7 +178,7 @@ def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
 
 def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
     for place in (b'"namespace": "prod"', b'"name": "rdma-test-master-3"', b'"railwright.io/fabric": "roce"'):
-        body = captured("pods-admin")
+        body = read_captured("pods-admin")
         assert place in body
         with pytest.raises(wire.MalformedError, match=r"not JSON|does not decode"):
             PODS.read(body.replace(place, place[:-2] + b'\xff"'))

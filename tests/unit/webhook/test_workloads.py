@@ -26,29 +26,29 @@ FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
 ADMISSION = pathlib.Path(__file__).parents[3] / "manifests" / "base" / "admission.yaml"
 
 
-def named(row: kinds.WorkloadKind) -> str:
+def format_id(row: kinds.WorkloadKind) -> str:
     return f"{row.display_name}-{row.versions[0]}"
 
 
-def patched(tree: dict, response: dict) -> dict:
-    """The object after the patch, by a strict implementation of RFC 6902."""
+def apply_patch(tree: dict, response: dict) -> dict:
+    """Return the object after the patch, by a strict implementation of RFC 6902."""
     assert response["allowed"], response
     return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.operations(response))
 
 
-def stored(row: kinds.WorkloadKind, label: str = "f", **more) -> dict:
-    """A workload as it is after its creation."""
+def build_stored(row: kinds.WorkloadKind, label: str = "f", **more) -> dict:
+    """Return a workload as it is after its creation."""
     tree = working.workload(row, working.template(label=label), name="Worker", **more)
-    return patched(tree, working.answer(working.review(row, tree), BY))
+    return apply_patch(tree, working.answer(working.review(row, tree), BY))
 
 
-@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=named)
+@pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=format_id)
 def test_the_patch_applies_strictly_and_the_second_answer_has_none(row):
     tree = working.workload(row, working.template(), name="Worker", label="f")
     first = working.answer(working.review(row, tree), BY)
     assert first["patchType"] == "JSONPatch"
     assert {operation["op"] for operation in admitting.operations(first)} == {"add"}
-    after = patched(tree, first)
+    after = apply_patch(tree, first)
     assert not {"patch", "patchType"} & working.answer(working.review(row, after), BY).keys()
 
 
@@ -56,7 +56,7 @@ def test_a_template_without_metadata_gets_one_for_the_label():
     for metadata in ({}, {"metadata": None}):
         template = {"spec": working.template()["spec"], **metadata}
         tree = working.workload(VOLCANO, template, label="f")
-        after = patched(tree, working.answer(working.review(VOLCANO, tree), BY))
+        after = apply_patch(tree, working.answer(working.review(VOLCANO, tree), BY))
         assert after["spec"]["tasks"][0]["template"]["metadata"] == {"labels": {FABRIC: "f"}}
 
 
@@ -103,9 +103,9 @@ def update(row: kinds.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
     return working.answer(working.review(row, tree, operation="UPDATE", oldObject=old), by)
 
 
-@pytest.mark.parametrize("row", MUTABLE, ids=named)
+@pytest.mark.parametrize("row", MUTABLE, ids=format_id)
 def test_an_update_that_leaves_the_templates_alone_is_not_patched_whatever_the_policy_says_now(row):
-    old = stored(row)
+    old = build_stored(row)
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"a": "b"}
     new["spec"]["replicas"] = 7
@@ -115,16 +115,16 @@ def test_an_update_that_leaves_the_templates_alone_is_not_patched_whatever_the_p
     assert update(row, reordered, old, LATER).keys() == {"uid", "allowed"}
 
 
-@pytest.mark.parametrize("row", MUTABLE, ids=named)
+@pytest.mark.parametrize("row", MUTABLE, ids=format_id)
 def test_a_changed_template_is_patched_as_at_creation(row):
-    old = stored(row)
+    old = build_stored(row)
     new = working.workload(row, working.template(label="f"), name="Worker")  # as it was first written: replaced by it
-    assert patched(new, update(row, new, old)) == old
+    assert apply_patch(new, update(row, new, old)) == old
 
 
 def test_only_the_changed_template_is_patched():
     row = next(kind for kind in registry.INJECTED_KINDS if kind.name == "PyTorchJob")
-    old = stored(row)
+    old = build_stored(row)
     old["spec"]["pytorchReplicaSpecs"]["Master"] = {"template": working.template(label="f")}
     new = copy.deepcopy(old)
     new["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostNetwork"] = True
@@ -143,11 +143,11 @@ def test_an_unchanged_template_that_would_be_refused_today_refuses_no_update():
     assert not update(DEPLOYMENT, changed, old)["allowed"]
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 @pytest.mark.parametrize("old", [None, "written", "stored"])
 def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
     written = working.workload(row, working.template(label="f"), name="Worker")
-    before = {None: None, "written": written, "stored": stored(row)}[old]
+    before = {None: None, "written": written, "stored": build_stored(row)}[old]
     changed = working.workload(row, working.template(label="g"), name="Worker")
     for tree in (changed, before or written):
         given_ = update(row, tree, before)
@@ -162,27 +162,27 @@ RENAMED = fabric(
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def applied(tree: dict, manifest: dict | None = None) -> dict:
-    """The object as `kubectl apply` leaves it: with the manifest in an annotation."""
+def add_applied(tree: dict, manifest: dict | None = None) -> dict:
+    """Return the object as `kubectl apply` leaves it: with the manifest in an annotation."""
     annotations = {APPLIED: json.dumps(manifest or tree)}
     return {**tree, "metadata": {**tree["metadata"], "annotations": annotations}}
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 @pytest.mark.parametrize("by", [BY, LATER], ids=["the same policy", "another policy"])
 @pytest.mark.parametrize("place", ["template", "workload"])
 def test_an_immutable_template_without_our_additions_is_given_back_those_it_was_created_with(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
     written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
-    old = patched(written, working.answer(working.review(row, written), BY))
+    old = apply_patch(written, working.answer(working.review(row, written), BY))
     assert old != written
     given_ = update(row, written, old, by)
-    assert patched(written, given_) == old
+    assert apply_patch(written, given_) == old
     assert "warnings" not in given_
     assert "restored" in given_["auditAnnotations"]
     assert update(row, old, old, by).keys() == {"uid", "allowed"}
     rearranged = json.loads(json.dumps(written, sort_keys=True))
-    assert patched(rearranged, update(row, rearranged, old, by)) == old
+    assert apply_patch(rearranged, update(row, rearranged, old, by)) == old
 
 
 CLAIMS = fabric(
@@ -191,60 +191,60 @@ CLAIMS = fabric(
 )
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 @pytest.mark.parametrize("by", [CLAIMS, BY, None], ids=["the same policy", "a device plugin", "no policy"])
 def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
-    old = patched(written, working.answer(working.review(row, written), CLAIMS))
+    old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
     assert "railwright-f-" in json.dumps(old)
     assert "nvidia.com/gpu" not in json.dumps(old)
-    assert patched(written, update(row, written, old, by)) == old
+    assert apply_patch(written, update(row, written, old, by)) == old
     more = copy.deepcopy(written)
     for key in working.container(row, more)["resources"]:
         working.container(row, more)["resources"][key]["nvidia.com/gpu"] = "3"
     assert "patch" not in update(row, more, old, by), "a change of the number of GPUs is the author's"
 
 
-@pytest.mark.parametrize("row", MUTABLE, ids=named)
+@pytest.mark.parametrize("row", MUTABLE, ids=format_id)
 def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
-    old = patched(written, working.answer(working.review(row, written), CLAIMS))
+    old = apply_patch(written, working.answer(working.review(row, written), CLAIMS))
     merged = copy.deepcopy(old)  # kubectl adds what the manifest has, and leaves what it never had
     theirs = working.container(row, written)["resources"]
     working.container(row, merged)["resources"] = {**working.container(row, merged)["resources"], **theirs}
-    assert patched(merged, update(row, merged, old, CLAIMS)) == old
+    assert apply_patch(merged, update(row, merged, old, CLAIMS)) == old
 
 
 @pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_what_kubectl_applied_tells_our_devices_from_the_users_whatever_the_policy_says_now(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
-    old = applied(patched(written, working.answer(working.review(row, written), BY)), written)
-    assert patched(applied(written), update(row, applied(written), old, by)) == old
+    old = add_applied(apply_patch(written, working.answer(working.review(row, written), BY)), written)
+    assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
     own = copy.deepcopy(written)
     working.container(row, own)["resources"]["limits"]["nvidia.com/own"] = "1"
     working.container(row, own)["resources"]["requests"]["nvidia.com/own"] = "1"
-    old = applied(patched(own, working.answer(working.review(row, own), BY)), own)
-    assert "patch" not in update(row, applied(written), old, by), "the user's own device is the user's to remove"
+    old = add_applied(apply_patch(own, working.answer(working.review(row, own), BY)), own)
+    assert "patch" not in update(row, add_applied(written), old, by), "the user's own device is the user's to remove"
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_a_partial_request_is_completed_again(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
     working.container(row, written)["resources"]["limits"]["nvidia.com/mlx5_0"] = 1
     by = fabric("    devicesPerRail: 2\n")
-    old = patched(written, working.answer(working.review(row, written), by))
+    old = apply_patch(written, working.answer(working.review(row, written), by))
     assert working.container(row, old)["resources"]["limits"]["nvidia.com/mlx5_0"] == "2"
-    assert patched(written, update(row, written, old, by)) == old
+    assert apply_patch(written, update(row, written, old, by)) == old
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_an_opt_out_of_a_device_that_is_removed_is_a_change_of_the_author(row):
     written = working.workload(row, working.template(label="f"), name="Worker")
     opted_out = copy.deepcopy(written)
     for part in ("limits", "requests"):
         working.container(row, opted_out)["resources"][part]["nvidia.com/mlx5_0"] = "0"
-    old = patched(opted_out, working.answer(working.review(row, opted_out), BY))
+    old = apply_patch(opted_out, working.answer(working.review(row, opted_out), BY))
     assert "patch" not in update(row, written, old)
 
 
@@ -275,12 +275,15 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_any_other_change_of_an_immutable_template_is_left_to_its_api(row, change):
     template = working.template(label="f")
     CHANGES[change](template)
     new = working.workload(row, template, name="Worker")
-    for old in (stored(row), applied(stored(row), working.workload(row, working.template(label="f"), name="Worker"))):
+    for old in (
+        build_stored(row),
+        add_applied(build_stored(row), working.workload(row, working.template(label="f"), name="Worker")),
+    ):
         given_ = update(row, new, old)
         assert given_["allowed"]
         assert "patch" not in given_
@@ -295,27 +298,27 @@ def test_a_workload_that_did_not_opt_in_is_given_nothing_back():
     assert update(VOLCANO, written, old).keys() == {"uid", "allowed"}
 
 
-@pytest.mark.parametrize("row", FROZEN, ids=named)
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
 def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_additions_too(row):
     at = admitting.known(namespace_labels={FABRIC: "f"})
     written = working.workload(row, working.template(), name="Worker")
-    old = patched(written, working.answer(working.review(row, written), BY, at))
+    old = apply_patch(written, working.answer(working.review(row, written), BY, at))
     assert old != written
     body = working.review(row, written, operation="UPDATE", oldObject=old)
-    assert patched(written, working.answer(body, BY, at)) == old
+    assert apply_patch(written, working.answer(body, BY, at)) == old
     assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
 
 
 def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_back_and_the_others_are_explained():
     written = working.workload(VOLCANO, working.template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
-    old = patched(written, working.answer(working.review(VOLCANO, written), BY))
+    old = apply_patch(written, working.answer(working.review(VOLCANO, written), BY))
     new = copy.deepcopy(written)
     new["spec"]["tasks"][0]["replicas"] = 7
     new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
     given_ = update(VOLCANO, new, old)
     assert [operation["path"] for operation in admitting.operations(given_)] == ["/spec/tasks/0/template"]
-    after = patched(new, given_)
+    after = apply_patch(new, given_)
     assert after["spec"]["tasks"][0] == {**old["spec"]["tasks"][0], "replicas": 7}
     (warning,) = given_["warnings"]
     assert warning.startswith("TemplateImmutable: spec.tasks[second].template: the template of a Job cannot change")
@@ -352,25 +355,25 @@ def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_b
 )
 def test_whatever_an_update_of_an_immutable_template_holds_is_answered_and_a_patch_gives_the_stored_one(row, template):
     new = working.workload(row, template, name="Worker")
-    old = applied(stored(row), new)
+    old = add_applied(build_stored(row), new)
     try:
         given_ = update(row, new, old)
     except wire.MalformedError:
         return
     if "patch" in given_:
-        assert {**patched(new, given_), "metadata": old["metadata"]} == old
+        assert {**apply_patch(new, given_), "metadata": old["metadata"]} == old
 
 
 def test_a_label_put_on_a_workload_counts_at_once():
     old = working.workload(DEPLOYMENT, working.template())
     new = working.workload(DEPLOYMENT, working.template(), label="f")
-    after = patched(new, update(DEPLOYMENT, new, old))
+    after = apply_patch(new, update(DEPLOYMENT, new, old))
     assert after["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
 def test_a_changed_label_that_a_templates_own_outvotes_is_reported(label):
-    old = stored(DEPLOYMENT, label="f")
+    old = build_stored(DEPLOYMENT, label="f")
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {} if label is None else {FABRIC: label}
@@ -382,7 +385,7 @@ def test_a_changed_label_that_a_templates_own_outvotes_is_reported(label):
 def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
     tree = working.workload(DEPLOYMENT, working.template(), label="f")
     response = working.answer(working.review(DEPLOYMENT, tree), None)
-    assert patched(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
+    assert apply_patch(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
     assert "no policy in force yet" in response["warnings"][0]
     for template in (working.template(label="none"), working.template(cpu())):
         plain = working.workload(DEPLOYMENT, template)
@@ -406,7 +409,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b"", "not JSON"),
         (b"[" * 100_000, "does not decode"),
@@ -434,10 +437,10 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
         (working.review(VOLCANO, TREE, operation="UPDATE", oldObject=7), "does not decode"),
     ],
 )
-def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, told):
+def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError) as error:
         workloads.handle(body, BY, admitting.known)
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 odd = st.recursive(
@@ -473,24 +476,24 @@ def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_
     except wire.MalformedError:
         return
     if response["allowed"]:
-        after = patched(tree, response)
+        after = apply_patch(tree, response)
         assert "patch" not in working.answer(working.review(row, after, operation=operation, oldObject=old), BY)
 
 
 def test_the_manifests_rules_are_the_table():
     hooks = next(yaml.safe_load_all(ADMISSION.read_text()))["webhooks"]
-    wanted = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
+    expected = {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
     ours = [hook for hook in hooks if hook["clientConfig"]["service"]["path"] == "/mutate/workloads"]
     assert len(ours) == 3
     for hook in ours:
-        found = {
+        requested = {
             (group, version, resource)
             for rule in hook["rules"]
             for group in rule["apiGroups"]
             for version in rule["apiVersions"]
             for resource in rule["resources"]
         }
-        assert found == wanted, hook["name"]
+        assert requested == expected, hook["name"]
         assert {tuple(rule["operations"]) for rule in hook["rules"]} == {
             ("CREATE",) if hook["failurePolicy"] == "Fail" else ("CREATE", "UPDATE")
         }

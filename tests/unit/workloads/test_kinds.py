@@ -24,8 +24,8 @@ def workload(row: kinds.WorkloadKind, version: str, *, label: str | None = "f") 
 @EVERY
 def test_lint_finds_the_templates_of_every_kind_where_admission_does(row, version):
     tree = workload(row, version)
-    (found,) = linted.read(tree)
-    assert ["/" + "/".join(map(str, template.path)) for template in found.templates] == [
+    (linted_workload,) = linted.read(tree)
+    assert ["/" + "/".join(map(str, template.path)) for template in linted_workload.templates] == [
         template.pointer for template in working.read(row, tree).templates
     ]
 
@@ -37,17 +37,20 @@ def test_a_label_above_a_template_counts_for_all_three_and_the_nearest_of_them_w
         job["template"]["metadata"] = {"labels": {FABRIC: "g"}}
     labels = [template.label for template in working.read(row, tree).templates]
     assert set(labels) == ({"g"} if row.name == "JobSet" else {"f"})
-    (found,) = linted.read(tree)
-    assert [template.pod.metadata.labels[FABRIC] for template in found.templates] == labels
-    assert [each.pod["metadata"]["labels"][FABRIC] for each in explained.expand(tree, "prod")] == labels
+    (linted_workload,) = linted.read(tree)
+    assert [template.pod.metadata.labels[FABRIC] for template in linted_workload.templates] == labels
+    assert [expanded.pod["metadata"]["labels"][FABRIC] for expanded in explained.expand(tree, "prod")] == labels
 
 
 @EVERY
 def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller_adds(row, version):
     tree = workload(row, version)
-    found, pods = working.read(row, tree).templates, [each.pod for each in explained.expand(tree, "prod")]
-    assert len(pods) == len(found)
-    for template, pod in zip(found, pods, strict=True):
+    templates_read, pods = (
+        working.read(row, tree).templates,
+        [expanded.pod for expanded in explained.expand(tree, "prod")],
+    )
+    assert len(pods) == len(templates_read)
+    for template, pod in zip(templates_read, pods, strict=True):
         assert template.added.labels.items() <= pod["metadata"]["labels"].items()
         env = [entry["name"] for entry in pod["spec"]["containers"][0].get("env", [])]
         assert env == list(template.added.env)
@@ -72,21 +75,21 @@ def test_a_cron_jobs_label_counts_from_its_job_template_only():
 
 def webhooks() -> dict[str, dict]:
     documents = yaml.safe_load_all((admitting.ROOT / "manifests" / "base" / "admission.yaml").read_text())
-    found = [document for document in documents if document["kind"] == "MutatingWebhookConfiguration"]
-    return {hook["name"]: hook for each in found for hook in each["webhooks"]}
+    configurations = [document for document in documents if document["kind"] == "MutatingWebhookConfiguration"]
+    return {hook["name"]: hook for configuration in configurations for hook in configuration["webhooks"]}
 
 
 @pytest.mark.parametrize("name", ["workloads", "templates", "namespaced-workloads"])
 def test_the_api_server_learns_of_every_kind_that_admission_equips_and_of_no_other(name):
     rules = webhooks()[f"{name}.railwright.io"]["rules"]
-    told = {
+    reviewed = {
         (group, version, resource)
         for rule in rules
         for group in rule["apiGroups"]
         for version in rule["apiVersions"]
         for resource in rule["resources"]
     }
-    assert told == {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
+    assert reviewed == {(row.group, version, row.plural) for row in registry.INJECTED_KINDS for version in row.versions}
 
 
 @EVERY

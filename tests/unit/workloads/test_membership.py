@@ -1,4 +1,4 @@
-"""Gang and rank of a pod, by what each framework writes (contract, ruling 19)."""
+"""Gang and rank of a pod, by the labels that each framework writes (interface.md 7.1)."""
 
 import msgspec
 import pytest
