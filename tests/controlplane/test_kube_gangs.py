@@ -146,10 +146,10 @@ async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted
 async def test_a_dead_rail_refuses_a_node_for_good_and_preemption_is_not_tried_there(plane, kube, nodes, namespace):
     for name in ("dead", "busy"):
         await nodes.make(name, rails=kubes.ONE_EACH)
-        assert (
-            await kubes.place(plane.api, namespace, f"on-{name}", gpus=0) == name
-        )  # of no priority: each a victim to be
+        # a pod without a priority, which a pod with one may preempt
+        assert await kubes.place(plane.api, namespace, f"on-{name}", gpus=0) == name
     await nodes.offer("dead", {kubes.RAILS[0]: 0})
+    await kubes.wait_for_refusals(kube, {"dead": kubes.NEVER, "busy": kubes.BUSY})
     urgent = kubes.pod("waiting", gpus=0, priorityClassName="system-cluster-critical")
     await kubes.create(plane.api, namespace, [urgent])
     message = await kubes.event(plane.api, namespace, "waiting", kubes.BUSY, kubes.NEVER, "preemption: ")

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 
-import msgspec
 import pytest
 import pytest_asyncio
 from plane import kube as kubes
@@ -23,22 +22,6 @@ async def kube(plane):
 
 async def make(plane, namespace: str, name: str, **kinds) -> dict:
     return await plane.api.create(kubes.pod(name, labels={"name": name}, **kinds), namespace=namespace)
-
-
-async def list_refusals(plane, kube, names: list[str]) -> dict[str, str]:
-    """Return the reason of each filtered node for a pod that requires each rail.
-
-    A node it does not know is offered beside them: were all refused, it would look again, as often as it does for
-    kube-scheduler in that second (docs/schedulers.md).
-    """
-    probe = kubes.pod("probe", gpus=0)
-    probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
-    body = msgspec.json.encode({"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]})
-    headers = {"Content-Type": "application/json"}
-    url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
-    async with plane.session.post(url, data=body, headers=headers) as answer:
-        document = json.loads(await answer.read())
-    return document["FailedNodes"] | document["FailedAndUnresolvableNodes"]
 
 
 async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate") -> None:
@@ -116,7 +99,7 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     await announce(plane, kube, held, "tight-02")
     for number in range(20):
         await nodes.report("tight-02", ready=bool(number % 2))
-    assert await list_refusals(plane, kube, ["tight-02"]) == {"tight-02": kubes.BUSY}
+    await kubes.wait_for_refusals(kube, {"tight-02": kubes.BUSY})
     assert await sites.metric(kube.site.extender, "railwright_assumed_pods") == 1
     await announce(plane, kube, held, "tight-02", verb="deallocate")
     await nodes.flap("tight-02", ready=False)
@@ -138,6 +121,7 @@ async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still
     assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
     await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "new"})
+    await kubes.wait_for_refusals(kube, {"again": kubes.BUSY})
     await make(plane, namespace, "next", gpus=0)
     await kubes.event(plane.api, namespace, "next", kubes.BUSY)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
@@ -159,11 +143,12 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 0))
     await make(plane, namespace, "second", gpus=0)
     await kubes.event(plane.api, namespace, "second", kubes.NEVER)
-    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.NEVER}, (
+    assert await kubes.list_refusals(kube, ["only"]) == {"only": kubes.NEVER}, (
         "none is free, and not one less than none"
     )
     await nodes.offer("only", dict.fromkeys(kubes.RAILS, 2))
     assert await kubes.where(plane.api, namespace, "second") == "only"
+    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY.replace("of 1", "of 2")})
     await make(plane, namespace, "third", gpus=0)
     await kubes.event(plane.api, namespace, "third", kubes.BUSY.replace("of 1", "of 2"))
     fault.saw(
@@ -180,6 +165,7 @@ async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes
     for name in ("first", "second"):
         assert await kubes.place(plane.api, namespace, name, gpus=0) == "only"
     await nodes.offer("only", {RAIL0: 1})
+    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
     await make(plane, namespace, "third", gpus=0)
     await kubes.event(plane.api, namespace, "third", kubes.BUSY)
     began = time.monotonic()
@@ -188,7 +174,7 @@ async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes
     assert '"devices are overcommitted"' in kube.site.extender.process.output()
     await plane.api.delete("Pod", "first", namespace, grace=0)
     await sites.wait_metric(kube.site.extender, "railwright_overcommitted_devices", 0)
-    assert await list_refusals(plane, kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
+    assert await kubes.list_refusals(kube, ["only"]) == {"only": kubes.BUSY}, "one is held of the one that is offered"
     await plane.api.delete("Pod", "second", namespace, grace=0)
     assert await kubes.where(plane.api, namespace, "third") == "only"
     fault.saw(
@@ -202,6 +188,7 @@ async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, pl
     assert await kubes.place(plane.api, namespace, "leaving", gpus=0) == "only"
     await plane.api.delete("Pod", "leaving", namespace)
     assert "deletionTimestamp" in (await plane.api.get("Pod", "leaving", namespace))["metadata"]
+    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
     await make(plane, namespace, "next", gpus=0)
     await kubes.event(plane.api, namespace, "next", kubes.BUSY)
     began = time.monotonic()
@@ -214,7 +201,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
     await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
     assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
     for number, phase in enumerate(("Succeeded", "Failed")):
-        assert set(await list_refusals(plane, kube, ["only"])) == {"only"}
+        await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
         status = {"status": {"phase": phase}}
         await plane.api.patch("Pod", f"holder-{number}", status, namespace, subresource="status")
         assert await kubes.place(plane.api, namespace, f"holder-{number + 1}", gpus=0) == "only"
@@ -232,7 +219,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
 
     async def lose(request):
         if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await list_refusals(plane, kube, peers)))
+            lost.append(min(await kubes.list_refusals(kube, peers)))
             await nodes.remove(lost[0])
             await kubes.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
@@ -260,7 +247,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     await kube.site.extender.kill()
     await kube.restart_extender()
     taken = {kubes.node_of(pod) for pod in gang}
-    assert set(await list_refusals(plane, kube, [name for name in peers if name not in lost])) == taken
+    assert set(await kubes.list_refusals(kube, [name for name in peers if name not in lost])) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
@@ -381,6 +368,7 @@ async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, 
         return victim["metadata"].get("deletionTimestamp") and urgent["status"].get("nominatedNodeName") == "only"
 
     await waiting.wait(is_evicted, seconds=60, describe="the victim to be on its way out")
+    await kubes.wait_for_refusals(kube, {"only": kubes.BUSY})
     # It needs no GPU, so that none but us could refuse it; and the urgent pod is not placed before its time either.
     await make(plane, namespace, "thief", gpus=0)
     await kubes.event(plane.api, namespace, "thief", kubes.BUSY)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -221,6 +222,37 @@ async def event(client: api.Api, namespace: str, name: str, *parts: str) -> str:
         return matches[0]
 
     return await waiting.wait(find_message, seconds=60, describe=f"an event of pod {name} with {parts}")
+
+
+async def list_refusals(kube: Kube, names: Sequence[str]) -> dict[str, str]:
+    """Return the reason of each filtered node for a pod that requires each rail.
+
+    The request also has a node that the extender does not know. If all were refused, the extender would look again,
+    as often as it does for kube-scheduler in that second (docs/schedulers.md).
+    """
+    probe = pod("probe", gpus=0)
+    probe["metadata"] |= {"namespace": "probe", "uid": "probe"}
+    body = {"Pod": probe, "Nodes": None, "NodeNames": [*names, "unknown"]}
+    url = f"http://127.0.0.1:{kube.site.extender.port}/scheduler/filter"
+    async with kube.plane.session.post(url, json=body) as answer:
+        document = json.loads(await answer.read())
+    refusals: dict[str, str] = document["FailedNodes"] | document["FailedAndUnresolvableNodes"]
+    return refusals
+
+
+async def wait_for_refusals(kube: Kube, expected: Mapping[str, str]) -> None:
+    """Wait until the extender refuses these nodes for these reasons.
+
+    It learns of a binding by its watch, which may be late on a loaded machine. With the rails left to it, the next pod
+    would get the same devices until then (docs/schedulers.md).
+    """
+
+    async def are_refused() -> bool:
+        refusals = await list_refusals(kube, [*expected])
+        assert refusals == expected, refusals
+        return True
+
+    await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(expected)}")
 
 
 def rank_of(pod: api.Object) -> int:
