@@ -111,11 +111,9 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
         required = assumed_pod.requests.keys() & {need.resource for need in needs}
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)
-        free = observed_free.get(resource, 0) - assumed
-        if assumed and resource in assumed_pod.requests and free - own.get(resource, 0) < amount:
-            return node_facts.describe_assumed_elsewhere(
-                label, resource, free - own.get(resource, 0), amount, assumed_pod.node
-            )
+        free = observed_free.get(resource, 0) - assumed - own.get(resource, 0)
+        if assumed and resource in assumed_pod.requests and free < amount:
+            return node_facts.describe_assumed_elsewhere(label, resource, free, amount, assumed_pod.node)
         if resource in required and free < amount:
             return reason.make(
                 Code.DEVICE_ALLOCATED_ELSEWHERE,

@@ -191,7 +191,8 @@ async def remove_job(plane, name: str) -> None:
         pods = await plane.api.list("Pod", "prod", labels=f"volcano.sh/job-name={name}")
         return not pods and await plane.api.get_or_none("batch.volcano.sh/v1alpha1/Job", name, "prod") is None
 
-    await waiting.wait(nothing_left, describe=f"job {name} and its pods to be gone")
+    # The garbage collector looks for new kinds each 30 s, so on a new control plane it may not know the Job yet.
+    await waiting.wait(nothing_left, seconds=90, describe=f"job {name} and its pods to be gone")
 
 
 async def test_the_derived_environment_is_admitted_by_the_real_api_server(plane, nodes, prod, site):
@@ -256,6 +257,8 @@ async def test_a_gang_completes_though_the_extender_is_killed_in_the_middle_and_
     extender_proxy.hook = None
     if back == "after it":
         extender_proxy.backend = (await site.start_extender()).port
+    # On a loaded machine Volcano may have placed the gang before the second extender is ready.
+    await waiting.wait(lambda: extender_proxy.backend, describe="the second extender")
     second = site.extender
     assert extender_proxy.counts["/volcano/allocate"] >= 8
     await plane.api.create(job("after", 8))
