@@ -62,6 +62,7 @@ class _PodRecord(msgspec.Struct):
     """The stored part of the decisions on one pod, without offers and the pod, which may have megabytes."""
 
     pod: str
+    uid: str
     scheduler: str
     fabric: str
     gang: membership.GangKey
@@ -111,19 +112,22 @@ class Explanations:
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
         record.rejected_rows = (*new_rows.values(), *old_rows)[: engine.MAX_ROWS]
 
-    def has_record(self, pod: str) -> bool:
-        """True if a decision on a pod (namespace/name) is stored."""
-        return pod in self._records
+    def has_record(self, pod: str, uid: str) -> bool:
+        """True if a decision on a pod (namespace/name) is stored, and not on an earlier pod of its name."""
+        record = self._records.get(pod)
+        return record is not None and record.uid == uid
 
     def get_evaluation(self, pod: str, node: str) -> node_evaluation.NodeEvaluation | None:
         """Return a node's evaluation in the last decision on a pod (namespace/name), or None if it is not stored."""
         record = self._records.get(pod)
         return next((row.evaluation for row in record.scored_rows if row.node == node), None) if record else None
 
-    def explain(self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None) -> Explanation | None:
-        """Explain the last decision on a pod. Return None if none is stored."""
+    def explain(
+        self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None, *, uid: str = ""
+    ) -> Explanation | None:
+        """Explain the last decision on a pod. Return None if none is stored on the pod with this UID ("" for any)."""
         record = self._records.get(f"{namespace}/{name}")
-        if record is None:
+        if record is None or uid not in ("", record.uid):
             return None
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
@@ -138,9 +142,10 @@ class Explanations:
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
         record = self._records.get(request.key)
-        if record is None:
+        if record is None or record.uid != request.uid:
             record = self._records[request.key] = _PodRecord(
                 pod=request.key,
+                uid=request.uid,
                 scheduler=scheduler,
                 fabric=request.fabric_name,
                 gang=request.gang,

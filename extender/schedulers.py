@@ -90,7 +90,7 @@ class Schedulers:
         """Explain pods with claims that no scheduler asks about, because its own plugins reject all nodes."""
         now = self._clock()
         for pod in self._state.waiting_claims.list_due(now, gang_tracker.WAITING_SECONDS):
-            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}"):
+            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.identity):
                 continue
             nodes = list(self._state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
@@ -101,11 +101,11 @@ class Schedulers:
 
     def explain(self, namespace: str, name: str) -> explanations.Explanation | None:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
-        explanation = self.explanations.explain(namespace, name, self.gangs)
-        policy, cluster = self._policy(), self._state.cluster
+        policy, cluster, key = self._policy(), self._state.cluster, f"{namespace}/{name}"
+        pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)
+        explanation = self.explanations.explain(namespace, name, self.gangs, uid=pod.uid if pod else "")
         if explanation is None or policy is None or explanation.fabric not in policy.document.fabrics:
             return explanation
-        pod = next((pod for pod in cluster.pods.values() if pod.key == explanation.pod), None)
         fabric = intent.fill_resources(
             explanation.fabric, policy.document.fabrics[explanation.fabric], self._state.pools
         )

@@ -358,6 +358,32 @@ def test_a_decision_is_explained_with_its_numbers():
     assert handlers.verbs.explanations.explain("prod", "other") is None
 
 
+def test_a_pod_that_is_created_again_is_not_explained_by_the_decision_on_the_earlier_one():
+    handlers = Handlers(nodes=[node("gpu-0", rails_each=1), node("gpu-1", rails_each=0)])
+    metadata = {
+        "namespace": "prod",
+        "name": "again",
+        "labels": body("kube-scheduler-filter")["Pod"]["metadata"]["labels"],
+    }
+    spec = body("kube-scheduler-filter")["Pod"]["spec"]
+
+    def create(uid: str) -> dict:
+        manifest = {"metadata": {**metadata, "uid": uid}, "spec": spec}
+        state.Pods(handlers.state).upsert(msgspec.convert(manifest, views.Pod))
+        return manifest
+
+    def ask(manifest: dict, *names: str) -> None:
+        handlers.verbs.filter(raw(body("kube-scheduler-filter", Pod=manifest, NodeNames=list(names))))
+
+    ask(create("first"), "gpu-0", "gpu-1")
+    state.Pods(handlers.state).remove(msgspec.convert({"metadata": {**metadata, "uid": "first"}}, views.Pod))
+    assert handlers.verbs.explain("prod", "again") is not None, "a pod that is gone is still explained"
+    second = create("second")
+    assert handlers.verbs.explain("prod", "again") is None
+    ask(second, "gpu-1")
+    assert {row["node"] for row in handlers.verbs.explain("prod", "again").nodes} == {"gpu-1"}
+
+
 def test_filtered_nodes_are_counted_by_reason_code():
     handlers = Handlers(nodes=[*(node(f"gpu-{i}", rails_each=1) for i in range(3)), node("bare", rails_each=0)])
     for i in range(2):
