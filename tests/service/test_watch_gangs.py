@@ -113,8 +113,7 @@ async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
                 assert decoder.raw_decode(text)[0]["key"] == "prod/moe"
                 break
         await wait_until_watched(world)
-        world.end_watches()
-        await world._runner.cleanup()
+        await world.stop()
         assert "nothing listens at http://127.0.0.1:" in (await process.stderr.readline()).decode()
         process.terminate()
 

@@ -189,13 +189,17 @@ class World:
         self._watching: dict[str, set[asyncio.Queue[bytes | None]]] = {}
 
     async def __aenter__(self) -> Self:
-        self._server = serve(self._answer)
-        self.port = await self._server.__aenter__()
+        self._servers = contextlib.AsyncExitStack()
+        self.port = await self._servers.enter_async_context(serve(self._answer))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End all watches and the server, if it runs."""
         self.end_watches()
-        await self._server.__aexit__(None, None, None)
+        await self._servers.aclose()
 
     def put(self, path: str, obj: dict) -> None:
         """Create or change an object."""
