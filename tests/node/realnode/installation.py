@@ -97,7 +97,7 @@ class Installation:
 
     async def ask_extender(self, pod: api.Object, namespace: str, node: str) -> str:
         """Ask the extender, as kube-scheduler does, whether a pod may run on a node; return why not, or ""."""
-        metadata = {**pod["metadata"], "namespace": namespace, "uid": pod["metadata"]["name"]}
+        metadata = {"uid": pod["metadata"]["name"], **pod["metadata"], "namespace": namespace}
         body = {"Pod": {**pod, "metadata": metadata}, "NodeNames": [node]}
         answer = await self.plane.api.request("POST", f"{_EXTENDER}/scheduler/filter", body=body)
         rejections: dict[str, str] = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
