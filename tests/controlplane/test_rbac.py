@@ -120,9 +120,11 @@ async def exercise_webhook(plane, namespace: str, site) -> None:
     async def is_counted():
         with pytest.raises(api.ApiError, match="is not a fabric of the policy"):
             await plane.api.create(pod, namespace=namespace)
-        return any(call["verb"] == "patch" for call in calls(plane, WEBHOOK))
+        return any(
+            (call["verb"], call["objectRef"]["resource"]) == ("patch", "events") for call in calls(plane, WEBHOOK)
+        )
 
-    await waiting.wait(is_counted, describe="the Event of a refusal to be counted up")
+    await waiting.wait(is_counted, seconds=60, describe="the Event of a refusal to be counted up")
 
 
 async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
