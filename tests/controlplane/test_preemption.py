@@ -126,7 +126,7 @@ async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enou
 
 
 async def list_nominated_nodes(plane, namespace: str, name: str) -> list[str]:
-    """Return the nodes that Volcano keeps for the pods of a job, by rank: it asks nobody which (docs/schedulers.md)."""
+    """Return the nodes that Volcano keeps for the pods of a job, by rank. It asks no extender (docs/schedulers.md)."""
 
     async def list_nominated():
         listed = await training.pods(plane.api, namespace, name)

@@ -264,23 +264,25 @@ def offer(replica: Replica, *, cordoned=(), **slices) -> None:
 
 def hold(replica: Replica, node: str, *rails: int) -> None:
     """Give the state a claim of somebody else that holds these NICs of a node."""
-    nics = [("dra.net", node, f"pci-0000-{devices.ROOTS[rail]}-1b-0") for rail in rails]
     requests = {f"nic{rail}": "dranet" for rail in rails}
-    tree = devices.build_claim(f"other-{node}", requests, pod_uid="other", allocated=nics)
-    replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
+    add_claim_of_others(replica, f"other-{node}", requests, [("dra.net", node, nic(rail)) for rail in rails])
 
 
 def hold_gpus(replica: Replica, node: str, *gpus: int) -> None:
-    """A claim that somebody else wrote holds these GPUs of a node, without the NICs beside them."""
-    held = [("gpu.nvidia.com", node, f"gpu-{gpu}") for gpu in gpus]
-    tree = devices.build_claim(
-        f"gpus-{node}", {f"gpu{gpu}": "gpu.nvidia.com" for gpu in gpus}, pod_uid="other", allocated=held
-    )
+    """Give the state a claim of somebody else that holds these GPUs of a node, without the NICs beside them."""
+    requests = {f"gpu{gpu}": "gpu.nvidia.com" for gpu in gpus}
+    add_claim_of_others(replica, f"gpus-{node}", requests, [("gpu.nvidia.com", node, f"gpu-{gpu}") for gpu in gpus])
+
+
+def add_claim_of_others(
+    replica: Replica, name: str, requests: dict[str, str], held: list[tuple[str, str, str]]
+) -> None:
+    tree = devices.build_claim(name, requests, pod_uid="other", allocated=held)
     replica.state.devices.claims.upsert(msgspec.convert(tree, objects.ConfiguredClaim))
 
 
 def add_taint_rule(replica: Replica, node: str, rail: int) -> None:
-    selector = {"driver": "dra.net", "pool": node, "device": f"pci-0000-{devices.ROOTS[rail]}-1b-0"}
+    selector = {"driver": "dra.net", "pool": node, "device": nic(rail)}
     taint = {"key": "example.com/broken", "effect": "NoSchedule"}
     tree = {"metadata": {"name": node}, "spec": {"deviceSelector": selector, "taint": taint}}
     replica.state.devices.taint_rules.upsert(msgspec.convert(tree, objects.DeviceTaintRule))
@@ -297,24 +299,15 @@ def nic(rail: int) -> str:
         lambda replica: offer(replica, gpu_1={"taints": {nic(0): "NoSchedule"}}),
         lambda replica: offer(replica, gpu_1={"without": (nic(0),)}),
         lambda replica: (offer(replica), add_taint_rule(replica, "gpu-1", 0)),
+        # a pod of four GPUs and two rails needs both GPUs beside each of its rails
+        lambda replica: (offer(replica), hold_gpus(replica, "gpu-1", 0)),
     ],
-    ids=["held by a claim of others", "tainted in its slice", "missing", "tainted by a rule"],
+    ids=["held by a claim of others", "tainted in its slice", "missing", "tainted by a rule", "GPU beside it is held"],
 )
 async def test_a_gang_gets_rails_whose_devices_are_free_on_every_node(server, start, prepare):
     policy = build_rdma_policy()
     replica = start(policy)
     prepare(replica)
-    replica.observe(build_pod(policy, "a", 0))
-    await wait(lambda: server.templates)
-    assert list_rails(server) == ["rail1,rail2"]
-
-
-async def test_a_gang_gets_rails_with_free_gpus_beside_them(server, start):
-    """A pod of four GPUs and two rails needs both GPUs beside each of its rails."""
-    policy = build_rdma_policy()
-    replica = start(policy)
-    offer(replica)
-    hold_gpus(replica, "gpu-1", 0)
     replica.observe(build_pod(policy, "a", 0))
     await wait(lambda: server.templates)
     assert list_rails(server) == ["rail1,rail2"]

@@ -38,7 +38,7 @@ async def shown(tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tab(chrome, shown):
-    """Yield the page, drawn. Whatever went wrong in it fails the test; so does any request to somebody else."""
+    """Yield the drawn page. An error in it, or a request to another host, fails the test."""
     async with chrome.tab() as tab:
         await tab.open(shown.url)
         await tab.until(DRAWN)

@@ -105,7 +105,7 @@ class Served:
             time.sleep(0.02)
 
     def entries(self) -> float:
-        """Return all allocations in the ledger, by the metric operators see."""
+        """Return the number of assumed pods by the metric for operators."""
         matches = re.findall(r"^railwright_assumed_pods\{.*\} (\S+)$", self.ops("/metrics")[1], re.MULTILINE)
         assert matches
         return sum(map(float, matches))

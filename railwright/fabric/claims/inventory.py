@@ -204,7 +204,7 @@ class Inventory:
         return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
 
     def learn_attributes(self, names: Iterable[str]) -> None:
-        """Compare devices by these attributes from now on, too. No answer changes by it."""
+        """Compare devices by these attributes from now on, too. Results stay the same."""
         if self._demands.learn_attributes(names):
             self._forget_all_counts()
 
@@ -250,7 +250,7 @@ class Inventory:
         return self._templates.replace(templates)
 
     def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
-        """Compare devices by the attributes of these claims' constraints from now on. No answer changes by it."""
+        """Compare devices by the attributes of these claims' constraints from now on. Results stay the same."""
         self.learn_attributes(
             constraint.match_attribute for claim in claims for constraint in claim.constraints_or_none or ()
         )

@@ -16,7 +16,7 @@ class FreeDevices(msgspec.Struct, frozen=True):
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """Counts what each pod of a gang needs."""
+    """The numbers of devices that each pod of a gang needs."""
 
     rails: int
     accelerators: int = 0  # in its claims

@@ -33,8 +33,7 @@ class TaintRules:
         """Add or update a rule. Returns False if it is unchanged: kube-scheduler updates its status."""
         name = rule.metadata.name
         previous = self._rules.get(name)
-        if previous is not None:
-            self._rules_by_pool[_get_pool(previous)].pop(name)
+        self.remove(rule)
         self._rules[name] = rule
         self._rules_by_pool.setdefault(_get_pool(rule), {})[name] = rule
         return previous is None or previous.spec != rule.spec

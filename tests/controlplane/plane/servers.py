@@ -37,7 +37,7 @@ class Server:
 
     @property
     def ops_url(self) -> str:
-        """URL of probes and metrics."""
+        """Return the URL of probes and metrics."""
         return f"http://127.0.0.1:{self.ops_port}"
 
     async def metrics(self) -> str:

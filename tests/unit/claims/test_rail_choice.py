@@ -123,7 +123,7 @@ RAILS_OF_TWO_ROOTS = [(f"rail{number}", number // 2) for number in range(4)]
         (2, 4, [*RAILS_OF_TWO_ROOTS, ("gpu", 0), ("gpu", 0), ("gpu", 1), ("gpu", 1), ("gpu", 1)], (0, 2)),
         # no constraint holds for a device without the attribute
         (1, 1, [("rail0", None), ("rail1", 1), ("gpu", None), ("gpu", 1)], (1,)),
-        # a list of roots may have any
+        # a device with a list of roots may be at any of them
         (1, 1, [("rail0", 0), ("rail1", 1), ("gpu", pair_counts.ANY)], (0,)),
         (1, 1, [("rail0", 0), ("rail1", pair_counts.ANY), ("gpu", 1)], (1,)),
     ],

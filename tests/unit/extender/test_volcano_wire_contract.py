@@ -30,7 +30,7 @@ BY_VALUE |= {("containers", "resources"), ("containers", "securityContext")}
 
 
 def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
-    """Yield every object and list below a body, with the way to it."""
+    """Yield every object and list below a body, with its path."""
     children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, child in children:
         if isinstance(child, (dict, list)):
