@@ -106,7 +106,15 @@ async def serve(options: settings.Settings) -> int:
 
     post = origin.client.post if origin.client is not None else None
     gated_routes = leader.gate(traces.wrap_routes(app.build_routes(handlers, post)))
-    extender_server = server.Server(options, gated_routes, checks, counters, refresh=refresh, stopping=leader.resign)
+    extender_server = server.Server(
+        options,
+        gated_routes,
+        checks,
+        counters,
+        ops_routes=leader.gate(app.build_ops_routes(handlers)),
+        refresh=refresh,
+        stopping=leader.resign,
+    )
     try:
         poster_tasks = [poster.run] if poster else []
         election_tasks = _build_election_tasks(leader, origin, address, options, checks, extender_server)

@@ -36,6 +36,11 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
     return table
 
 
+def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+    """Return the routes of the port for probes and metrics. The webhook calls them."""
+    return [routes.Route("/asked/{uid}", lambda call: handlers.answer_asked(call.parameters["uid"]), method="GET")]
+
+
 def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
     return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
 

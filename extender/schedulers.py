@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from extender import (
+    asked_pods,
     expected_nodes,
     explanations,
     gang_tracker,
@@ -28,6 +29,7 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
+from railwright.serving import routes
 from railwright.serving import tracing as traces
 
 Observe = Callable[[str, int, int], None]
@@ -78,6 +80,7 @@ class Schedulers:
         self._inferred_bindings = inferred_bindings.InferredBindings()
         self._expected_nodes = expected_nodes.ExpectedNodes()
         self._memory = gang_memory.EMPTY
+        self.asked = asked_pods.AskedPods(self._clock())
         self.explanations = explanations.Explanations()
         self.gangs = gang_tracker.Gangs(self._state, self._engine, self.explanations.get_evaluation)
 
@@ -98,6 +101,10 @@ class Schedulers:
                 result = self._engine.filter(request)
                 self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
                 self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+
+    def answer_asked(self, uid: str) -> routes.Reply:
+        """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""
+        return self.asked.answer(uid, self._clock())
 
     def explain(self, namespace: str, name: str) -> explanations.Explanation | None:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
@@ -287,6 +294,7 @@ class Schedulers:
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
         self._tracing.note(lambda: trace_attributes.list_request(request))
+        self._record_asked(request)
         return request
 
     def _build_volcano_request(
@@ -297,7 +305,12 @@ class Schedulers:
             task, nodes, self._policy(), self._state, scope=scope, inferred=inferred, evicting=evicting
         )
         self._tracing.note(lambda: trace_attributes.list_request(request))
+        self._record_asked(request)
         return request
+
+    def _record_asked(self, request: scheduling_request.SchedulingRequest | None) -> None:
+        if request is not None:
+            self.asked.record(request.uid, self._clock())
 
     def _filter(self, request: scheduling_request.SchedulingRequest) -> engine.FilterResult:
         with self._tracing.span("filter"):

@@ -9,7 +9,7 @@ from railwright.cluster import errors, events, installed_names, resources, sinks
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
-from webhook import app, claim_templates, pod_events, policy_events, policy_status
+from webhook import app, claim_templates, extender_questions, pod_events, policy_events, policy_status
 from webhook import state as states
 
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
@@ -48,6 +48,9 @@ async def serve(options: settings.Settings) -> int:
         await tuning.freeze_when(lambda: not origin.cache_problem())
 
     state.watched = origin.client is not None
+    extender: extender_questions.Extender = extender_questions.NO_EXTENDER
+    if options.extender_ops is not None:
+        extender = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
@@ -66,6 +69,7 @@ async def serve(options: settings.Settings) -> int:
             pod_events.build_sink(poster),
             traces,
             has_resource=lambda: origin.policy_objects.has_resource,
+            extender=extender,
         ),
         checks,
         counters,
@@ -75,6 +79,7 @@ async def serve(options: settings.Settings) -> int:
         return await webhook_server.run([*origin.tasks, freeze_when_synced, *background])
     finally:
         await traces.close()
+        await extender.close()
         if origin.client is not None:
             await origin.client.close()
 

@@ -31,4 +31,4 @@ class Answer(msgspec.Struct, frozen=True):
     operations: int = 0
     warnings: tuple[str, ...] = ()  # their codes
     dry_run: bool = False
-    event: EventRecord | None = None  # None on a dry run
+    events: tuple[EventRecord, ...] = ()  # none on a dry run

@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from railwright.fabric.policy import model as policies
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
-from webhook import answer, bindings, pods, policy_validation, response_cache, trace_attributes, wire, workloads
+from webhook import (
+    answer,
+    bindings,
+    extender_questions,
+    pods,
+    policy_validation,
+    response_cache,
+    trace_attributes,
+    wire,
+    workloads,
+)
 from webhook import state as states
 
 _MALFORMED = (wire.MalformedError,)
@@ -24,8 +34,12 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
     tracing: traces.Tracing = traces.OFF,
     *,
     has_resource: Callable[[], bool] = lambda: False,
+    extender: extender_questions.Extender = extender_questions.NO_EXTENDER,
 ) -> Sequence[routes.Route]:
-    """Return all routes. `post_event` must return at once. `has_resource` is True while the FabricPolicy exists."""
+    """Return all routes. `post_event` must return at once. `has_resource` is True while the FabricPolicy exists.
+
+    `extender` says whether a pod that is bound was placed without it.
+    """
     cache, validator = response_cache.ResponseCache(), policy_validation.Validator()
 
     def mutate_pods(call: routes.Call) -> routes.Reply:
@@ -33,9 +47,9 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         tracing.note(lambda: trace_attributes.list_answer(reply))
         if not reply.fabric and not reply.dry_run:
             counters.webhook_skipped.inc()
-        if reply.event is not None:
+        for event in reply.events:
             with tracing.span("events"):
-                post_event(reply.event)
+                post_event(event)
         return _count(reply, counters)
 
     def mutate_workloads(call: routes.Call) -> routes.Reply:
@@ -45,10 +59,10 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
 
     async def mutate_bindings(call: routes.Call) -> routes.Reply:
         request = bindings.read(call.body)
-        await bindings.wait(request, state)
-        reply = bindings.handle(request, get_policy(), state)
-        if reply.event is not None:
-            post_event(reply.event)
+        problem = await bindings.wait(request, state, extender)
+        reply = bindings.handle(request, get_policy(), state, problem)
+        for event in reply.events:
+            post_event(event)
         return _count(reply, counters)
 
     async def validate_policy(call: routes.Call) -> routes.Reply:

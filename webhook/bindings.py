@@ -12,7 +12,7 @@ from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.admission_codes import AdmissionCode
-from webhook import answer, patch, state, wire
+from webhook import answer, extender_questions, patch, state, wire
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer
 ALLOCATION_SECONDS = 1.0  # as above; without the devices NCCL does not start, and the API server waits for 2 s
@@ -37,24 +37,38 @@ def get_pod(request: wire.Request[wire.Binding]) -> tuple[str, str, str]:
     return (request.namespace or metadata.namespace, name, metadata.uid)
 
 
-async def wait(request: wire.Request[wire.Binding], caches: state.State) -> None:
-    """Wait until the caches have the pod, and the allocations of its claims, each for a limited time."""
+async def wait(
+    request: wire.Request[wire.Binding],
+    caches: state.State,
+    extender: extender_questions.Extender = extender_questions.NO_EXTENDER,
+) -> reason.Reason | None:
+    """Wait until the caches have the pod, and the allocations of its claims, each for a limited time.
+
+    Return the reason if the pod was placed without the extender, otherwise None.
+    """
     bound = request.object
     if bound is None or not is_binding_to_node(request):
-        return
+        return None
     key = get_pod(request)
     if not caches.pods.has_pod(*key):
         await caches.pods.wait(*key, seconds=WAIT_SECONDS)
     pending = caches.pods.find(*key)
     if pending is None:
-        return
+        return None
     pod, node = pending.pod, caches.get_node(bound.target.name)
+    problem = await extender.find_problem(pod)
     if not caches.devices.is_complete(pod, node):
         await caches.devices.wait(pod, node, ALLOCATION_SECONDS)
+    return problem
 
 
-def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, caches: state.State) -> answer.Answer:
-    """Answer a review from the caches without waiting."""
+def handle(
+    request: wire.Request[wire.Binding],
+    policy: policies.Policy | None,
+    caches: state.State,
+    problem: reason.Reason | None = None,
+) -> answer.Answer:
+    """Answer a review from the caches without waiting. `problem` says why the extender did not place the pod."""
     bound = request.object
     if policy is None or bound is None or not is_binding_to_node(request):
         return _allow(request, ())
@@ -68,10 +82,10 @@ def handle(request: wire.Request[wire.Binding], policy: policies.Policy | None, 
     claims = binding.Claims(
         caches.devices.list_allocated(pending.pod), caches.devices.list_unallocated(pending.pod, node)
     )
-    return _write_placement(request, bound, pending, policy, caches.build_facts(namespace), node, claims)
+    return _write_placement(request, bound, pending, policy, caches.build_facts(namespace), node, claims, problem)
 
 
-def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placement
+def _write_placement(  # noqa: PLR0913, PLR0917 - the inputs of a placement
     request: wire.Request[wire.Binding],
     bound: wire.Binding,
     pending: state.Pending,
@@ -79,14 +93,16 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placemen
     cluster_facts: facts.ClusterFacts,
     node: node_views.Node | None,
     claims: binding.Claims,
+    problem: reason.Reason | None,
 ) -> answer.Answer:
     if node is None:
         reasons = (_explain_missing_node(bound.target.name, pending.pod, policy, cluster_facts, claims),)
         return _allow(request, reasons)
-    written = binding.bind(pending.pod, policy, cluster_facts, node, claims)
+    written = binding.bind(pending.pod, policy, cluster_facts, node, claims, problem)
     if written is None:
         return _allow(request, ())
     messages = rendering.describe_all(written.warnings)
+    gang_messages = rendering.describe_all((problem,) if problem is not None else ())
     operations = (
         [
             *_remove_outdated(bound, pending, written.annotations),
@@ -96,25 +112,30 @@ def _write_placement(  # noqa: PLR0913, PLR0917 - the seven inputs of a placemen
         else []
     )
     return answer.Answer(
-        body=wire.write(request.uid, wire.Response(operations=operations, warnings=messages)),
+        body=wire.write(request.uid, wire.Response(operations=operations, warnings=(*messages, *gang_messages))),
         outcome=answer.PATCHED if operations else answer.ALLOWED,
         operations=len(operations),
-        warnings=wire.list_codes(messages),
+        warnings=wire.list_codes((*messages, *gang_messages)),
         dry_run=bool(request.dry_run),
-        event=_build_event(request, pending.pod, messages),
+        events=tuple(_build_events(request, pending.pod, messages, gang_messages)),
     )
 
 
-def _build_event(
-    request: wire.Request[wire.Binding], pod: views.Pod, messages: Sequence[rendering.Message]
-) -> answer.EventRecord | None:
-    """Return the record of an Event on the pod, because schedulers do not show warnings. None without warnings."""
-    if not messages or request.dry_run:
-        return None
+def _build_events(
+    request: wire.Request[wire.Binding],
+    pod: views.Pod,
+    messages: Sequence[rendering.Message],
+    gang_messages: Sequence[rendering.Message],
+) -> Iterator[answer.EventRecord]:
+    """Yield the records of Events on the pod and on its controller, because schedulers do not show warnings."""
+    if request.dry_run:
+        return
     metadata = pod.metadata
-    owner = views.OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid)
-    lines = tuple(message.line for message in messages)
-    return answer.EventRecord(namespace=metadata.namespace, owner=owner, rejected=False, messages=lines)
+    itself = views.OwnerReference(api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid)
+    for owner, texts in ((itself, messages), (metadata.controller or itself, gang_messages)):
+        if texts:
+            lines = tuple(message.line for message in texts)
+            yield answer.EventRecord(namespace=metadata.namespace, owner=owner, rejected=False, messages=lines)
 
 
 def _explain_missing_node(

@@ -73,7 +73,7 @@ def _build_answer(
         operations=cached.operations,
         warnings=wire.list_codes(cached.warnings),
         dry_run=bool(request.dry_run),
-        event=_build_event(request, pod, [warning.line for warning in cached.warnings]) if cached.warnings else None,
+        events=_build_events(request, pod, [warning.line for warning in cached.warnings]),
     )
 
 
@@ -144,19 +144,19 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_chang
         role=refusal.role or _UNKNOWN,
         reason=refusal.reason,
         dry_run=bool(request.dry_run),
-        event=_build_event(request, pod, (event_message,), rejected=True),
+        events=_build_events(request, pod, (event_message,), rejected=True),
     )
 
 
-def _build_event(
+def _build_events(
     request: wire.Request[views.Pod], pod: views.Pod, messages: Sequence[str], *, rejected: bool = False
-) -> answer.EventRecord | None:
+) -> tuple[answer.EventRecord, ...]:
     """Return the record for the pod's owner. None without an owner, and on a dry run, which must have no effect."""
     owner = pod.metadata.controller
-    if owner is None or request.dry_run:
-        return None
+    if owner is None or not messages or request.dry_run:
+        return ()
     limited = tuple(text.limit(message, _MAX_MESSAGE) for message in messages[: wire.MAX_WARNINGS])
-    return answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited)
+    return (answer.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)
 
 
 def _allow(request: wire.Request[views.Pod], warnings: Sequence[rendering.Message] = ()) -> answer.Answer:

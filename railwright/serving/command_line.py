@@ -204,6 +204,13 @@ _OPTIONS = (
         "webhook: namespaces excluded in the webhook configuration besides kube-system and its own",
     ),
     _Option(
+        "extender_ops",
+        option_values.parse_origin,
+        None,
+        "URL",
+        "webhook: the extender's port for probes, to find pods that were placed without it; default: it is not asked",
+    ),
+    _Option(
         "otlp_endpoint",
         option_values.parse_endpoint,
         None,

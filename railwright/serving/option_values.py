@@ -50,7 +50,21 @@ def parse_endpoint(text: str) -> str:
     """Return the URL that spans are posted to. A path is kept; without one, OTLP's default path is added."""
     if "@" in text:
         raise ValueError("a URL with credentials would be logged: put them into OTEL_EXPORTER_OTLP_HEADERS")
-    message = f"{text!r} is not http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318"
+    url = _parse_url(text, "http(s)://HOST[:PORT][/PATH], such as http://otel-collector.monitoring:4318")
+    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+
+
+def parse_origin(text: str) -> str:
+    """Return the URL of a server, without a path."""
+    form = "http://HOST[:PORT], such as http://railwright-extender.railwright-system:8080"
+    url = _parse_url(text, form)
+    if url.scheme != "http" or url.path.strip("/") or "@" in text:
+        raise ValueError(f"{text!r} is not {form}")
+    return f"{url.scheme}://{url.netloc}"
+
+
+def _parse_url(text: str, form: str) -> urllib.parse.SplitResult:
+    message = f"{text!r} is not {form}"
     try:
         url = urllib.parse.urlsplit(text.strip())
         port = url.port
@@ -58,7 +72,7 @@ def parse_endpoint(text: str) -> str:
         raise ValueError(message) from None
     if url.scheme not in {"http", "https"} or not url.hostname or port == 0 or url.query or url.fragment:
         raise ValueError(message)
-    return url.geturl() if url.path.strip("/") else f"{url.scheme}://{url.netloc}/v1/traces"
+    return url
 
 
 def parse_file(text: str) -> pathlib.Path:

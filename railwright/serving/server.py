@@ -52,15 +52,19 @@ class Server:
         checks: probes.Probes,
         counters: metrics.Metrics,
         *,
+        ops_routes: Sequence[routes.Route] = (),
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
         memory: memories.Memory | None = None,
     ) -> None:
-        """`refresh` runs before metrics are read, for gauges that are computed on demand.
+        """`ops_routes` are added to the port for probes and metrics.
+
+        `refresh` runs before metrics are read, for gauges that are computed on demand.
 
         `stopping` is called when draining starts. Raises tls.CertificateError.
         """
+        self._ops_routes = ops_routes
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
         self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory)
@@ -180,6 +184,7 @@ class Server:
             routes.Route("/livez", self._checks.handle_live, "GET"),
             routes.Route("/readyz", self._checks.handle_ready, "GET"),
             routes.Route("/metrics", self._handle_metrics, "GET"),
+            *self._ops_routes,
         )
 
     def _handle_metrics(self, _call: routes.Call) -> routes.Reply:

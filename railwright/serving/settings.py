@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unused_template_seconds: float = 300.0
     excluded_namespaces: frozenset[str] = frozenset()  # in addition to those that are always excluded
     otlp_endpoint: str | None = None
+    extender_ops: str | None = None  # URL without a path
 
 
 def describe(settings: Settings) -> dict[str, Any]:

@@ -4,7 +4,8 @@ The rules are in docs/interface.md 3.3. Binding never rejects a pod: a pod witho
 that is not bound, and a scheduler tries a pod with allocated claims on the same node for ever.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +28,7 @@ from railwright.fabric.injection import (
 from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 
@@ -38,6 +40,7 @@ class Placement(msgspec.Struct, frozen=True):
     rails: tuple[str, ...]  # those with allocatable devices on the node; all rails of the pod if there are none
     domains: tuple[str | None, ...]  # the node's values of the fabric's domain labels, closest first; null = unlabelled
     devices: tuple[allocated_rails.AllocatedRail, ...] | msgspec.UnsetType = msgspec.UNSET  # NICs that claims hold
+    skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET  # `extender`, if it was not asked
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -60,37 +63,53 @@ class Claims(msgspec.Struct, frozen=True):
 NO_CLAIMS = Claims()
 
 
-def bind(
+def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     node: node_views.Node,
     claims: Claims = NO_CLAIMS,
+    problem: reasons.Reason | None = None,
 ) -> Binding | None:
-    """Return what is written to a pod bound to `node`, or None if the pod did not opt in."""
+    """Return what is written to a pod bound to `node`, or None if the pod did not opt in.
+
+    `problem` says why the extender did not place the pod, None if it did.
+    """
     try:
         ctx = _build_context(pod, policy, cluster)
     except pod_changes.RefusedError:  # the pod was admitted under another policy
         return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
+    skipped = {"extender": rendering.record(problem)} if problem is not None else msgspec.UNSET
+    place = functools.partial(_format_placement, ctx.document, ctx.fabric, node, skipped=skipped)
     if ctx.role.rails and (claims.devices or claims.unallocated):
-        return _bind_with_claims(pod, ctx, node, claims)
-    return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+        return _bind_with_claims(pod, ctx, node, claims, place)
+    return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node), place)
 
 
 def _bind(
-    pod: views.Pod, ctx: context.InjectionContext, node: node_views.Node, rails: Sequence[compiled.ResolvedRail]
+    pod: views.Pod,
+    ctx: context.InjectionContext,
+    node: node_views.Node,
+    rails: Sequence[compiled.ResolvedRail],
+    place: Callable[..., str],
 ) -> Binding:
     """Return what is written to a pod whose devices follow from its node."""
-    placement = _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails])
+    placement = place([rail.name for rail in rails])
     policy_rails = [rail.rail for rail in rails]
     devices = device_names.resolve_on_node(ctx.document, policy_rails, node.metadata.labels)
     written = _write_devices(pod, ctx, policy_rails, devices)
     return _build_binding(pod, {names.PLACEMENT: placement, **written})
 
 
-def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: node_views.Node, claims: Claims) -> Binding:
+def _bind_with_claims(
+    pod: views.Pod,
+    ctx: context.InjectionContext,
+    node: node_views.Node,
+    claims: Claims,
+    place: Callable[..., str],
+) -> Binding:
     """Return what is written to a pod with claims: the NICs that these hold, or why they are not known.
 
     A pod whose claims hold no NIC gets its rails otherwise.
@@ -99,12 +118,10 @@ def _bind_with_claims(pod: views.Pod, ctx: context.InjectionContext, node: node_
     nics = allocated_rails.assign(claims.devices, ctx.document, fabric, node.metadata.labels)
     is_unknown = bool(claims.unallocated) and claimed_rails.has_claimed_rails(pod, ctx)
     if not nics and not is_unknown:
-        return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node))
+        return _bind(pod, ctx, node, _select_allocatable(ctx.rails, node), place)
     rails = [fabric.rails[name] for name in dict.fromkeys(nic.rail for nic in nics) if name]
     rails = rails or [*_select_allocatable(ctx.rails, node)]
-    annotations = {
-        names.PLACEMENT: _format_placement(ctx.document, ctx.fabric, node, [rail.name for rail in rails], nics)
-    }
+    annotations = {names.PLACEMENT: place([rail.name for rail in rails], nics)}
     problem = _find_problem(claims.unallocated if is_unknown else (), nics, fabric)
     if problem is not None:
         return _build_binding(pod, annotations, (problem,))
@@ -152,12 +169,13 @@ def _build_context(
     return context.build(pod, policy, cluster, name, options)
 
 
-def _format_placement(
+def _format_placement(  # noqa: PLR0913, PLR0917 - the fields of a placement
     document: policies.FabricPolicy,
     fabric: policies.Fabric | None,
     node: node_views.Node,
     rail_names: Sequence[str],
     nics: tuple[allocated_rails.AllocatedRail, ...] = (),
+    skipped: Mapping[str, reasons.RecordedReason] | msgspec.UnsetType = msgspec.UNSET,
 ) -> str:
     labels = node.metadata.labels
     shape = selectors.find_shape(document, labels)
@@ -167,6 +185,7 @@ def _format_placement(
         rails=tuple(rail_names),
         domains=_find_domains(fabric, labels) if fabric else (),
         devices=nics or msgspec.UNSET,
+        skipped=skipped,
     )
     return msgspec.json.encode(placement).decode()
 

@@ -247,6 +247,11 @@ class AdmissionCode(ReasonCode):
         "No RDMA device name is known of a device that a claim holds, so NCCL gets no list and does not start.",
         "Ask the operator to check the driver's ResourceSlices, or to set `device` of the rail.",
     )
+    PLACED_WITHOUT_EXTENDER = (
+        "PlacedWithoutExtender",
+        "A scheduler placed the pod without an answer of the extender, so the gang may use more leaves than needed.",
+        "Run `railwright check`, and delete the job's pods to place them again.",
+    )
     PLACEMENT_TOO_LARGE = (
         "PlacementTooLarge",
         "The placement does not fit into the pod's annotations.",

@@ -246,6 +246,10 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "the driver, or set the device of the rail in the policy",
         "devices",
     ),
+    Code.PLACED_WITHOUT_EXTENDER: (
+        "scheduler {scheduler} placed pods without railwright's extender: {problem}; the gang may be spread over more "
+        "leaves than needed: the administrator finds the cause with `railwright check`, then create the job again"
+    ),
     Code.PLACEMENT_TOO_LARGE: "the pod's annotations are at their limit of 256 KiB: its placement is not recorded",
     Code.POLICY_MISSING: (
         "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected "

@@ -231,12 +231,11 @@ def test_lines_that_the_file_has_anyway_stay():
 def test_a_warning_becomes_an_event_of_the_pod_except_on_a_dry_run():
     admitted = admitting.admitted(pod(DIRECT), BY)
     request = bindings.read(CAPTURED.read_bytes())
-    event = bindings.handle(request, BY, caches(admitted)).event
-    assert event is not None
+    (event,) = bindings.handle(request, BY, caches(admitted)).events
     assert (event.owner.kind, event.owner.uid, event.namespace) == ("Pod", UID, "prod")
     assert event.messages[0].startswith("AllocationUnknown: ")
     dry = msgspec.structs.replace(request, dry_run=True)
-    assert bindings.handle(dry, BY, caches(admitted)).event is None
+    assert bindings.handle(dry, BY, caches(admitted)).events == ()
 
 
 async def test_a_binding_waits_for_an_allocation_that_comes_late():
