@@ -64,7 +64,7 @@ async def _check_access(
         return None if _is_loopback(peer) else (403, "without an API server, only callers on this machine are allowed")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token ...)"'
+        return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token SERVICEACCOUNT)"'
     try:
         return await _review_token(token.strip(), post, attributes, action)
     except (errors.ClusterError, msgspec.MsgspecError) as error:

@@ -86,11 +86,7 @@ def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) ->
             raise routes.HttpError(*denial)
         explanation = handlers.explain(namespace, pod)
         if explanation is None:
-            raise routes.HttpError(
-                404,
-                f"no decision on {namespace}/{pod} is stored (the last 1,000 are): it did not opt in, or no scheduler "
-                "has sent a request for it; check its label and the scheduler's extender configuration",
-            )
+            raise routes.HttpError(404, handlers.explain_absence(f"{namespace}/{pod}"))
         return routes.Reply(msgspec.json.encode(explanation))
 
     return answer

@@ -25,6 +25,7 @@ from railwright.fabric.workloads import membership
 
 MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
+KUBE_SCHEDULER = "kube-scheduler"
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
 _NO_GANG = locality.GangSummary(
@@ -205,6 +206,8 @@ def _get_outcome(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -
 def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[reason.Reason]:
     if not record.is_scored and not record.feasible:
         return (reason.make(Code.ALL_NODES_REJECTED),)
+    if not record.is_scored and record.scheduler == KUBE_SCHEDULER and len(record.feasible) == 1:
+        return (reason.make(Code.ONE_NODE_LEFT, node=record.feasible[0]),)
     if tracked is None:
         return ()
     return (tracked.mixed, *tracked.reasons.why) if tracked.mixed else tracked.reasons.why

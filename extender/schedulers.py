@@ -106,6 +106,10 @@ class Schedulers:
         """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""
         return self.asked.answer(uid, self._clock())
 
+    def explain_absence(self, pod: str) -> str:
+        """Return why no decision on a pod (namespace/name) is stored, as a message with the fix."""
+        return f"no decision on {pod} is stored (the last 1,000 are): {self.asked.describe(self._clock())}"
+
     def explain(self, namespace: str, name: str) -> explanations.Explanation | None:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
         policy, cluster, key = self._policy(), self._state.cluster, f"{namespace}/{name}"
@@ -140,7 +144,7 @@ class Schedulers:
         )
         self._inferred_bindings.record_feasible(msgspec.structs.replace(filter_call, feasible=feasible))
         self._observe("filter", len(nodes), result.unknown_nodes)
-        self._record_filter_result("kube-scheduler", request, result)
+        self._record_filter_result(explanations.KUBE_SCHEDULER, request, result)
         answer = kube_wire.encode_filter_result(result.feasible, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
@@ -150,7 +154,7 @@ class Schedulers:
         request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
-        decision = self._decide("kube-scheduler", "prioritize", request, self.list_unseen(request))
+        decision = self._decide(explanations.KUBE_SCHEDULER, "prioritize", request, self.list_unseen(request))
         self._expected_nodes.record_decision(self._build_assumed(request), decision)
         return kube_wire.encode_priorities(decision.scores)
 
@@ -194,6 +198,7 @@ class Schedulers:
     def volcano_allocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
         task = self._read_event(body)
+        self.asked.record(task.uid, _format_scheduler(scope), self._clock())
         bound = self._state.cluster.pods.get(task.uid)
         if task.node_name and not (bound and bound.node):
             assumed_pod = self._build_entry(task)
@@ -310,7 +315,7 @@ class Schedulers:
 
     def _record_asked(self, request: scheduling_request.SchedulingRequest | None) -> None:
         if request is not None:
-            self.asked.record(request.uid, self._clock())
+            self.asked.record(request.uid, request.spec.scheduler_name, self._clock())
 
     def _filter(self, request: scheduling_request.SchedulingRequest) -> engine.FilterResult:
         with self._tracing.span("filter"):

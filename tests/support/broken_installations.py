@@ -436,5 +436,9 @@ BREAKS = {
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
+    "a pod placed alone": (lambda t: t["pods"].append(installations.pod("llm-0", {names.FABRIC: "roce"}, {
+                               names.INJECTION: "{}",
+                               names.PLACEMENT: '{"skipped": {"extender": {"code": "PlacedWithoutExtender"}}}',
+                           })), "placed-without-extender", "warn", "default-scheduler: train/llm-0"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

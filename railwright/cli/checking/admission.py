@@ -14,6 +14,7 @@ from railwright.fabric import intent, names
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
 _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
@@ -278,6 +279,18 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     return ok(snapshots.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
+def _check_placements(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    """Warn of running pods whose placement says that their scheduler placed them without the extender."""
+    bound = [pod for pod in snapshot.get_all("pods") if names.PLACEMENT in pod.metadata.annotations]
+    code = f'"{AdmissionCode.PLACED_WITHOUT_EXTENDER.value}"'
+    unasked = [pod for pod in bound if code in pod.metadata.annotations[names.PLACEMENT]]
+    if not unasked:
+        return ok(snapshots.format_count(len(bound), "pod") if bound else "no opted-in pod is bound")
+    schedulers = sorted({pod.spec.scheduler_name or "default-scheduler" for pod in unasked})
+    named = snapshots.join_limited([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in unasked])
+    return warn(f"{len(unasked)} of {len(bound)} pods without it, by {snapshots.join_limited(schedulers)}: {named}")
+
+
 def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     recent = [event for event in snapshot.get_all("refusals") if snapshot.now - _get_time(event) < _RECENT]
     if not recent:
@@ -310,6 +323,16 @@ def list_pod_rows() -> Iterator[Row]:
         "controller recreates them: kubectl -n NAMESPACE delete pod NAME",
         reads=("pods", "namespaces"),
         uses=(snapshots.NAMESPACED_PODS, "policy", "mutating", "validating"),
+        depends_on=("api-reachable",),
+    )
+    yield Row(
+        anchor="placed-without-extender",
+        name="schedulers asked the extender before they placed pods",
+        assess=_check_placements,
+        hint="the annotation railwright.io/placement of the pod has the cause under `skipped`; let the scheduler reach "
+        f"Service {installed_names.EXTENDER} (port {names.EXTENDER_PORT}) and configure it to call the extender, then "
+        "create the jobs again",
+        reads=("pods",),
         depends_on=("api-reachable",),
     )
     yield Row(

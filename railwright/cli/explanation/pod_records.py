@@ -19,11 +19,13 @@ from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, listing, watch_wire
 from railwright.fabric import event_views, intent, names, views
+from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
 
+_DEPLOYMENT = f"/apis/apps/v1/namespaces/{installed_names.NAMESPACE}/deployments/{installed_names.EXTENDER}"
 _FULL = (
-    f"the Role {installed_names.USER_ROLE} in namespace {installed_names.NAMESPACE}, and a token, allow to ask the"
-    " extender"
+    f"the Role {installed_names.USER_ROLE} in namespace {installed_names.NAMESPACE}, and a token (--token "
+    '"$(kubectl create token SERVICEACCOUNT)"), allow to ask the extender'
 )
 _COMPONENT = "railwright-extender"
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
@@ -53,6 +55,14 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
+class _DeploymentSpec(msgspec.Struct, frozen=True):
+    replicas: int = 1
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    spec: _DeploymentSpec = _DeploymentSpec()
+
+
 class Device(msgspec.Struct, frozen=True, rename="camel"):
     """A device in the annotation `placement`."""
 
@@ -69,6 +79,7 @@ class Placement(msgspec.Struct, frozen=True):
     rails: tuple[str, ...] = ()
     domains: tuple[str | None, ...] = ()
     devices: tuple[Device, ...] = ()  # that its claims hold
+    skipped: dict[str, reason.RecordedReason] = {}
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -134,6 +145,8 @@ def render(record: PodRecord) -> Group:
         held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
         lines.append(_format(pods.describe_held_rails(held) if held else of_node))
+        why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
+        lines += [_format(why, "yellow") for why in why_skipped]
     if record.waiting:
         lines.append(_format(f"because: {record.waiting}", "yellow"))
     lines += [
@@ -190,12 +203,12 @@ def explain(
 ) -> int:
     """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
 
-    async def read_records() -> PodRecord:
+    async def read_records() -> tuple[PodRecord, str]:
         async with cluster_access.connect(options.get_cluster(arguments)) as client:
-            return await read(client, namespace, name)
+            return await read(client, namespace, name), await _find_scaled_down(client)
 
     try:
-        record = asyncio.run(read_records())
+        record, scaled_down = asyncio.run(read_records())
     except errors.ApiError as error:
         if error.foreign:
             raise no_extender from None
@@ -203,5 +216,21 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    print(f"railwright: without scores of nodes: {output.escape_controls(no_extender.cause)}; {_FULL}", file=sys.stderr)
+    cause = scaled_down or f"{output.escape_controls(no_extender.cause)}; {_FULL}"
+    print(f"railwright: without scores of nodes: {cause}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK
+
+
+async def _find_scaled_down(client: clients.Client) -> str:
+    """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
+    try:
+        deployment = msgspec.json.decode(await client.get(_DEPLOYMENT), type=_Deployment)
+    except (errors.ClusterError, *watch_wire.UNREADABLE):
+        return ""
+    if deployment.spec.replicas:
+        return ""
+    return (
+        f"Deployment {installed_names.NAMESPACE}/{installed_names.EXTENDER} has 0 replicas, so schedulers place pods "
+        f"without it; start it: kubectl -n {installed_names.NAMESPACE} scale deployment {installed_names.EXTENDER} "
+        "--replicas=2"
+    )

@@ -95,6 +95,11 @@ class Code(ReasonCode):
         Group.NODE,
         "The node is feasible, and the scheduler requested no score because it had no other choice.",
     )
+    ONE_NODE_LEFT = (
+        "OneNodeLeft",
+        Group.NODE,
+        "One node passed all filters. kube-scheduler takes it and asks for no score, so nothing was compared.",
+    )
     ALL_NODES_REJECTED = (
         "AllNodesRejected",
         Group.NODE,

@@ -290,6 +290,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     ),
     Code.NODE_UNKNOWN: "the cache does not contain this node yet: it is feasible and scores 0",
     Code.NODE_NOT_SCORED: "feasible; the scheduler requested no score",
+    Code.ONE_NODE_LEFT: "node {node} was the only one left, so the scheduler did not ask for scores",
     Code.ALL_NODES_REJECTED: "every candidate node was rejected, each for the reason in its row",
     Code.NODE_INELIGIBLE: "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity",
     Code.DEVICE_SHORTAGE: "{device} has {free} of {allocatable} free, {needed} needed",
