@@ -161,19 +161,19 @@ async def test_an_answer_that_is_none_is_told_as_it_is(respond, problem):
     server = await asyncio.start_server(reply, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     remote = extender_questions.RemoteExtender(url, lambda: CREATED)
-    found = await remote.find_problem(view(admitting.admitted(pod(), BY)))
+    why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
     await remote.close()
     server.close()
-    assert found is not None
-    assert found.get("problem") == problem
+    assert why is not None
+    assert why.get("problem") == problem
 
 
 async def test_an_extender_without_an_address_is_told():
     remote = extender_questions.RemoteExtender("http://127.0.0.1:1", lambda: CREATED)
-    found = await remote.find_problem(view(admitting.admitted(pod(), BY)))
+    why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
     await remote.close()
-    assert found is not None
-    assert found.get("problem") == "it cannot be reached"
+    assert why is not None
+    assert why.get("problem") == "it cannot be reached"
 
 
 def test_a_pod_without_a_decision_is_told_who_has_asked():

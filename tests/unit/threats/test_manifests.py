@@ -334,9 +334,15 @@ def test_t08_t09_the_network_is_closed_but_for_the_ports_we_serve_and_the_api_se
         assert entering(name).keys() >= served, f"{name} serves a port nobody can reach"
         assert entering(name)["ops"], "metrics are for those who are named"
     leaving = {
-        port["port"] for policy in POLICIES.values() for rule in policy.get("egress", ()) for port in rule["ports"]
+        (name, port["port"])
+        for name, policy in POLICIES.items()
+        for rule in policy.get("egress", ())
+        for port in rule["ports"]
     }
-    assert leaving == {443, 6443, 53}
+    of_webhook = {("railwright-webhook-to-extender", port) for port in (8080, "ops")}
+    assert leaving == {("railwright-api-server", port) for port in (443, 6443, 53)} | of_webhook
+    (rule,) = POLICIES["railwright-webhook-to-extender"]["egress"]
+    assert rule["to"] == [{"podSelector": POLICIES["railwright-extender"]["podSelector"]}]
 
 
 def test_t08_t09_the_patches_of_the_security_page_narrow_who_may_call():
