@@ -6,6 +6,7 @@ can reach the port under its own name (DNS rebinding).
 """
 
 import asyncio
+import contextlib
 import pathlib
 from collections.abc import Awaitable, Callable
 
@@ -54,7 +55,9 @@ class _Data:
         await self._check_permission(request)
         view = self._streams.choose(request)
         try:
-            with self._views[view].reading():
+            with contextlib.ExitStack() as stack:
+                for source in self._views.values():  # also of the others, whose means are shown beside this one's
+                    stack.enter_context(source.reading())
                 return await self._streams.send(request, view)
         except feed.CrowdedError as error:
             raise routes.HttpError(503, str(error), {"Retry-After": "5"}) from None

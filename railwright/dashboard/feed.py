@@ -6,7 +6,7 @@ several changes as one.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from railwright.fabric.overview import deltas, overview_builder, overview_types
@@ -34,6 +34,7 @@ class Feed:
         self.builder = builder
         self.readers = 0
         self.source = source
+        self.mean_bandwidth: float | None = None  # of the placed gangs, modelled; None if there is none
         self._connection, self._pace = connection, pace_seconds
         self._deltas = deltas.Deltas()
         self._changed, self._has_readers = asyncio.Event(), asyncio.Event()
@@ -74,10 +75,16 @@ class Feed:
             for _ in self.builder.refresh(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())):
                 await asyncio.sleep(0)  # yield to the server's real work
             overview = self.builder.build_overview(source=self.source, connection=self._connection())
+            self.mean_bandwidth = _compute_mean(overview.gangs)
             if self._deltas.update(overview):
                 self._changed.set()
                 self._changed = asyncio.Event()
             await asyncio.sleep(self._pace)
+
+
+def _compute_mean(gangs: Sequence[overview_types.Gang]) -> float | None:
+    bandwidths = [gang.bandwidth for gang in gangs if gang.bandwidth is not None]
+    return round(sum(bandwidths) / len(bandwidths), 2) if bandwidths else None
 
 
 Views = Mapping[str, Feed]

@@ -59,10 +59,13 @@ class Streams:
         version = _parse_version(request.headers.get("Last-Event-ID", ""), epoch)
         end = time.monotonic() + self._times.renew
         try:
-            await self._write(response, b"retry: 1000\n\n" + self._format_names())
+            await self._write(response, b"retry: 1000\n\n")
+            views = b""
             while not self._closing.is_set() and time.monotonic() < end:
                 delta = await self._wait_for_delta(source, version)
-                await self._write(response, _HEARTBEAT if delta is None else _format_event(delta, epoch))
+                previous_views, views = views, self._format_views()
+                event = _HEARTBEAT if delta is None else _format_event(delta, epoch)
+                await self._write(response, event if views == previous_views else views + event)
                 version = version if delta is None else delta.version
             await self._write(response, b"event: again\ndata: {}\n\n")
         except TimeoutError:
@@ -84,11 +87,12 @@ class Streams:
             change.cancel()
             closing.cancel()
 
-    def _format_names(self) -> bytes:
-        """Return an event with the names of the views if there are several."""
+    def _format_views(self) -> bytes:
+        """Return an event with the views' names and mean bandwidths if there are several, so that they are compared."""
         if len(self._views) == 1:
             return b""
-        return b"event: views\ndata: " + msgspec.json.encode(list(self._views)) + b"\n\n"
+        means = {name: view.mean_bandwidth for name, view in self._views.items()}
+        return b"event: views\ndata: " + msgspec.json.encode(means) + b"\n\n"
 
     async def _write(self, response: web.StreamResponse, text: bytes) -> None:
         async with asyncio.timeout(self._times.slow):

@@ -443,7 +443,11 @@ async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
             await page.until("document.querySelector('#details .gang') && !document.getElementById('views').hidden")
             assert await page.js("document.getElementById('source').innerText.includes('4 nodes')")
             assert (
-                await page.js("document.querySelector('#views [aria-pressed=true]').textContent") == "with railwright"
+                await page.js("document.querySelector('#views [aria-pressed=true]').dataset.choice")
+                == "with railwright"
+            )
+            await page.until(
+                "document.getElementById('views').innerText.match(/with railwright 1\\.00\\s+without 1\\.00/)"
             )
             await page.js(click("#views button:last-child"))
             await page.until("document.getElementById('source').innerText.includes('6 nodes')")
@@ -453,7 +457,7 @@ async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
             await page.until("document.getElementById('source').innerText.includes('4 nodes')")
         async with chrome.tab() as page:
             await page.open(f"http://{where}/?view=without")
-            await page.until("document.querySelector('#views [aria-pressed=true]')?.textContent === 'without'")
+            await page.until("document.querySelector('#views [aria-pressed=true]')?.dataset.choice === 'without'")
             await page.until("document.getElementById('source').innerText.includes('6 nodes')")
         async with chrome.tab() as page:
             await page.open(f"http://{where}/?view=none")

@@ -15,7 +15,7 @@ READY = (
     "railwright.store.gangs.length >= 10 && document.getElementById('connection').dataset.state === 'live'"
     "&& document.querySelector('#gangs .state.worse') && document.querySelector('#admissions tr')"
 )
-SCREENS = {"phone": (390, 800), "laptop": (1440, 900)}
+SCREENS = {"phone": (390, 844), "tablet": (900, 1100), "laptop": (1440, 900)}
 SELECTIONS = {
     "nothing": "null",
     "a gang": "document.querySelector('#gangs li .state.worse').closest('li').click()",
@@ -26,6 +26,7 @@ SELECTIONS = {
     "a table": "document.querySelector('[data-form=table]').click()",
 }
 _FOLDER = pathlib.Path(os.environ.get("RAILWRIGHT_PICTURES", "-"))
+LONG_NAME = "mixtral-8x22b-supervised-fine-tuning-2026-11-20-evaluation-sweep"
 PICTURES = _FOLDER if _FOLDER.is_dir() else None
 FONTS = {"S": 0, "M": 11, "L": 13}
 screens = pytest.mark.parametrize("screen", SCREENS)
@@ -37,6 +38,7 @@ async def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("widths")
     vista = varied_clusters.Vista(2, 6, 16, gangs=8, waiting=1, seed=4)
     vista.add_gang(24, name="llama-405b", namespace="prod", placed=20)
+    vista.add_gang(4, name=LONG_NAME, namespace="prod-large-language-models")
     for index in range(3):
         vista.add_event(f"bert-{index}", 'no such fabric "rocee" in the policy; known are roce')
     vista.write(folder)
@@ -127,21 +129,40 @@ async def test_the_focus_goes_through_the_panels_in_the_order_in_which_they_are_
                 panels.append(panel)
             if panel == "log" or panels.count("") > 1:
                 break
-        assert panels == ["skip", "top", "side", "details", "middle", "log"]
+        assert panels == ["skip", "top", "side", "middle", "details", "log"]
         boxes = await page.js(
-            "['.top', '.side', '.details', '.middle', '.log'].map((it) =>"
+            "['.top', '.side', '.middle', '.details', '.log'].map((it) =>"
             "(({ left, top }) => [left, top])(document.querySelector(it).getBoundingClientRect()))"
         )
-        axis = 1 if screen == "phone" else 0
-        assert [box[axis] for box in boxes[1:4]] == sorted(box[axis] for box in boxes[1:4])
-        assert boxes[4][1] > boxes[3][1]
+        panels_in_order = sorted(boxes[1:], key=lambda box: (round(box[1]), box[0]))
+        assert boxes[1:] == panels_in_order
+
+
+@screens
+async def test_names_and_headings_are_whole_and_reasons_are_words(chrome, url, screen):
+    async with chrome.tab(*SCREENS[screen]) as page:
+        await open_page(page, url)
+        names = await page.js(
+            "[...document.querySelectorAll('#gangs .name')]"
+            ".map((it) => [it.textContent.trim(), it.scrollWidth <= it.clientWidth])"
+        )
+        assert [LONG_NAME, True] in names
+        assert all(whole for _, whole in names)
+        heads = (
+            "[...document.querySelectorAll('#admissions-table thead th')].map((it) => it.getClientRects()[0].height)"
+        )
+        if screen != "phone":  # a phone shows rows as cards
+            assert max(await page.js(heads)) < 30
+        reasons = await page.js("[...document.querySelectorAll('.attention .why')].map((it) => it.textContent)")
+        assert reasons
+        assert all(" " in reason.strip() for reason in reasons)
 
 
 async def test_a_phone_shows_gangs_before_the_fabric_and_scrolls_to_what_is_chosen(chrome, url):
     async with chrome.tab(*SCREENS["phone"]) as page:
         await open_page(page, url)
         tops = await page.js("['.side', '.middle'].map((it) => document.querySelector(it).getBoundingClientRect().top)")
-        assert tops[0] < tops[1]
+        assert tops[0] < tops[1] < SCREENS["phone"][1] * 0.75, "a part of the fabric is in the first screen"
         await page.js("document.querySelector('#gangs li .state.worse').closest('li').click()")
         box = "document.querySelector('.details').getBoundingClientRect()"
         await page.until(f"{box}.top >= 0 && {box}.top < 200")

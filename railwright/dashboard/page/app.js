@@ -78,7 +78,7 @@ function chooseRail(rail) {
 
 /** Where the parts are below each other, scroll to the details of what was chosen. */
 function showDetails(name) {
-  if (name && matchMedia(STACKED).matches) get("details").parentElement.scrollIntoView();
+  if (name && matchMedia(STACKED).matches) get("details").parentElement.scrollIntoView({ block: "end" });
 }
 
 /** Show the fabric of the selected node or gang; the first one if the selected fabric does not exist. */
@@ -241,10 +241,17 @@ function announceGangs(oldStates) {
   if (texts.length) announce(texts.length > 3 ? `${texts.length} gangs changed` : texts.join("; "));
 }
 
-function showViews(names) {
+/** Show the views side by side, each with the mean modelled bandwidth of its placed gangs. */
+function showViews(means) {
+  const names = Object.keys(means);
   const chosen = stream.view || names[0];
-  const buttons = names.map((name) => build("button", { type: "button", "data-choice": name, "aria-pressed": String(name === chosen) }, name));
+  const focused = get("views").contains(document.activeElement) ? document.activeElement.dataset.choice : "";
+  const buttons = names.map((name) => {
+    const mean = means[name] === null ? "" : build("b", { title: "mean modelled bandwidth of the placed gangs" }, ` ${means[name].toFixed(2)}`);
+    return build("button", { type: "button", "data-choice": name, "aria-pressed": String(name === chosen) }, name, mean);
+  });
   get("views").replaceChildren(...buttons);
+  buttons.find((button) => button.dataset.choice === focused)?.focus();
   get("views").hidden = false;
 }
 
@@ -292,7 +299,7 @@ function press(name, value) {
   for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
 document.addEventListener("click", (event) => {
-  const { size, form, log, choice } = event.target.dataset ?? {};
+  const { size, form, log, choice } = event.target.closest("button")?.dataset ?? {};
   if (size) {
     press("size", size);
     drawing.size = size;

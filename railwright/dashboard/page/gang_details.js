@@ -38,9 +38,9 @@ export function buildClose(text, close) {
   return button;
 }
 
-/** Reasons, each with its code. */
+/** Reasons in words, each with its code behind it. */
 export function buildReasons(reasons) {
-  const items = reasons.map(({ code, message }) => build("li", {}, code ? build("code", { class: "code" }, code) : "", code ? " " : "", message));
+  const items = reasons.map(({ code, message }) => build("li", {}, message, code ? " " : "", code ? build("code", { class: "code" }, code) : ""));
   return build("ul", { class: "reasons" }, ...items);
 }
 

@@ -27,6 +27,7 @@ export function filterGangs(gangs, { text, state, namespace, order }) {
 function matchesWord(gang, word) {
   return (
     gang.key.toLowerCase().includes(word) ||
+    gang.name.toLowerCase().includes(word) ||
     formatLetter(gang.colour).toLowerCase() === word ||
     gang.ranks.some((rank) => rank.node?.toLowerCase() === word || rank.pod.toLowerCase().includes(word))
   );
@@ -106,12 +107,13 @@ export class GangList {
     const row = this.rows.get(gang.key);
     if (row?.gang === gang) return row.element;
     const element = row?.element ?? build("li", { role: "option", "data-key": gang.key, tabindex: -1 });
-    const name = build("span", { class: "name" }, ` ${gang.name} `, build("small", {}, gang.namespace));
+    const name = build("span", { class: "name", title: gang.key }, ` ${gang.name} `);
+    const namespace = build("small", {}, gang.namespace);
     const badge = buildBadge(gang.colour, formatLetter(gang.colour));
     badge.removeAttribute("aria-hidden"); // the row's text is its name for a screen reader
     const text = `${describeGang(gang).replace("bandwidth ", "")} · ${gang.size} ranks`;
     const facts = build("span", { class: "facts" }, build("span", {}, text), buildGangAge(gang));
-    element.replaceChildren(build("span", { class: "hidden" }, "Gang "), badge, name, " ", buildState(gang), buildBar(gang), " ", facts);
+    element.replaceChildren(build("span", { class: "hidden" }, "Gang "), badge, name, namespace, " ", buildState(gang), buildBar(gang), " ", facts);
     this.rows.set(gang.key, { element, gang });
     return element;
   }

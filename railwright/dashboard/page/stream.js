@@ -4,7 +4,7 @@ const STALE_AFTER = 13_000; // milliseconds without data after which the view co
 const LONGEST_PAUSE = 15_000; // milliseconds between two attempts to connect
 const UNREACHABLE = "the server of this dashboard does not answer: it may have been stopped";
 
-/** Follow a stream until stopped. `on` gets change(delta), views(names), state(name, detail) and deny(status, reason). */
+/** Follow a stream until stopped. `on` gets change(delta), views(means), state(name, detail) and deny(status, reason). */
 export class Stream {
   constructor(path, view, on) {
     this.path = path;

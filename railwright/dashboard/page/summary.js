@@ -21,10 +21,17 @@ export function showNumbers(list, fabric, gangs, hasData) {
     { name: "dead rails", text: fabric && format(fabric.rails_dead), style: fabric?.rails_dead ? "bad" : "" },
     { name: "gangs", text: format(gangs.length) },
     { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
+    { name: "bandwidth", text: formatMean(gangs), title: "modelled bandwidth of the placed gangs: the mean, 1.00 at best" },
     { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "spread or degraded: they could have fewer leaves or more bandwidth" },
   ];
   const items = figures.map(({ name, text, title, style }) => build("div", { class: style || false, title: title || false }, build("dt", {}, name), build("dd", {}, hasData && text ? text : "–")));
   list.replaceChildren(...items);
+}
+
+/** The mean modelled bandwidth of the placed gangs. */
+function formatMean(gangs) {
+  const bandwidths = gangs.map((gang) => gang.bandwidth).filter((bandwidth) => bandwidth !== undefined);
+  return bandwidths.length ? (bandwidths.reduce((sum, bandwidth) => sum + bandwidth, 0) / bandwidths.length).toFixed(2) : undefined;
 }
 
 function countUsableRails(fabric) {
@@ -76,8 +83,9 @@ function buildList(objects, buildItem) {
 }
 
 function buildGangItem(gang, on) {
-  const codes = (gang.why ?? []).slice(0, 2).map((reason) => build("code", { class: "code" }, reason.code));
-  return [buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(gang.key, () => on.chooseGang(gang.key)), " ", buildState(gang), " ", ...codes.flatMap((code) => [code, " "])];
+  const why = gang.why?.[0]?.message;
+  const link = buildLink(gang.name, () => on.chooseGang(gang.key));
+  return [buildBadge(gang.colour, formatLetter(gang.colour)), " ", link, " ", build("small", {}, gang.namespace), " ", buildState(gang), why ? build("span", { class: "why" }, ` ${why}`) : ""];
 }
 
 function buildNodeItem(node, on) {

@@ -64,7 +64,7 @@ export function buildEventRows(events, filters) {
     const reason = build("span", { class: `outcome ${row.is_warning ? "warning" : ""}` }, row.reason);
     const count = row.count > 1 ? ` (${row.count} times)` : "";
     const code = row.code ? build("code", { class: "code" }, row.code) : "";
-    return buildRow(buildCell(buildAge(row.at)), buildCell(subject), buildCell(reason), buildCell(build("span", {}, code, code ? " " : "", `${row.message}${count}`)));
+    return buildRow(buildCell(buildAge(row.at)), buildCell(subject), buildCell(reason), buildCell(build("span", {}, `${row.message}${count}`, code ? " " : "", code)));
   });
 }
 

@@ -289,14 +289,14 @@ class OverviewBuilder:
         )
 
     def _describe_gang(self, gang: gang_members.GangMembers) -> overview_types.Gang:
-        namespace, _, name = gang.key.partition("/")
+        namespace = gang.key.partition("/")[0]
         fabric = self._find_fabric_name(gang)
         view = self._views.get(fabric)
         _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
         is_unplaceable = assessment.state == overview_types.UNPLACEABLE and gang.state != overview_types.PLACED
         return overview_types.Gang(
             key=gang.key,
-            name=name,
+            name=self._find_gang_name(gang),
             namespace=namespace,
             fabric=fabric,
             colour=self._gang_index.colours[gang.key],
@@ -325,6 +325,10 @@ class OverviewBuilder:
             assumed=member.assumed,
             rails=device_holders.list_held_rails(view.fabric, pod, self._cluster) if view is not None else (),
         )
+
+    def _find_gang_name(self, gang: gang_members.GangMembers) -> str:
+        pod = next((pod for member in gang.members if (pod := self._pods.get_pod(member.uid))), None)
+        return membership.find_gang_name(pod, gang.key) if pod is not None else gang.key.partition("/")[2]
 
     def _find_creation(self, member: gang_members.Member) -> str:
         view = self._pods.get_pod(member.uid)

@@ -46,6 +46,20 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
     return GangKey(f"{metadata.namespace}/{owner.kind}/{owner.name}/{owner.uid}") if owner else ALONE
 
 
+def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
+    """Return the name by which users know a pod's gang: that of their job, and the gang's number in it.
+
+    The names of pod groups are often generated (`podgroup-UID`, `NAME-UID`).
+    """
+    labels = pod.metadata.labels
+    for row in _GANG_LABELS:
+        if job := labels.get(row.label):
+            numbers = [number for label in row.more if (number := labels.get(label, "")).isdecimal()]
+            return "/".join([job, *numbers])
+    owner = pod.metadata.controller
+    return owner.name if owner is not None else gang.partition("/")[2]
+
+
 def find_pod_group(key: GangKey) -> GangKey:
     """Return the pod group of a gang, which may have several gangs."""
     return in_tree.find_pod_group(key)
