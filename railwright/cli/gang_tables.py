@@ -17,8 +17,10 @@ _STYLES = {
     overview_types.WAITING: "yellow",
     overview_types.SPREAD: "yellow",
     overview_types.DEGRADED_GANG: "yellow",
-    overview_types.UNPLACEABLE: "bold red",
+    overview_types.UNPLACEABLE: "yellow",
+    overview_types.NEVER: "bold red",
 }
+_FINDINGS = (overview_types.UNPLACEABLE, overview_types.NEVER)
 _WORSE = (overview_types.SPREAD, overview_types.DEGRADED_GANG)
 
 
@@ -39,14 +41,14 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.gang:
         gang = _find_gang(gangs, cluster.overview, arguments)
         _print_gang(gang, arguments)
-        return output.FINDINGS if gang.state == overview_types.UNPLACEABLE else output.OK
+        return output.FINDINGS if gang.state in _FINDINGS else output.OK
     if formats.is_document(arguments.output):
         formats.print_document(gangs, arguments.output, names=map(_format_name, gangs))
     elif gangs:
         _print_table(gangs, cluster.overview, arguments, headers=not arguments.no_headers)
     else:
         print(output.escape_controls(_describe_filters(arguments, cluster.overview)))
-    return output.FINDINGS if any(gang.state == overview_types.UNPLACEABLE for gang in gangs) else output.OK
+    return output.FINDINGS if any(gang.state in _FINDINGS for gang in gangs) else output.OK
 
 
 def _select(cluster: cluster_overview.ClusterView, arguments: argparse.Namespace) -> list[overview_types.Gang]:

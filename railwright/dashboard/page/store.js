@@ -103,15 +103,16 @@ export function isWorse(gang) {
   return gang.outcome === "spread" || gang.outcome === "degraded";
 }
 
-/** How much a gang needs attention: 3 unplaceable, 2 waiting, 1 spread or degraded, 0 none. */
+/** How much a gang needs attention: 3 never fits, 2 waiting, 1 spread or degraded, 0 none. */
 export function rankAttention(gang) {
-  if (gang.state !== "placed") return gang.state === "unplaceable" ? 3 : 2;
+  if (gang.state !== "placed") return gang.state === "never" ? 3 : 2;
   return isWorse(gang) ? 1 : 0;
 }
 
 /** The word and the style of a gang's state: outcomes in the words of the extender's Events. */
 export function getState(gang) {
-  if (gang.state === "unplaceable") return { word: "unplaceable", style: "unplaceable", event: "GangUnplaceable" };
+  if (gang.state === "never") return { word: "never fits", style: "never", event: "GangUnplaceable" };
+  if (gang.state === "unplaceable") return { word: "waiting", style: "unplaceable", event: "GangUnplaceable" };
   if (gang.state !== "placed") return { word: gang.state, style: gang.state };
   if (gang.outcome === "spread") return { word: "spread", style: "worse", event: "GangSpread" };
   if (gang.outcome === "degraded") return { word: "degraded", style: "worse", event: "GangDegraded" };

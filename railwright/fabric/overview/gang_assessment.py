@@ -217,7 +217,8 @@ def _assess_waiting(
         return GangAssessment(state=gang.state, why=(*missing, nodes_fit))
     diagnosis = decision.diagnose()
     if not plan.is_complete:
-        state = overview_types.UNPLACEABLE if not diagnosis.fits else gang.state
+        unplaceable = overview_types.UNPLACEABLE if diagnosis.fits_without_others else overview_types.NEVER
+        state = gang.state if diagnosis.fits else unplaceable
         why = (*missing, *diagnosis.why)[:_MAX_REASONS]
         return GangAssessment(state=state, min_leaves=plan.min_leaves_with_placed, why=why)
     peer_leaves = (leaf for leaf, peers in decision.gang.peers_by_leaf.items() if peers and leaf)

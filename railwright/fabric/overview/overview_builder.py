@@ -293,7 +293,8 @@ class OverviewBuilder:
         fabric = self._find_fabric_name(gang)
         view = self._views.get(fabric)
         _, assessment = self._assessments.get(gang.key, (0, gang_assessment.GangAssessment(state=gang.state)))
-        is_unplaceable = assessment.state == overview_types.UNPLACEABLE and gang.state != overview_types.PLACED
+        unplaceable = (overview_types.UNPLACEABLE, overview_types.NEVER)
+        is_unplaceable = assessment.state in unplaceable and gang.state != overview_types.PLACED
         return overview_types.Gang(
             key=gang.key,
             name=self._find_gang_name(gang),

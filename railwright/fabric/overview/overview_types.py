@@ -17,6 +17,7 @@ FREE, BUSY, DEGRADED, DEAD, UNCOUNTED = "fbwd-"
 offers fewer devices than the node has. DEAD: it offers none. UNCOUNTED: the policy names no resource for the rail."""
 
 PLACED, STARTING, WAITING, UNPLACEABLE = "placed", "starting", "waiting", "unplaceable"
+NEVER = "never"  # UNPLACEABLE even if no other pod ran
 """State of a gang. PLACED: all pods have nodes. STARTING: some have. WAITING: none has. UNPLACEABLE: the cluster has no
 capacity for the remaining pods."""
 

@@ -190,6 +190,12 @@ class Code(ReasonCode):
 
     # --- gangs ------------------------------------------------------------------------------------------------
 
+    CAPACITY_NEVER = (
+        "CapacityNever",
+        Group.GANG,
+        "The gang does not fit even if no other pod runs, so waiting does not help.",
+        "Reduce the gang or its requests, or add nodes; uncordon nodes that are to be used.",
+    )
     CAPACITY_INSUFFICIENT = (
         "CapacityInsufficient",
         Group.GANG,

@@ -308,6 +308,9 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.BLOCKED_NODES: _format_nodes_blocked_by,
     Code.DEVICE_IN_USE: _format_device_in_use,
     Code.DEGRADED_MEMBER: lambda parameters: f"{parameters['node']}: {_join(parameters['causes'])}",
+    Code.CAPACITY_NEVER: (
+        "the gang never fits: it needs {slots_needed} slots, and without any other pod the eligible nodes have {slots}"
+    ),
     Code.CAPACITY_INSUFFICIENT: _format_capacity,
     Code.GANG_RAILS_SAME: _format_same_rails,
     Code.CAPACITY_NOT_OFFERED: _format_capacity_not_offered,

@@ -128,7 +128,10 @@ def test_a_gang_that_does_not_fit_is_reported_after_waiting_and_counted_once():
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
     (outcome,) = site.verbs.gangs.check(site.now + 1)
     assert (outcome.code, outcome.pod, outcome.is_repeated) == (gang_tracker.UNPLACEABLE, "w-0", False)
-    assert rendering.render_all(outcome.reasons) == "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
+    assert rendering.render_all(outcome.reasons) == (
+        "the gang never fits: it needs 4 slots, and without any other pod the eligible nodes have 3; "
+        "4 pods remain, each with rail0..rail3; the cluster has slots for 3"
+    )
     assert site.look(after=30) == []
     (outcome,) = site.verbs.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
     assert outcome.is_repeated

@@ -234,9 +234,11 @@ def test_a_waiting_gang_is_shown_with_the_reason():
 
 def test_the_reasons_of_a_gang_are_codes_with_parameters_in_json():
     assessed = Cluster(placing.leaves(a=1), gang("", ""), {"train/g": 2}).gang()
-    first = msgspec.json.decode(msgspec.json.encode(assessed))["why"][0]
-    assert (first["code"], first["message"]) == ("CapacityInsufficient", assessed.why[0].message)
-    assert first["parameters"] == {
+    assert assessed.state == overview_types.NEVER
+    never, second = msgspec.json.decode(msgspec.json.encode(assessed))["why"][:2]
+    assert (never["code"], never["parameters"]) == ("CapacityNever", {"slots_needed": 2, "slots": 1})
+    assert (second["code"], second["message"]) == ("CapacityInsufficient", assessed.why[1].message)
+    assert second["parameters"] == {
         "pods": 2,
         "slots_needed": 2,
         "slots": 1,

@@ -112,9 +112,22 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
     decision, why = messages(leaves(a=6), 8, held)
     assert not decision.diagnose().fits
     assert why == (
+        "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 6",
         "8 pods remain, each with rail0..rail3; the cluster has slots for 5",
         "1 node: rail2 has 0 of 1 free, 1 needed",
         "rail2 on a-02 is used by train/llm-3",
+    )
+
+
+def test_a_gang_that_fits_without_other_pods_is_not_said_to_fit_never():
+    held = [pod("llm-3", gpus=8, on="a-02")]
+    decision, why = messages(leaves(a=6), 6, held)
+    assert (decision.diagnose().fits, decision.diagnose().fits_without_others) == (False, True)
+    assert why[0] == "6 pods remain, each with rail0..rail3; the cluster has slots for 5"
+    decision, why = messages(leaves(a=6), 7, held)
+    assert not decision.diagnose().fits_without_others
+    assert why[0].startswith(
+        "the gang never fits: it needs 7 slots, and without any other pod the eligible nodes have 6"
     )
 
 

@@ -38,6 +38,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """The explanation of a plan."""
 
     fits: bool = True  # False: the cluster has too few slots for the gang, offered or not
+    fits_without_others: bool = True  # False: too few slots even if no other pod ran
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
 
@@ -51,8 +52,11 @@ def diagnose(inputs: diagnosis_input.DiagnosisInput) -> Diagnosis:
         return NO_ISSUES
     if not plan.is_complete:
         total_slots = sum(diagnosis_input.count_slots_by_leaf(inputs, 0, 0.0).values())
+        fits = total_slots >= inputs.remaining
         return Diagnosis(
-            fits=total_slots >= inputs.remaining, why=tuple(shortage.explain_shortage(inputs, total_slots))
+            fits=fits,
+            fits_without_others=fits or shortage.fits_without_others(inputs),
+            why=tuple(shortage.explain_shortage(inputs, total_slots)),
         )
     if inputs.is_single_pod:
         return Diagnosis(why=(reason.make(Code.SINGLE_POD_PACKED, bandwidth=plan.bandwidth),))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from railwright.fabric.placement.explain import diagnosis_input, node_limits
-from railwright.fabric.placement.nodes import node_classes
+from railwright.fabric.placement.nodes import node_classes, node_evaluation, node_facts
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
 
@@ -20,6 +20,10 @@ def explain_shortage(inputs: diagnosis_input.DiagnosisInput, total_slots: int) -
             not_offered=diagnosis_input.find_not_offered(inputs, diagnosis_input.count_slots_by_leaf(inputs, 0, 0.0)),
         )
         return
+    if not fits_without_others(inputs):
+        yield reason.make(
+            Code.CAPACITY_NEVER, slots_needed=_count_gang_slots(inputs), slots=_count_slots_without_others(inputs)
+        )
     rails = next((node_limits.list_rail_names(node_class.evaluation) for node_class in inputs.capacity.classes), [])
     yield reason.make(
         Code.CAPACITY_INSUFFICIENT,
@@ -42,6 +46,28 @@ def explain_shortage(inputs: diagnosis_input.DiagnosisInput, total_slots: int) -
         causes = (reason.make(Code.BLOCKED_NODES, nodes=nodes, reason=cause) for cause, nodes in blocked.most_common())
         yield reason.make(Code.NODES_BLOCKED, causes=reason.take_first(causes))
     yield from _explain_devices_in_use(inputs)
+
+
+def fits_without_others(inputs: diagnosis_input.DiagnosisInput) -> bool:
+    """True if the eligible nodes could hold the whole gang if no other pod ran on them. CPU and memory do not count."""
+    return _count_slots_without_others(inputs) >= _count_gang_slots(inputs)
+
+
+def _count_gang_slots(inputs: diagnosis_input.DiagnosisInput) -> int:
+    return inputs.remaining + sum(inputs.peers_by_leaf.values())
+
+
+def _count_slots_without_others(inputs: diagnosis_input.DiagnosisInput) -> int:
+    slots = {node_class: _count_slots_of_empty_node(node_class.evaluation) for node_class in inputs.capacity.classes}
+    by_leaf = inputs.capacity.count_slots(slots)
+    return sum(count for leaf, count in by_leaf.items() if leaf)
+
+
+def _count_slots_of_empty_node(evaluation: node_evaluation.NodeEvaluation) -> int:
+    if not evaluation.facts.eligible or evaluation.is_unresolvable:
+        return 0
+    by_device = (allocatable // requested for _, allocatable, requested in evaluation.usage.values())
+    return min(by_device, default=node_facts.MAX_SLOTS_PER_NODE)
 
 
 def _explain_devices_in_use(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Reason]:
