@@ -35,6 +35,7 @@ class NodeFacts(NamedTuple):
     pairs: pair_counts.FreePairs = (
         pair_counts.UNLIMITED
     )  # of the pod's claims; UNLIMITED if other resources allow as few pods
+    further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
