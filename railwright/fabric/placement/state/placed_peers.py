@@ -42,6 +42,15 @@ def list_placed(
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
+def has_placed(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> bool:
+    """True if a pod of a gang is placed."""
+    return any(True for _ in assumed.list_of_gang(gang)) or any(
+        find_node(pod, cluster) for pod in cluster.get_gang(gang).values()
+    )
+
+
 def list_unplaced(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
 ) -> Iterator[pod_info.PodInfo]:
