@@ -109,7 +109,7 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
         if name in assumed_pod.requests
     ]
     required = {need.resource for need in needs} if fabric.placement.rails == "required" else set()
-    if fabric.claims is not None:  # the allocator gives no other rail than the one that the claim names
+    if fabric.claims is not None or pairs.is_open:  # the allocator gives no other rail than the one that a claim names
         required = assumed_pod.requests.keys() & {need.resource for need in needs}
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)

@@ -42,9 +42,8 @@ class CapacityRange(views.View, frozen=True):
 
 
 class CapacityPolicy(views.View, frozen=True):
-    """The amounts that one allocation of a device for several claims may take; `default` unless the request says."""
+    """The amounts that one allocation of a device for several claims may take."""
 
-    default: views.RawQuantity | None = None
     valid_values: tuple[views.RawQuantity, ...] | None = None  # ascending
     valid_range: CapacityRange | None = None
 
@@ -69,9 +68,7 @@ class Device(views.View, frozen=True):
     name: str = ""
     attributes: dict[str, Attribute] | None = None
     capacity: dict[str, Capacity] | None = None
-    node_name: str = ""  # this and the next two only in slices with perDeviceNodeSelection
-    node_selector: views.Source = None
-    all_nodes: bool | None = None
+    node_name: str = ""  # only in slices with perDeviceNodeSelection
     taints: list[node_views.Taint] | None = None
     allow_multiple_allocations: bool | None = None
 
@@ -89,9 +86,7 @@ class ResourceSliceSpec(views.View, frozen=True):
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
-    node_name: str = ""
-    node_selector: views.Source = None
-    all_nodes: bool | None = None
+    node_name: str = ""  # "" if several nodes may use the devices
     devices_or_none: list[Device] | None = msgspec.field(default=None, name="devices")
 
     @property
@@ -179,6 +174,11 @@ class DeviceRequest(views.View, frozen=True):
     def kinds(self) -> Sequence[ExactDeviceRequest]:
         """The kinds of device of which the scheduler takes one, the preferred one first."""
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
+
+    @property
+    def is_open(self) -> bool:
+        """True if it depends on the allocator what the request takes, or is not known."""
+        return len(self.kinds) != 1 or self.kinds[0].allocation_mode not in {EXACT_COUNT, ALL_DEVICES}
 
     @property
     def preferred(self) -> ExactDeviceRequest | None:

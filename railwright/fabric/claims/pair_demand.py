@@ -55,6 +55,7 @@ class PairDemand(msgspec.Struct, frozen=True, cache_hash=True):
 
     pairs: tuple[Pair, ...] = ()
     tolerations: tuple[views.Toleration, ...] = ()
+    is_open: bool = False  # it is not known before the allocation what some requests take
 
 
 NO_PAIRS = PairDemand()
@@ -84,7 +85,7 @@ class PairDemands:
             return demands[0] if demands else NO_PAIRS
         pairs = sorted(pair for demand in demands for pair in demand.pairs)
         tolerations = dict.fromkeys(toleration for demand in demands for toleration in demand.tolerations)
-        demand = PairDemand(tuple(pairs), tuple(tolerations))
+        demand = PairDemand(tuple(pairs), tuple(tolerations), any(demand.is_open for demand in demands))
         known = self._demands.get(demand)
         if known is None:
             self._demands.add(demand, demand)
@@ -96,7 +97,11 @@ class PairDemands:
         if demand is None:
             kinds = [kind for request in claim.requests for kind in request.kinds]
             tolerations = dict.fromkeys(toleration for kind in kinds for toleration in kind.tolerations or ())
-            demand = PairDemand(tuple(sorted(self._read_constraints(claim))), tuple(tolerations))
+            demand = PairDemand(
+                tuple(sorted(self._read_constraints(claim))),
+                tuple(tolerations),
+                any(request.is_open for request in claim.requests),
+            )
             self._claims.add(key, demand)
         return demand
 

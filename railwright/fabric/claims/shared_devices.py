@@ -41,9 +41,9 @@ class SharedDevices:
         attributes = {name: share(attribute, attribute) for name, attribute in (device.attributes or {}).items()}
         capacity = self._share_capacity(device.capacity)
         shared = msgspec.structs.replace(device, attributes=attributes, capacity=capacity)
-        if device.taints or device.node_selector or len(self._attributes) > before:
+        if device.taints or len(self._attributes) > before:
             return shared  # probably like no other: it has an attribute of its own, such as a UUID
-        facts = (device.name, device.node_name, device.all_nodes, device.allow_multiple_allocations)
+        facts = (device.name, device.node_name, device.allow_multiple_allocations)
         key = (*facts, *attributes.items(), *(capacity or {}).items())
         known = self._devices.get(key)
         if known is None:

@@ -91,9 +91,10 @@ def _list_strict_pools(
 ) -> Sequence[PoolAvailability]:
     """Return the pools without which the pod cannot run on a node.
 
-    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one.
+    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one. Where
+    it is not known which rails a claim takes, the other rails of the policy are none.
     """
-    if signature.fabric.claims is not None:
+    if signature.fabric.claims is not None or signature.pairs.is_open:
         return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
     return pools if signature.fabric.placement.rails == "required" else ()
 
