@@ -62,15 +62,17 @@ class GangPlanner:
         if not view.request.domains:
             return PlannedGang(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
         memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
-        reserved = soft_reservations.sum_reserved_by_others(view.request.gang, memory, self._cluster, assumed)
+        others = soft_reservations.list_others(view.request.gang, memory, self._cluster, assumed)
+        kept = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = single_pods.choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
-        capacity = soft_reservations.keep_off(whole, reserved.kept)
+        capacity = soft_reservations.keep_off(whole, kept)
         bandwidth = memory.get(view.request.gang).get_bandwidth_of_placed(gang)
         cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
         if plan is None:
-            plan = _solve(gang, view, capacity, bandwidth, reserved.soft)
+            soft = soft_reservations.sum_reserved(others.waiting, memory, self._cluster, assumed)
+            plan = _solve(gang, view, capacity, bandwidth, soft)
             if cacheable is not None:
                 self._plans.store(cacheable, plan)
         if preferred is not None:
@@ -88,7 +90,7 @@ class GangPlanner:
         )
         own = _reserve(gang, capacity, plan, target.leaf)
         memory = memory.record_plan(view.request.gang, gang, plan, own)
-        begun = reserved.begun if capacity is not whole else ()
+        begun = tuple(others.begun) if capacity is not whole else ()
         return PlannedGang(target.plan, summary, memory, begun, capacity)
 
 

@@ -14,7 +14,6 @@ For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come
 | a-1 | leaf of 4, with 2 nodes left for 3 pods | leaf of 4 |
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -38,36 +37,43 @@ def list_finished(
     ]
 
 
-class Reserved(NamedTuple):
-    """The nodes reserved for other gangs."""
+class OtherGangs(NamedTuple):
+    """The other gangs with a reservation."""
 
-    kept: gang_memory.ReservedNodes  # for gangs that have begun
-    soft: gang_memory.ReservedNodes  # for gangs of which no pod is placed
-    begun: tuple[membership.GangKey, ...]  # the gangs of `kept`
+    begun: list[membership.GangKey]  # those that have the prior right
+    waiting: list[membership.GangKey]
 
 
-def sum_reserved_by_others(
+def list_others(
     gang: membership.GangKey,
     memory: gang_memory.PlacementMemory,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.Assumptions,
-) -> Reserved:
-    """Return the nodes reserved for other gangs, at most one for each of their unplaced pods."""
-    kept: Counter[topology.Domain] = Counter()
-    soft: Counter[topology.Domain] = Counter()
-    begun: list[membership.GangKey] = []
+) -> OtherGangs:
+    """Return the other gangs with a reservation."""
+    others = OtherGangs([], [])
     for key, remembered in memory.gangs.items():
-        if key == gang or not remembered.reserved:
-            continue
-        has_begun = memory.is_recent(remembered) and placed_peers.has_placed(key, cluster, assumed)
+        if key != gang and remembered.reserved:
+            has_begun = memory.is_recent(remembered) and placed_peers.has_placed(key, cluster, assumed)
+            (others.begun if has_begun else others.waiting).append(key)
+    return others
+
+
+def sum_reserved(
+    gangs: Sequence[membership.GangKey],
+    memory: gang_memory.PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> gang_memory.ReservedNodes:
+    """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
+    nodes: dict[topology.Domain, int] = {}
+    for key in gangs:
         left = sum(1 for _ in placed_peers.list_unplaced(key, cluster, assumed))
-        if has_begun and left:
-            begun.append(key)
-        for leaf, count in remembered.reserved.items():
+        for leaf, count in memory.get(key).reserved.items():
             taken = min(count, left)
             left -= taken
-            (kept if has_begun else soft)[leaf] += taken
-    return Reserved(+kept, +soft, tuple(begun))
+            nodes[leaf] = nodes.get(leaf, 0) + taken
+    return nodes
 
 
 def keep_off(capacity: gang_capacity.GangCapacity, kept: gang_memory.ReservedNodes) -> gang_capacity.GangCapacity:

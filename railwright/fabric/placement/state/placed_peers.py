@@ -1,5 +1,6 @@
 """Lists the pods of a gang that are placed, and those that are not, from the cluster state and the assumed pods."""
 
+import operator
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -46,9 +47,10 @@ def has_placed(
     gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
 ) -> bool:
     """True if a pod of a gang is placed."""
-    return any(True for _ in assumed.list_of_gang(gang)) or any(
-        find_node(pod, cluster) for pod in cluster.get_gang(gang).values()
-    )
+    pods = cluster.get_gang(gang).values()
+    if any(map(operator.attrgetter("node"), pods)) or any(True for _ in assumed.list_of_gang(gang)):
+        return True
+    return cluster.has_slices and any(find_node(pod, cluster) for pod in pods)
 
 
 def list_unplaced(
