@@ -31,8 +31,8 @@ async def claims(plane):
 def list_schemas(document):
     """Yield the schemas of resource.k8s.io/v1 by name without its group."""
     for name, schema in document["components"]["schemas"].items():
-        _, found, short = name.partition("api.resource.v1.")
-        if found:
+        _, group, short = name.partition("api.resource.v1.")
+        if group:
             yield short, schema
 
 

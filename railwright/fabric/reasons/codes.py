@@ -215,8 +215,8 @@ class Code(ReasonCode):
         "The pods that use the missing devices of a few nodes.",
         "Wait, or end one of these pods.",
     )
-    NODES_KEPT = (
-        "NodesKept",
+    EARLIER_GANGS = (
+        "EarlierGangs",
         Group.GANG,
         "Nodes are left to the other pods of gangs that have begun.",
         "Recreate the gang when these are placed, if its placement matters.",

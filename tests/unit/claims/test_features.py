@@ -1,4 +1,4 @@
-"""What a claim may say of its devices is read, or keeps the node: the allocator decides, and not the extender."""
+"""Reads what a claim may say of its devices, or keeps the node: the allocator decides, and not the extender."""
 
 import copy
 import pathlib
@@ -104,7 +104,7 @@ def share(bandwidth="100G", number=1):
 
 
 @pytest.mark.parametrize(
-    ("policy_of_requests", "held", "kept"),
+    ("policy_of_requests", "held", "is_feasible"),
     [
         ({"default": "100G"}, ["100G"], True),
         ({"default": "100G", "validRange": {"min": "100G"}}, ["100G", "200G"], True),
@@ -115,7 +115,9 @@ def share(bandwidth="100G", number=1):
         (None, ["100G"], True),
     ],
 )
-def test_a_device_for_several_claims_is_busy_when_the_least_allocation_has_no_room(policy_of_requests, held, kept):
+def test_a_device_for_several_claims_is_busy_when_the_least_allocation_has_no_room(
+    policy_of_requests, held, is_feasible
+):
     case = Case(exactly())
     case.nic["allowMultipleAllocations"] = True
     case.nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": policy_of_requests}}
@@ -123,7 +125,7 @@ def test_a_device_for_several_claims_is_busy_when_the_least_allocation_has_no_ro
         del case.nic["capacity"]["bandwidth"]["requestPolicy"]
     for number, bandwidth in enumerate(held):
         case.hold(f"other-{number}", result=share(bandwidth, number))
-    assert case.choose() == (["n1"] if kept else [])
+    assert case.choose() == (["n1"] if is_feasible else [])
 
 
 def test_a_device_for_several_claims_counts_once_for_each_allocation_that_it_has_room_for():
@@ -197,7 +199,7 @@ def test_a_request_for_all_devices_takes_at_least_one():
 
 
 @pytest.mark.parametrize(
-    ("tolerations", "kept"),
+    ("tolerations", "is_feasible"),
     [
         (None, False),
         ([{"key": TAINT["key"], "operator": "Exists"}], True),
@@ -207,10 +209,10 @@ def test_a_request_for_all_devices_takes_at_least_one():
         ([{"operator": "Exists", "effect": "NoExecute"}], False),
     ],
 )
-def test_a_tainted_device_is_there_for_claims_that_tolerate_the_taint(tolerations, kept):
+def test_a_tainted_device_is_there_for_claims_that_tolerate_the_taint(tolerations, is_feasible):
     case = Case(exactly(tolerations=tolerations) if tolerations else exactly())
     case.nic["taints"] = [TAINT]
-    assert case.choose() == (["n1"] if kept else [])
+    assert case.choose() == (["n1"] if is_feasible else [])
     case.hold()
     assert case.choose() == [], "a tolerated device that another claim holds is busy"
 
@@ -227,13 +229,13 @@ def test_pairs_count_tainted_devices_that_are_tolerated():
 
 def test_a_constraint_on_a_derived_attribute_is_not_judged():
     attribute = "resource.kubernetes.io/pcieRoot"
-    for derived, kept in (([], []), ([{"name": attribute, "expression": "'x'"}], ["n1"])):
+    for derived, nodes in (([], []), ([{"name": attribute, "expression": "'x'"}], ["n1"])):
         case = Case(exactly(derivedAttributes=derived))
         del case.nic["attributes"][attribute]
         gpu = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
         case.claim["spec"]["devices"]["requests"].append(gpu)
         case.claim["spec"]["devices"]["constraints"] = [{"matchAttribute": attribute}]
-        assert case.choose() == kept
+        assert case.choose() == nodes
 
 
 # --- devices of several nodes ----------------------------------------------------------------------

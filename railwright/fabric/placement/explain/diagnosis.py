@@ -53,7 +53,7 @@ def diagnose(inputs: diagnosis_input.DiagnosisInput) -> Diagnosis:
         total_slots = sum(diagnosis_input.count_slots_by_leaf(inputs, 0, 0.0).values())
         return Diagnosis(
             fits=total_slots >= inputs.remaining,
-            why=(*shortage.explain_shortage(inputs, total_slots), *_explain_kept_nodes(inputs)),
+            why=(*shortage.explain_shortage(inputs, total_slots), *_explain_prior_rights(inputs)),
         )
     if inputs.is_single_pod:
         return Diagnosis(why=(reason.make(Code.SINGLE_POD_PACKED, bandwidth=plan.bandwidth),))
@@ -65,14 +65,14 @@ def _list_reasons(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Rea
         leaf_count.explain_leaf_count(inputs),
         leaf_count.explain_slower_choice(inputs),
         bandwidth_limits.explain_bandwidth(inputs),
-        _explain_kept_nodes(inputs),
+        _explain_prior_rights(inputs),
         _explain_uncertainty(inputs.plan),
     )
 
 
-def _explain_kept_nodes(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Reason]:
+def _explain_prior_rights(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Reason]:
     if inputs.begun:
-        yield reason.make(Code.NODES_KEPT, gangs=reason.take_first(inputs.begun))
+        yield reason.make(Code.EARLIER_GANGS, gangs=reason.take_first(inputs.begun))
 
 
 def _explain_uncertainty(plan: planner.Plan) -> Iterable[reason.Reason]:

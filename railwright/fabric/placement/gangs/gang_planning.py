@@ -63,10 +63,10 @@ class GangPlanner:
             return PlannedGang(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
         memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
         others = soft_reservations.list_others(view.request.gang, memory, self._cluster, assumed)
-        kept = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
+        prior = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = single_pods.choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
-        capacity = soft_reservations.keep_off(whole, kept)
+        capacity = soft_reservations.keep_off(whole, prior)
         bandwidth = memory.get(view.request.gang).get_bandwidth_of_placed(gang)
         cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
         plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None

@@ -76,11 +76,11 @@ def sum_reserved(
     return nodes
 
 
-def keep_off(capacity: gang_capacity.GangCapacity, kept: gang_memory.ReservedNodes) -> gang_capacity.GangCapacity:
+def keep_off(capacity: gang_capacity.GangCapacity, prior: gang_memory.ReservedNodes) -> gang_capacity.GangCapacity:
     """Return the capacity without the nodes kept for gangs that have begun; all of it if no slot is left."""
-    if kept.keys().isdisjoint(capacity.nodes):
+    if prior.keys().isdisjoint(capacity.nodes):
         return capacity
-    reduced = _remove_nodes(capacity, kept)
+    reduced = _remove_nodes(capacity, prior)
     return reduced if reduced.count_all_slots() else capacity
 
 
