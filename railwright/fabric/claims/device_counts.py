@@ -110,20 +110,22 @@ class DeviceCounts:
         return free
 
 
-def count_further(counts: Counts, tolerant: Counts, shared: resources.Amounts) -> FurtherDevices:
-    """Return the devices that `tolerant` has beside `counts`, and the devices of several nodes, `shared`."""
+def count_further(
+    counts: Counts, tolerant: Counts, allocatable: resources.Amounts, free: resources.Amounts
+) -> FurtherDevices:
+    """Return the devices that `tolerant` has beside `counts`, and these further ones."""
 
     def subtract(field: str) -> Counter[str]:
         more = Counter(getattr(tolerant.total, field))
         more.subtract(getattr(counts.total, field))
         return more
 
-    allocatable = subtract("allocatable")
-    free = Counter(allocatable)
-    free.subtract(subtract("allocated"))
-    allocatable.update(shared)
-    free.update(shared)
-    return FurtherDevices(allocatable, free)
+    tolerated = subtract("allocatable")
+    untaken = Counter(tolerated)
+    untaken.subtract(subtract("allocated"))
+    tolerated.update(allocatable)
+    untaken.update(free)
+    return FurtherDevices(tolerated, untaken)
 
 
 def count_free_rails(

@@ -52,7 +52,7 @@ class Inventory:
         self._layouts: dict[str, device_counts.Layout] = {}
         self._counts: dict[str, device_counts.Counts] = {}
         self._holders: dict[str, Sequence[claim_index.Holder]] = {}
-        self._shared_amounts: tuple[tuple[int, int], resources.Amounts] = ((0, 0), {})  # for these versions
+        self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -95,18 +95,28 @@ class Inventory:
         layout = self._get_tolerant_layout(node, devices, demand.tolerations)
         return self._shared.count_pairs(layout, counts.held, self._select_pairs(demand))
 
-    def count_further(self, node: str, demand: pair_demand.PairDemand) -> device_counts.FurtherDevices:
+    def count_further(
+        self, node: str, demand: pair_demand.PairDemand, own: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> device_counts.FurtherDevices:
         """Return the devices that pods with this demand may get on a node beside those that count there.
 
-        They are tainted ones that their claims tolerate, and those that slices offer to several nodes.
+        They are tainted ones that their claims tolerate or hold already, `own`, and those offered to several nodes.
         """
-        further = Counter(self.count_shared_devices())
-        devices = self._slices.ids_by_node.get(node) if demand.tolerations else None
+        further = self.count_shared_devices()
+        devices = self._slices.ids_by_node.get(node) if demand.tolerations or own else None
         if devices is None:
             return device_counts.FurtherDevices(further, further)
         counts = self._get_counts(node)
         layout = self._get_tolerant_layout(node, devices, demand.tolerations)
-        return device_counts.count_further(counts, self._shared.count(layout, counts.held), further)
+        tainted = [self._slices.devices[device] for device in devices if device in own]
+        tainted = [device for device in tainted if self._taint_rules.is_tainted(device)]
+        lacking = [device for device in tainted if self._taint_rules.is_tainted(device, demand.tolerations)]
+        return device_counts.count_further(
+            counts,
+            self._shared.count(layout, counts.held),
+            further + _count_names(map(self._names.find_names, lacking)),
+            further + _count_names(map(self._names.find_names, tainted)),
+        )
 
     def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""
@@ -116,13 +126,11 @@ class Inventory:
         held = self._get_counts(node).held
         return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
 
-    def count_shared_devices(self) -> resources.Amounts:
+    def count_shared_devices(self) -> Counter[str]:
         """Return the devices that slices offer to several nodes, in milli-units by resource name."""
         version = self._slices.shared_version, self._names.classes_version
         if self._shared_amounts[0] != version:
-            names = [name for device in self._slices.list_shared() for name in self._names.read_names(device)]
-            amounts = {name: count * resources.UNIT for name, count in Counter(names).items()}
-            self._shared_amounts = (version, amounts)
+            self._shared_amounts = (version, _count_names(map(self._names.read_names, self._slices.list_shared())))
         return self._shared_amounts[1]
 
     def _select_pairs(self, demand: pair_demand.PairDemand) -> pair_demand.PairDemand:
@@ -387,3 +395,11 @@ class Inventory:
         layout = self._get_layout(node, devices)
         has_taint = bool(tolerations) and any(device.is_tainted for device in layout.devices)
         return self._build_layout(devices, tolerations) if has_taint else layout
+
+
+def _count_names(devices: Iterable[Iterable[str]]) -> Counter[str]:
+    """Return devices with these names in milli-units by resource name."""
+    amounts: Counter[str] = Counter()
+    for names in devices:
+        amounts.update(dict.fromkeys(names, resources.UNIT))
+    return amounts

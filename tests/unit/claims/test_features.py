@@ -217,6 +217,16 @@ def test_a_tainted_device_is_there_for_claims_that_tolerate_the_taint(toleration
     assert case.choose() == [], "a tolerated device that another claim holds is busy"
 
 
+@pytest.mark.parametrize("tolerations", [[], [{"operator": "Exists"}]])
+def test_a_tainted_device_that_the_pods_own_claim_holds_keeps_the_node(tolerations):
+    """The allocator does not allocate it again: the taint may be newer than the allocation."""
+    case = Case(exactly(tolerations=tolerations))
+    case.nic["taints"] = [TAINT]
+    own = devices.build_claim("c", {"nic": "rail0"}, pod_uid="u", allocated=[("dra.net", "n1", NIC)])
+    case.claim["status"] = own["status"]
+    assert case.choose() == ["n1"]
+
+
 def test_pairs_count_tainted_devices_that_are_tolerated():
     tolerations = [{"operator": "Exists"}]
     case = Case(exactly(tolerations=tolerations))

@@ -114,7 +114,7 @@ class FactsBuilder:
         )
         counted = self._count(self._subtract_assumed(node.name, on_node, absent) if free is None else free)
         allocatable = self._count(node.allocatable).devices
-        further = self._count_further(node.name)
+        further = self._count_further(node.name, absent.self_uid)
         if further is None:
             numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
         else:
@@ -230,15 +230,19 @@ class FactsBuilder:
             fits = min(amounts.get(name, 0) // amount, fits)
         return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
 
-    def _count_further(self, name: str) -> _FurtherDevices | None:
+    def _count_further(self, name: str, self_uid: str) -> _FurtherDevices | None:
         """Return the devices that such pods may get on a node beside those that count there, or None."""
         if not self._cluster.has_slices:
             return None
-        further = self._cluster.claimed.inventory.count_further(name, self._signature.pairs)
-        allocatable = tuple([further.allocatable.get(device, 0) for device in self._signature.devices])
-        if not any(allocatable):
+        known, own = self._cluster.claimed.inventory, self._cluster.pods.get(self_uid) if self_uid else None
+        held = known.list_held_devices(own.claims) if own is not None else frozenset()
+        further = known.count_further(name, self._signature.pairs, held)
+        if not further.allocatable and not further.free:
             return None
-        return _FurtherDevices(allocatable, tuple([further.free.get(name, 0) for name in self._signature.devices]))
+        allocatable, free = (
+            tuple([amounts.get(device, 0) for device in self._signature.devices]) for amounts in further
+        )
+        return _FurtherDevices(allocatable, free) if any(allocatable) or any(free) else None
 
     def _count_pairs(
         self, name: str, counted: _CountedAmounts, on_node: Sequence[assumed_pods.AssumedPod], self_uid: str
