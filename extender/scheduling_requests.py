@@ -88,7 +88,9 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
     name, fabric = intent.find_fabric(pod, policy.document) if policy is not None else ("", None)
     if policy is None or fabric is None or assumed_pod.node not in state.cluster.nodes:
         return None
-    observed_free = state.cluster.get_free(assumed_pod.node)
+    pairs = state.cluster.read_pairs(claim_index.identify_claims(pod))
+    observed_free = Counter(state.cluster.get_free(assumed_pod.node))
+    observed_free.update(state.cluster.claimed.inventory.count_further(assumed_pod.node, pairs).free)
     others = _sum_other_schedulers(state, scope, assumed_pod.uid, inferred).get(assumed_pod.node, _NO_OTHERS).allocated
     own = _sum(
         [
@@ -107,7 +109,7 @@ def find_conflict(  # noqa: PLR0913 - one argument for each input
         if name in assumed_pod.requests
     ]
     required = {need.resource for need in needs} if fabric.placement.rails == "required" else set()
-    if fabric.claims is not None:  # the allocator gives no other rail than the one that the claim names
+    if fabric.claims is not None or pairs.is_open:  # the allocator gives no other rail than the one that a claim names
         required = assumed_pod.requests.keys() & {need.resource for need in needs}
     for label, resource, amount in demands:
         assumed = others.get(resource, 0)

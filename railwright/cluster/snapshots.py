@@ -46,6 +46,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         ("resource.k8s.io",),
     ),
 }
+# Versions whose objects have other fields.
+_UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1"})
 # The key of an object without apiVersion: the first row of its kind.
 _FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*VIEWS])}
 
@@ -73,6 +75,7 @@ def read(text: str) -> dict[str, list[Any]]:
         for obj in _list_objects(tree):
             row = _find_row(obj)
             if row in VIEWS:
+                _check_version(row, obj)
                 views_by_kind[row].append(_convert_to_view(row, obj))
             else:
                 _LOG.debug("snapshot: kind %r is not read", row)
@@ -93,6 +96,16 @@ def _find_row(obj: Mapping[str, Any]) -> str:
         return _FIRST.get(kind, kind)
     group = version.rpartition("/")[0]
     return kind if kind in VIEWS and group in _GROUPS.get(kind, _CORE) else f"{kind}.{group}"
+
+
+def _check_version(row: str, obj: Mapping[str, Any]) -> None:
+    """Raise SnapshotError for an object in a version whose fields are not read: its devices would be missing."""
+    version = obj.get("apiVersion")
+    if version in _UNREADABLE and row != "DeviceTaintRule":
+        raise SnapshotError(
+            f"{row} {lists.format_name(obj)}: apiVersion: {version} is not read; expected resource.k8s.io/v1, which "
+            "kubectl get -o json writes on Kubernetes 1.34 and later"
+        )
 
 
 def _read_trees(text: str) -> Iterator[Any]:

@@ -1,19 +1,32 @@
 """Views of nodes, and of what exporters report of their NUMA nodes, decoded by msgspec as those in `views`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import views
 
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
 
 class Taint(views.View, frozen=True):
-    """A taint of a node."""
+    """A taint of a node or a device."""
 
     key: str = ""
     value: str = ""
     effect: str = ""
     time_added: str | None = None
+
+    def is_blocking(self, tolerations: Sequence[views.Toleration] = ()) -> bool:
+        """True if the taint keeps pods away that have only these tolerations."""
+        return self.effect in _BLOCKING_EFFECTS and not any(
+            toleration.effect in ("", self.effect)
+            and (
+                (toleration.operator == "Exists" and toleration.key in ("", self.key))
+                or (toleration.operator != "Exists" and (toleration.key, toleration.value) == (self.key, self.value))
+            )
+            for toleration in tolerations
+        )
 
 
 class NodeSpec(views.View, frozen=True):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import bounded_cache, views
-from railwright.fabric.claims import objects, slices
+from railwright.fabric.claims import device_shares, objects, slices
 
 _MAX_SPECS = 4096  # distinct specs; the claims of a gang have one
 
@@ -43,7 +43,8 @@ class ClaimIndex:
         self._claims: dict[str, objects.ResourceClaim] = {}
         self._allocated: set[str] = set()  # claims
         self._claims_by_pod: dict[str, set[str]] = {}  # UID of the pod -> claims
-        self._claim_by_device: dict[slices.DeviceId, str] = {}
+        self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
+        self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_shares.Consumed]]] = {}  # by claim
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
 
@@ -73,7 +74,7 @@ class ClaimIndex:
 
     def list_holders(self, devices: Iterable[slices.DeviceId]) -> Sequence[Holder]:
         """Return the claims that hold any of these devices, sorted by namespace/name."""
-        keys = {self._claim_by_device[device] for device in devices if device in self._claim_by_device}
+        keys = {key for device in devices for key in self._list_keys(device)}
         return [Holder(self._claims[key], self._claims[key].consumers) for key in sorted(keys)]
 
     def get_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
@@ -81,9 +82,25 @@ class ClaimIndex:
         key = self._claim_by_device.get(device)
         return self._claims[key] if key is not None else None
 
-    def is_allocated(self, device: slices.DeviceId) -> bool:
-        """True if a claim holds the device and keeps others from it."""
-        return device in self._claim_by_device
+    def is_held(self, device: slices.DeviceId) -> bool:
+        """True if a claim holds the device, alone or with others."""
+        return device in self._claim_by_device or device in self._shares_by_device
+
+    def count_taken(self, device: slices.OfferedDevice, shares: int) -> int:
+        """Return how many of the claims that a device has room for when free, `shares`, it has no room for now."""
+        if device.id in self._claim_by_device:
+            return shares
+        consumed = self._shares_by_device.get(device.id)
+        if consumed is None or not device.device.allow_multiple_allocations:
+            return 0
+        amounts = [amount for of_claim in consumed.values() for amount in of_claim]
+        return max(min(len(amounts), shares - 1), shares - device_shares.count_shares(device.device, amounts))
+
+    def _list_keys(self, device: slices.DeviceId) -> Sequence[str]:
+        """Return the claims that hold a device."""
+        if device in self._claim_by_device:
+            return (self._claim_by_device[device],)
+        return tuple(self._shares_by_device.get(device, ()))
 
     def upsert(self, claim: objects.ResourceClaim) -> set[slices.DeviceId]:
         """Add or update a claim. Returns the devices that it held and holds; none if it is unchanged."""
@@ -97,8 +114,12 @@ class ClaimIndex:
         if claim.results:
             self._allocated.add(key)
         for result in claim.results:
-            if not result.admin_access:
-                self._claim_by_device[_identify(result)] = key
+            device = _identify(result)
+            if result.share_id is not None and not result.admin_access:
+                shares = self._shares_by_device.setdefault(device, {}).setdefault(key, [])
+                shares.append(result.consumed_capacity or {})
+            elif not result.admin_access:
+                self._claim_by_device[device] = key
         return released | list_devices(claim)
 
     def _share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
@@ -132,6 +153,9 @@ class ClaimIndex:
         for device in devices:
             if self._claim_by_device.get(device) == key:
                 del self._claim_by_device[device]
+            shares = self._shares_by_device.get(device, {})
+            if shares.pop(key, None) is not None and not shares:
+                del self._shares_by_device[device]
         return devices
 
 

@@ -62,11 +62,14 @@ class RequestedDevices:
     def _count(self, requests: Iterable[objects.DeviceRequest]) -> Counter[str]:
         amounts: Counter[str] = Counter()
         for request in requests:
-            preferred = request.preferred
-            if preferred is not None and not preferred.admin_access:
-                names = self._names.find_request_names(preferred)
-                amounts.update(dict.fromkeys(names, preferred.count * resources.UNIT))
+            amounts.update(self._count_request(request))
         return amounts
+
+    def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
+        """Return the devices that a request takes whichever of its kinds the allocator finds."""
+        choices = [dict.fromkeys(self._names.find_request_names(kind), kind.least_devices) for kind in request.kinds]
+        least = {name: min([choice.get(name, 0) for choice in choices]) for name in choices[0]} if choices else {}
+        return {name: number * resources.UNIT for name, number in least.items() if number > 0}
 
 
 def compute_requests(

@@ -31,8 +31,9 @@ class CountedDevice(NamedTuple):
 class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     """The devices of a node, in the order of their names."""
 
-    devices: tuple[CountedDevice, ...]
+    devices: tuple[CountedDevice, ...]  # one for several claims counts as one for each of them
     attributes: tuple[str, ...] = ()  # in which devices of a pair agree
+    shares: tuple[int, ...] = ()  # claims that each device has room for when free; () if each has room for one
 
 
 class Counts(NamedTuple):
@@ -41,6 +42,13 @@ class Counts(NamedTuple):
     total: node_devices.NodeDevices
     by_numa_node: node_devices.NumaDevices
     held: int = 0  # the devices that are allocated
+
+
+class FurtherDevices(NamedTuple):
+    """Devices that some pods may get on a node beside those that count there, in milli-units by resource name."""
+
+    allocatable: resources.Amounts
+    free: resources.Amounts
 
 
 NO_COUNTS = Counts(node_devices.NO_DEVICES, node_devices.NO_NUMA_DEVICES)
@@ -59,9 +67,15 @@ class DeviceCounts:
         ]
         self._free_rails = bounded_cache.BoundedCache(_MAX_COUNTS)
 
-    def share(self, devices: Iterable[CountedDevice], attributes: tuple[str, ...]) -> Layout:
-        """Return the layout of these devices: one object for equal ones."""
-        layout = Layout(tuple(devices), attributes)
+    def share(
+        self, devices: Sequence[CountedDevice], attributes: tuple[str, ...], shares: Sequence[int] = ()
+    ) -> Layout:
+        """Return the layout of these devices: one object for equal ones. `shares` has the claims for each device."""
+        if set(shares) <= {1}:
+            layout = Layout(tuple(devices), attributes)
+        else:
+            repeated = [device for device, count in zip(devices, shares, strict=True) for _ in range(count)]
+            layout = Layout(tuple(repeated), attributes, tuple(shares))
         known = self._layouts.get(layout)
         if known is None:
             self._layouts.add(layout, layout)
@@ -94,6 +108,24 @@ class DeviceCounts:
             free = count_free_rails(_list_free(layout, held), layout.attributes, names)
             self._free_rails.add(key, free)
         return free
+
+
+def count_further(
+    counts: Counts, tolerant: Counts, allocatable: resources.Amounts, free: resources.Amounts
+) -> FurtherDevices:
+    """Return the devices that `tolerant` has beside `counts`, and these further ones."""
+
+    def subtract(field: str) -> Counter[str]:
+        more = Counter(getattr(tolerant.total, field))
+        more.subtract(getattr(counts.total, field))
+        return more
+
+    tolerated = subtract("allocatable")
+    untaken = Counter(tolerated)
+    untaken.subtract(subtract("allocated"))
+    tolerated.update(allocatable)
+    untaken.update(free)
+    return FurtherDevices(tolerated, untaken)
 
 
 def count_free_rails(

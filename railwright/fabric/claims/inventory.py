@@ -7,15 +7,20 @@ counts under the names that it had before.
 Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are not counted.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from railwright.fabric import resources
+import msgspec
+
+from railwright.fabric import resources, views
 from railwright.fabric.claims import (
     claim_index,
     claim_requests,
     claim_resources,
     device_counts,
+    device_shares,
     node_devices,
     numa_nodes,
     objects,
@@ -47,13 +52,14 @@ class Inventory:
         self._layouts: dict[str, device_counts.Layout] = {}
         self._counts: dict[str, device_counts.Counts] = {}
         self._holders: dict[str, Sequence[claim_index.Holder]] = {}
+        self._shared_amounts: tuple[tuple[int, int], Counter[str]] = ((0, 0), Counter())  # for these versions
 
     # --- reading --------------------------------------------------------------------------------------
 
     @property
     def has_devices(self) -> bool:
         """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
-        return bool(self._slices.devices)
+        return bool(self._slices.devices) or any(self._slices.list_shared())
 
     @property
     def names_version(self) -> int:
@@ -86,7 +92,31 @@ class Inventory:
         counts = self._get_counts(node)
         if not released.isdisjoint(devices):
             counts = self._count(node, [device for device in devices if device not in released])
-        return self._shared.count_pairs(self._get_layout(node, devices), counts.held, demand)
+        layout = self._get_tolerant_layout(node, devices, demand.tolerations)
+        return self._shared.count_pairs(layout, counts.held, self._select_pairs(demand))
+
+    def count_further(
+        self, node: str, demand: pair_demand.PairDemand, own: AbstractSet[slices.DeviceId] = frozenset()
+    ) -> device_counts.FurtherDevices:
+        """Return the devices that pods with this demand may get on a node beside those that count there.
+
+        They are tainted ones that their claims tolerate or hold already, `own`, and those offered to several nodes.
+        """
+        further = self.count_shared_devices()
+        devices = self._slices.ids_by_node.get(node) if demand.tolerations or own else None
+        if devices is None:
+            return device_counts.FurtherDevices(further, further)
+        counts = self._get_counts(node)
+        layout = self._get_tolerant_layout(node, devices, demand.tolerations)
+        tainted = [self._slices.devices[device] for device in devices if device in own]
+        tainted = [device for device in tainted if self._taint_rules.is_tainted(device)]
+        lacking = [device for device in tainted if self._taint_rules.is_tainted(device, demand.tolerations)]
+        return device_counts.count_further(
+            counts,
+            self._shared.count(layout, counts.held),
+            further + _count_names(map(self._names.find_names, lacking)),
+            further + _count_names(map(self._names.find_names, tainted)),
+        )
 
     def count_free_rails(self, node: str, names: node_devices.DeviceNames) -> node_devices.FreeRails:
         """Return the free devices of each rail of a node, and the free GPUs beside them."""
@@ -95,6 +125,21 @@ class Inventory:
             return device_counts.count_free_rails((), (), names)
         held = self._get_counts(node).held
         return self._shared.count_free_rails(self._get_layout(node, devices), held, names)
+
+    def count_shared_devices(self) -> Counter[str]:
+        """Return the devices that slices offer to several nodes, in milli-units by resource name."""
+        version = self._slices.shared_version, self._names.classes_version
+        if self._shared_amounts[0] != version:
+            self._shared_amounts = (version, _count_names(map(self._names.read_names, self._slices.list_shared())))
+        return self._shared_amounts[1]
+
+    def _select_pairs(self, demand: pair_demand.PairDemand) -> pair_demand.PairDemand:
+        """Return the demand without pairs for which a device may come from those of several nodes."""
+        shared = self.count_shared_devices()
+        if not shared:
+            return demand
+        pairs = [pair for pair in demand.pairs if not any(kind.device_class in shared for kind, _ in pair.devices)]
+        return msgspec.structs.replace(demand, pairs=tuple(pairs))
 
     def list_claims(self, pod: claim_index.PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod."""
@@ -256,11 +301,13 @@ class Inventory:
         )
 
     def _forget_devices(self, changes: slices.DeviceChanges) -> set[str]:
-        """Forget names and counts of devices that changed. A device that is held keeps its names."""
-        offered, claims = self._slices.devices, self._claims
-        self._names.forget(
-            [device for device in changes.devices if device not in offered or not claims.is_allocated(device)]
-        )
+        """Forget names and counts of devices that changed. One that is held keeps names that its driver withdraws."""
+        for device in changes.devices:
+            offered = self._slices.devices.get(device)
+            if offered is not None and self._claims.is_held(device):
+                self._names.refresh(offered)
+            else:
+                self._names.forget([device])
         return self._forget_layouts(changes.nodes)
 
     def _forget_all_counts(self) -> set[str]:
@@ -282,7 +329,7 @@ class Inventory:
 
     def _update_holders(self, devices: Collection[slices.DeviceId]) -> set[str]:
         """Count the devices of nodes again where some were allocated or released."""
-        released = [device for device in devices if not self._claims.is_allocated(device)]
+        released = [device for device in devices if not self._claims.is_held(device)]
         self._names.forget(released)
         self._forget_layouts(self._slices.list_nodes(released))
         changed = self._slices.list_nodes(devices)
@@ -304,27 +351,55 @@ class Inventory:
 
     def _count(self, node: str, candidates: Collection[slices.DeviceId]) -> device_counts.Counts:
         """Return the counts of a node. Of its devices, the `candidates` that claims hold are allocated."""
-        devices, is_allocated = self._slices.ids_by_node.get(node), self._claims.is_allocated
+        devices, is_held = self._slices.ids_by_node.get(node), self._claims.is_held
         if devices is None:
             return device_counts.NO_COUNTS
-        held = sum(
-            1 << position
-            for position, device in enumerate(devices)
-            if is_allocated(device) and (candidates is devices or device in candidates)
-        )
-        return self._shared.count(self._get_layout(node, devices), held)
+        layout = self._get_layout(node, devices)
+        held = position = 0
+        for device, shares in zip(devices, layout.shares or itertools.repeat(1), strict=False):
+            if is_held(device) and (candidates is devices or device in candidates):
+                taken = self._claims.count_taken(self._slices.devices[device], shares)
+                held |= ((1 << taken) - 1) << position
+            position += shares
+        return self._shared.count(layout, held)
 
     def _get_layout(self, node: str, devices: Sequence[slices.DeviceId]) -> device_counts.Layout:
         layout = self._layouts.get(node)
         if layout is None:
-            offered = [self._slices.devices[device] for device in devices]
-            numbers = numa_nodes.find_numa_nodes(offered)
-            values = pair_counts.number_values(offered, self._demands.attributes)
-            counted = [
-                device_counts.CountedDevice(
-                    self._names.find_names(device), numbers.get(device.id), self._taint_rules.is_tainted(device), own
-                )
-                for device, own in zip(offered, values, strict=True)
-            ]
-            layout = self._layouts[node] = self._shared.share(counted, self._demands.attributes)
+            layout = self._layouts[node] = self._build_layout(devices)
         return layout
+
+    def _build_layout(
+        self, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration] = ()
+    ) -> device_counts.Layout:
+        """Return the layout of a node with these devices, for pods that tolerate some taints."""
+        offered = [self._slices.devices[device] for device in devices]
+        numbers = numa_nodes.find_numa_nodes(offered)
+        values = pair_counts.number_values(offered, self._demands.attributes)
+        counted = [
+            device_counts.CountedDevice(
+                self._names.find_names(device),
+                numbers.get(device.id),
+                self._taint_rules.is_tainted(device, tolerations),
+                own,
+            )
+            for device, own in zip(offered, values, strict=True)
+        ]
+        shares = [max(1, device_shares.count_shares(device.device)) for device in offered]
+        return self._shared.share(counted, self._demands.attributes, shares)
+
+    def _get_tolerant_layout(
+        self, node: str, devices: Sequence[slices.DeviceId], tolerations: Sequence[views.Toleration]
+    ) -> device_counts.Layout:
+        """Return the layout of a node for pods that tolerate some taints."""
+        layout = self._get_layout(node, devices)
+        has_taint = bool(tolerations) and any(device.is_tainted for device in layout.devices)
+        return self._build_layout(devices, tolerations) if has_taint else layout
+
+
+def _count_names(devices: Iterable[Iterable[str]]) -> Counter[str]:
+    """Return devices with these names in milli-units by resource name."""
+    amounts: Counter[str] = Counter()
+    for names in devices:
+        amounts.update(dict.fromkeys(names, resources.UNIT))
+    return amounts

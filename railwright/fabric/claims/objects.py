@@ -14,6 +14,8 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claims that kube-scheduler makes for extended resources (KEP-5004)."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of generated claims: the entry of the pod's spec.resourceClaims (pkg/controller/resourceclaim)."""
+EXACT_COUNT, ALL_DEVICES = "ExactCount", "All"
+"""The allocation modes of requests. Kubernetes may add others."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 
@@ -33,10 +35,31 @@ class Attribute(views.View, frozen=True, gc=False):
         return next((value for value in values if value is not None), None)
 
 
+class CapacityRange(views.View, frozen=True):
+    """The range of the amounts that one allocation may take."""
+
+    minimum: views.RawQuantity | None = msgspec.field(default=None, name="min")
+
+
+class CapacityPolicy(views.View, frozen=True):
+    """The amounts that one allocation of a device for several claims may take."""
+
+    valid_values: tuple[views.RawQuantity, ...] | None = None  # ascending
+    valid_range: CapacityRange | None = None
+
+    @property
+    def smallest(self) -> views.RawQuantity:
+        """The least that an allocation takes; 0 if it may take anything."""
+        if self.valid_range is not None:
+            return self.valid_range.minimum or 0
+        return self.valid_values[0] if self.valid_values else 0
+
+
 class Capacity(views.View, frozen=True):
     """An amount that a device has, such as memory."""
 
     value: views.RawQuantity = 0
+    request_policy: CapacityPolicy | None = None
 
 
 class Device(views.View, frozen=True):
@@ -47,6 +70,7 @@ class Device(views.View, frozen=True):
     capacity: dict[str, Capacity] | None = None
     node_name: str = ""  # only in slices with perDeviceNodeSelection
     taints: list[node_views.Taint] | None = None
+    allow_multiple_allocations: bool | None = None
 
 
 class ResourcePool(views.View, frozen=True):
@@ -62,7 +86,7 @@ class ResourceSliceSpec(views.View, frozen=True):
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
-    node_name: str = ""
+    node_name: str = ""  # "" if several nodes may use the devices
     devices_or_none: list[Device] | None = msgspec.field(default=None, name="devices")
 
     @property
@@ -109,6 +133,12 @@ class DeviceClass(views.View, frozen=True):
         return read_expressions(self.spec.selectors)
 
 
+class DerivedAttribute(views.View, frozen=True):
+    """An attribute that a request computes of each device, for the claim's constraints."""
+
+    name: str = ""
+
+
 class ExactDeviceRequest(views.View, frozen=True):
     """One kind of device that a claim requests, and how many."""
 
@@ -117,11 +147,20 @@ class ExactDeviceRequest(views.View, frozen=True):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
+    tolerations: tuple[views.Toleration, ...] | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] | None = None
 
     @property
     def expressions(self) -> tuple[str, ...]:
         """The CEL expressions of the request."""
         return read_expressions(self.selectors)
+
+    @property
+    def least_devices(self) -> int:
+        """The least number of devices that the request takes from others; 0 if its mode is unknown."""
+        if self.admin_access:
+            return 0
+        return self.count if self.allocation_mode == EXACT_COUNT else int(self.allocation_mode == ALL_DEVICES)
 
 
 class DeviceRequest(views.View, frozen=True):
@@ -132,9 +171,19 @@ class DeviceRequest(views.View, frozen=True):
     first_available: tuple[ExactDeviceRequest, ...] | None = None
 
     @property
+    def kinds(self) -> Sequence[ExactDeviceRequest]:
+        """The kinds of device of which the scheduler takes one, the preferred one first."""
+        return (self.exactly,) if self.exactly is not None else self.first_available or ()
+
+    @property
+    def is_open(self) -> bool:
+        """True if it depends on the allocator what the request takes, or is not known."""
+        return len(self.kinds) != 1 or self.kinds[0].allocation_mode not in {EXACT_COUNT, ALL_DEVICES}
+
+    @property
     def preferred(self) -> ExactDeviceRequest | None:
         """The kind of device that the scheduler tries first."""
-        return self.exactly or next(iter(self.first_available or ()), None)
+        return next(iter(self.kinds), None)
 
 
 class DeviceConstraint(views.View, frozen=True):
@@ -187,8 +236,7 @@ class ResourceClaimTemplate(views.View, frozen=True):
     @property
     def device_classes(self) -> frozenset[str]:
         """DeviceClasses of its requests."""
-        kinds = [kind for request in self.requests for kind in (request.exactly, *(request.first_available or ()))]
-        return frozenset(kind.device_class_name for kind in kinds if kind is not None)
+        return frozenset(kind.device_class_name for request in self.requests for kind in request.kinds)
 
 
 class DeviceResult(views.View, frozen=True):
@@ -199,6 +247,8 @@ class DeviceResult(views.View, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None  # does not make the device unavailable to others
+    share_id: str | None = msgspec.field(default=None, name="shareID")  # only of devices for several claims
+    consumed_capacity: dict[str, views.RawQuantity] | None = None
 
 
 class DeviceAllocation(views.View, frozen=True):
@@ -338,4 +388,10 @@ def describe_device(device: Device, driver: str) -> Mapping[str, object]:
     for name, amount in (device.capacity or {}).items():
         domain, _, identifier = name.rpartition("/")
         capacity.setdefault(domain or driver, {})[identifier] = str(amount.value)
-    return {"driver": driver, "attributes": attributes, "capacity": capacity}
+    is_shareable = bool(device.allow_multiple_allocations)
+    return {
+        "driver": driver,
+        "attributes": attributes,
+        "capacity": capacity,
+        "allowMultipleAllocations": is_shareable,
+    }

@@ -24,6 +24,7 @@ class ResourceNames:
         self._names_by_values = bounded_cache.BoundedCache(_MAX_DESCRIPTIONS)
         self._references: tuple[selectors.Reference, ...] | None = ()  # what all expressions read; None: anything
         self._claim_resources = claim_resources.ClaimResources()
+        self.classes_version = 0  # incremented when devices may have other names
 
     @property
     def version(self) -> int:
@@ -34,11 +35,11 @@ class ResourceNames:
         """Return the resource names under which a device counts."""
         names = self._names_by_device.get(device.id)
         if names is None:
-            names = self._names_by_device[device.id] = self._compute_names(device)
+            names = self._names_by_device[device.id] = self.read_names(device)
             self._claim_resources.add_example(device, names)
         return names
 
-    def _compute_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+    def read_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
         """Return the names of a device. Devices in which the expressions read the same have the same."""
         if self._references is None:
             return self._match(device.description)
@@ -68,6 +69,12 @@ class ResourceNames:
         if request.device_class_name not in self._names_by_class:
             return ()
         return self._claim_resources.find_request_names(request)
+
+    def refresh(self, device: slices.OfferedDevice) -> None:
+        """Read the names of a device that changed while it is held. Withdrawn attributes take no name from it."""
+        known = self._names_by_device.get(device.id)
+        if known is not None and not set(self.read_names(device)) <= set(known):
+            del self._names_by_device[device.id]
 
     def forget(self, devices: Iterable[slices.DeviceId]) -> None:
         """Forget the names of devices that changed or are gone."""
@@ -101,6 +108,7 @@ class ResourceNames:
         return True
 
     def _forget_all(self) -> None:
+        self.classes_version += 1
         self._names_by_device.clear()
         self._names_by_values.clear()
         self._claim_resources.forget_examples()

@@ -43,7 +43,8 @@ class SharedDevices:
         shared = msgspec.structs.replace(device, attributes=attributes, capacity=capacity)
         if device.taints or len(self._attributes) > before:
             return shared  # probably like no other: it has an attribute of its own, such as a UUID
-        key = (device.name, device.node_name, *attributes.items(), *(capacity or {}).items())
+        facts = (device.name, device.node_name, device.allow_multiple_allocations)
+        key = (*facts, *attributes.items(), *(capacity or {}).items())
         known = self._devices.get(key)
         if known is None:
             self._devices.add(key, shared)

@@ -1,9 +1,10 @@
 """Indexes the devices that ResourceSlices offer: by name, and by node.
 
-Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share are left out.
+Updated by events, which may arrive in any order and repeatedly. Devices that several nodes share have no node.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
     """A device in the current generation of its pool."""
 
     id: DeviceId
-    node: str
+    node: str  # "" if slices offer it to several nodes
     device: objects.Device  # as in its slice
 
     @property
@@ -55,6 +56,8 @@ class SliceIndex:
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
         self._devices_by_pool: dict[_Pool, Mapping[DeviceId, OfferedDevice]] = {}
         self._shared = shared_devices.SharedDevices()
+        self._devices_of_several_nodes: dict[_Pool, Sequence[OfferedDevice]] = {}
+        self.shared_version = 0  # incremented when these change
         self.devices: dict[DeviceId, OfferedDevice] = {}
         self.ids_by_node: dict[str, tuple[DeviceId, ...]] = {}  # in the order of `get_order`
 
@@ -93,13 +96,22 @@ class SliceIndex:
         """Return the nodes of these devices. Devices that no slice offers have none."""
         return {self.devices[device].node for device in devices if device in self.devices}
 
+    def list_shared(self) -> Iterator[OfferedDevice]:
+        """Yield the devices that are offered to several nodes."""
+        return itertools.chain.from_iterable(self._devices_of_several_nodes.values())
+
     def _index_pool(self, pool: _Pool) -> DeviceChanges:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""
         before = self._devices_by_pool.pop(pool, {})
         slices = self._slices_by_pool[pool]
         if not slices:
             del self._slices_by_pool[pool]
-        devices = {device.id: device for offered in _list_current(slices.values()) for device in _list_devices(offered)}
+        current = [device for offered in _list_current(slices.values()) for device in _list_devices(offered)]
+        devices = {device.id: device for device in current if device.node}
+        shared = [device for device in current if not device.node]
+        if shared != self._devices_of_several_nodes.get(pool, []):
+            self._devices_of_several_nodes[pool] = shared
+            self.shared_version += 1
         if devices:
             self._devices_by_pool[pool] = devices
         changed = frozenset(
@@ -151,7 +163,7 @@ def _list_current(slices: Collection[objects.ResourceSlice]) -> list[objects.Res
 
 
 def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
-    """Return the devices of a slice that belong to one node."""
+    """Return the devices of a slice."""
     spec = offered.spec
     return [
         OfferedDevice(
@@ -160,5 +172,4 @@ def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
             device=device,
         )
         for device in spec.devices
-        if spec.node_name or device.node_name
     ]

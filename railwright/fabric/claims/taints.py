@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from railwright.fabric import node_views
+from railwright.fabric import node_views, views
 from railwright.fabric.claims import objects, slices
-
-_UNSCHEDULABLE = frozenset({"NoSchedule", "NoExecute"})
 
 
 class TaintRules:
@@ -15,16 +13,16 @@ class TaintRules:
         self._rules: dict[str, objects.DeviceTaintRule] = {}
         self._rules_by_pool: dict[str | None, dict[str, objects.DeviceTaintRule]] = {}  # None: those of any pool
 
-    def is_tainted(self, device: slices.OfferedDevice) -> bool:
-        """True if a taint keeps pods from a device."""
+    def is_tainted(self, device: slices.OfferedDevice, tolerations: Sequence[views.Toleration] = ()) -> bool:
+        """True if a taint keeps pods from a device that tolerate only `tolerations`."""
         if not device.taints and not self._rules:
             return False
-        return any(taint.effect in _UNSCHEDULABLE for taint, _ in self._list_taints(device))
+        return any(taint.is_blocking(tolerations) for taint, _ in self._list_taints(device))
 
     def describe_taint(self, device: slices.OfferedDevice) -> str:
         """Return a taint that keeps pods away, as KEY=VALUE:EFFECT, and the rule that sets it; "" if there is none."""
         for taint, rule in self._list_taints(device):
-            if taint.effect in _UNSCHEDULABLE:
+            if taint.is_blocking():
                 written = f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
                 return f"{written} of DeviceTaintRule {rule}" if rule else written
         return ""

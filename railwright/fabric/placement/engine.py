@@ -49,6 +49,7 @@ class Decision:
         self.explainer = node_explainer.Explainer(planned.plan, planned.summary, view.index.weights.terms)
         self.memory = planned.memory  # for the next decision
         self.gang_size = gang_size
+        self._planned = planned
         self._view = view
         self._planning_view = planning_view  # for the pod size that the plan is based on
         self._list_holders = list_holders
@@ -86,7 +87,8 @@ class Decision:
                 remaining=gang.remaining_slots,
                 unplaced=gang.remaining,
                 plan=self.plan,
-                capacity=gang_capacity.build(view),
+                capacity=self._planned.capacity or gang_capacity.build(view),
+                begun=self._planned.begun,
                 class_of_node=view.index.class_of_node,
                 peers_by_leaf=gang.peers_by_leaf,
                 list_pods_on=self._list_holders,

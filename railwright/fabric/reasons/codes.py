@@ -226,6 +226,12 @@ class Code(ReasonCode):
         "The pods that use the missing devices of a few nodes.",
         "Wait, or end one of these pods.",
     )
+    EARLIER_GANGS = (
+        "EarlierGangs",
+        Group.GANG,
+        "Nodes are left to the other pods of gangs that have begun.",
+        "Recreate the gang when these are placed, if its placement matters.",
+    )
     LEAVES_MINIMUM = (
         "LeavesMinimum",
         Group.GANG,

@@ -316,6 +316,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.CAPACITY_NOT_OFFERED: _format_capacity_not_offered,
     Code.NODES_BLOCKED: _format_each,
     Code.DEVICES_IN_USE: _format_each,
+    Code.EARLIER_GANGS: lambda parameters: f"nodes are left to gangs that have begun: {_join(parameters['gangs'])}",
     Code.LEAVES_MINIMUM: _format_minimum_leaves,
     Code.FEWER_LEAVES_NOT_OFFERED: _format_fewer_leaves(_format_not_offered),
     Code.FEWER_LEAVES_UPLINKS: _format_fewer_leaves(lambda parameters: _join(parameters["causes"])),

@@ -87,3 +87,12 @@ def test_a_json_snapshot_of_five_thousand_nodes_is_read_in_a_second():
     text = json.dumps({"kind": "List", "items": items})
     with cpu_time.limit(5):  # measured 0.3 s
         assert len(snapshots.read(text)["Node"]) == 5000
+
+
+@pytest.mark.parametrize("kind", ["ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])
+def test_an_object_in_a_version_with_other_fields_is_an_error_with_the_fix(kind):
+    obj = {"apiVersion": "resource.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "x"}}
+    expected = r" 'x': apiVersion: resource.k8s.io/v1beta1 is not read; expected resource.k8s.io/v1, which kubectl get"
+    with pytest.raises(snapshots.SnapshotError, match=f"^{kind}{expected}"):
+        snapshots.read(json.dumps(obj))
+    assert len(snapshots.read(json.dumps(obj | {"apiVersion": "resource.k8s.io/v1beta2"}))[kind]) == 1

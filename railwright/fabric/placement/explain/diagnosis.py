@@ -56,7 +56,7 @@ def diagnose(inputs: diagnosis_input.DiagnosisInput) -> Diagnosis:
         return Diagnosis(
             fits=fits,
             fits_without_others=fits or shortage.fits_without_others(inputs),
-            why=tuple(shortage.explain_shortage(inputs, total_slots)),
+            why=(*shortage.explain_shortage(inputs, total_slots), *_explain_prior_rights(inputs)),
         )
     if inputs.is_single_pod:
         return Diagnosis(why=(reason.make(Code.SINGLE_POD_PACKED, bandwidth=plan.bandwidth),))
@@ -68,8 +68,14 @@ def _list_reasons(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Rea
         leaf_count.explain_leaf_count(inputs),
         leaf_count.explain_slower_choice(inputs),
         bandwidth_limits.explain_bandwidth(inputs),
+        _explain_prior_rights(inputs),
         _explain_uncertainty(inputs.plan),
     )
+
+
+def _explain_prior_rights(inputs: diagnosis_input.DiagnosisInput) -> Iterable[reason.Reason]:
+    if inputs.begun:
+        yield reason.make(Code.EARLIER_GANGS, gangs=reason.take_first(inputs.begun))
 
 
 def _explain_uncertainty(plan: planner.Plan) -> Iterable[reason.Reason]:

@@ -1,7 +1,7 @@
 """The input of an explanation: a plan and the cluster state it is based on, with the counts that explanations need."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from railwright.fabric.placement.nodes import node_classes, node_slots
 from railwright.fabric.placement.state import device_holders
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import membership
 
 CLOSE = 1e-6  # bandwidth (0..1); smaller differences are rounding
 
@@ -32,6 +33,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     list_offered_leaves: Callable[[], Collection[topology.Domain]]  # leaves with at least one offered node
     is_single_pod: bool = False  # single-pod job: partly used nodes are preferred to bandwidth
     same_rails: tuple[str, ...] = ()  # rails of claims that all pods of the gang must take; () if others would do
+    begun: Sequence[membership.GangKey] = ()  # other gangs, whose nodes are not in `capacity`
     unplaced: int = 0  # unplaced pods, if smaller ones share slots; 0: as many as slots
 
 

@@ -15,6 +15,7 @@ from railwright.fabric.placement.nodes import node_slots
 from railwright.fabric.workloads import membership
 
 _MAX_GANGS = 64  # most recently planned gangs; schedulers place one gang after the other
+_MAX_DECISIONS = 256  # on other pods, after which a gang that has begun loses its prior right: it cannot grow now
 
 ReservedNodes = Mapping[topology.Domain, int]
 """Leaf -> number of its nodes that are reserved for a gang."""
@@ -26,7 +27,8 @@ class GangMemory(msgspec.Struct, frozen=True):
     placed: int  # number of peers placed when the last plan was made
     bandwidth_of_placed: node_slots.Bandwidth  # planned bandwidth of these peers
     planned_bandwidth: node_slots.Bandwidth  # planned bandwidth of the others
-    reserved: ReservedNodes = {}  # soft reservation for its unplaced pods
+    reserved: ReservedNodes = {}  # for its unplaced pods; the leaf of the pod of the last decision comes last
+    decision: int = 0  # number of this decision
 
     def get_bandwidth_of_placed(self, gang: gang_status.GangStatus) -> node_slots.Bandwidth:
         """Return the planned bandwidth of the placed peers; 1 if none is placed.
@@ -47,6 +49,7 @@ class PlacementMemory(msgspec.Struct, frozen=True):
     """Memory of the most recently planned gangs."""
 
     gangs: Mapping[membership.GangKey, GangMemory] = {}  # least recently planned first
+    decisions: int = 0
 
     def get(self, gang: membership.GangKey) -> GangMemory:
         """Return the memory of a gang."""
@@ -56,20 +59,24 @@ class PlacementMemory(msgspec.Struct, frozen=True):
         self, key: membership.GangKey, gang: gang_status.GangStatus, plan: planner.Plan, reserved: ReservedNodes
     ) -> "PlacementMemory":
         """Return the memory after a plan for a gang. An incomplete plan ends the gang's reservation."""
-        if not key:
-            return self
-        if not plan.is_complete:
-            return self.drop_reservations([key])
+        number = self.decisions + 1
+        if not key or not plan.is_complete:
+            return msgspec.structs.replace(self.drop_reservations([key]), decisions=number)
         remembered = GangMemory(
             placed=len(gang.placed),
             bandwidth_of_placed=self.get(key).get_bandwidth_of_placed(gang),
             planned_bandwidth=plan.bandwidth,
             reserved=reserved,
+            decision=number,
         )
         gangs = {other: memory for other, memory in self.gangs.items() if other != key}
         if len(gangs) >= _MAX_GANGS:
             del gangs[next(iter(gangs))]
-        return PlacementMemory({**gangs, key: remembered})
+        return PlacementMemory({**gangs, key: remembered}, number)
+
+    def is_recent(self, gang: GangMemory) -> bool:
+        """True if a gang was decided on lately."""
+        return self.decisions - gang.decision <= _MAX_DECISIONS
 
     def drop_reservations(self, keys: Sequence[membership.GangKey]) -> "PlacementMemory":
         """Return the memory without the reservations of these gangs."""
@@ -78,7 +85,7 @@ class PlacementMemory(msgspec.Struct, frozen=True):
             for key in keys
             if key in self.gangs and self.gangs[key].reserved
         }
-        return PlacementMemory({**self.gangs, **dropped}) if dropped else self
+        return msgspec.structs.replace(self, gangs={**self.gangs, **dropped}) if dropped else self
 
 
 EMPTY = PlacementMemory()

@@ -20,9 +20,10 @@ from railwright.fabric.placement.gangs import (
     single_pods,
     soft_reservations,
 )
-from railwright.fabric.placement.nodes import request_view
+from railwright.fabric.placement.nodes import node_slots, request_view
 from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.workloads import membership
 
 
 class PlannedGang(NamedTuple):
@@ -31,6 +32,8 @@ class PlannedGang(NamedTuple):
     plan: planner.Plan
     summary: locality.GangSummary
     memory: gang_memory.PlacementMemory
+    begun: tuple[membership.GangKey, ...] = ()  # other gangs, for whose pods nodes are kept
+    capacity: gang_capacity.GangCapacity | None = None  # without these nodes; None without a plan
 
 
 class _Target(NamedTuple):
@@ -58,14 +61,20 @@ class GangPlanner:
         summary = _summarize_unplanned(gang, view)
         if not view.request.domains:
             return PlannedGang(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
+        memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
+        others = soft_reservations.list_others(view.request.gang, memory, self._cluster, assumed)
+        prior = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = single_pods.choose_nodes(view) if view.index.signature.is_single_pod else None
-        if preferred is None:
-            capacity = gang_capacity.build(view)
-            plan, memory = self._find_or_solve(gang, view, capacity, memory, assumed)
-        else:
-            capacity = preferred.capacity
-            plan, memory = self._solve(gang, view, capacity, memory, assumed)
-        memory = _reserve(gang, view, capacity, plan, memory)
+        whole = gang_capacity.build(view) if preferred is None else preferred.capacity
+        capacity = soft_reservations.keep_off(whole, prior)
+        bandwidth = memory.get(view.request.gang).get_bandwidth_of_placed(gang)
+        cacheable = _describe_input(gang, view, capacity, assumed) if preferred is None else None
+        plan = self._plans.find(cacheable, bandwidth) if cacheable is not None else None
+        if plan is None:
+            soft = soft_reservations.sum_reserved(others.waiting, memory, self._cluster, assumed)
+            plan = _solve(gang, view, capacity, bandwidth, soft)
+            if cacheable is not None:
+                self._plans.store(cacheable, plan)
         if preferred is not None:
             plan = msgspec.structs.replace(plan, upper_bound=max(plan.upper_bound, preferred.upper_bound))
             summary = msgspec.structs.replace(summary, fills_used_nodes=preferred.are_partly_used)
@@ -79,42 +88,36 @@ class GangPlanner:
             if target.leaf is None
             else gang_capacity.find_min_fill_priority(capacity, target.leaf, target.plan),
         )
-        return PlannedGang(target.plan, summary, memory)
+        own = _reserve(gang, capacity, plan, target.leaf)
+        memory = memory.record_plan(view.request.gang, gang, plan, own)
+        begun = tuple(others.begun) if capacity is not whole else ()
+        return PlannedGang(target.plan, summary, memory, begun, capacity)
 
-    def _find_or_solve(
-        self,
-        gang: gang_status.GangStatus,
-        view: request_view.RequestView,
-        capacity: gang_capacity.GangCapacity,
-        memory: gang_memory.PlacementMemory,
-        assumed: assumed_pods.Assumptions,
-    ) -> tuple[planner.Plan, gang_memory.PlacementMemory]:
-        """Return the unfilled part of the gang's last plan if it still applies, otherwise a new plan."""
-        if len(view.request.nodes) < gang_capacity.MAX_FULL_OFFER:
-            return self._solve(gang, view, capacity, memory, assumed)
-        inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
-        plan_input = plan_cache.PlanInput(view.request.gang, gang, view.index, capacity, inferred)
-        plan = self._plans.find(plan_input, memory.get(view.request.gang).get_bandwidth_of_placed(gang))
-        if plan is None:
-            plan, memory = self._solve(gang, view, capacity, memory, assumed)
-            self._plans.store(plan_input, plan)
-        return plan, memory
 
-    def _solve(
-        self,
-        gang: gang_status.GangStatus,
-        view: request_view.RequestView,
-        capacity: gang_capacity.GangCapacity,
-        memory: gang_memory.PlacementMemory,
-        assumed: assumed_pods.Assumptions,
-    ) -> tuple[planner.Plan, gang_memory.PlacementMemory]:
-        """Return a new plan, and the memory without the reservations of gangs that have no unplaced pod any more."""
-        key = view.request.gang
-        memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
-        reserved = soft_reservations.sum_reserved_by_others(key, memory, self._cluster, assumed)
-        peers = peer_summary.summarize_peers(gang, view, memory.get(key).get_bandwidth_of_placed(gang))
-        plan = planner.solve(gang.remaining_slots, capacity, peers)
-        return soft_reservations.avoid_reserved(plan, reserved, gang.remaining_slots, capacity, peers), memory
+def _describe_input(
+    gang: gang_status.GangStatus,
+    view: request_view.RequestView,
+    capacity: gang_capacity.GangCapacity,
+    assumed: assumed_pods.Assumptions,
+) -> plan_cache.PlanInput | None:
+    """Return the input of a plan that may be reused, or None if the scheduler offers too few nodes for that."""
+    if len(view.request.nodes) < gang_capacity.MAX_FULL_OFFER:
+        return None
+    inferred = assumed.inferred if isinstance(assumed, assumed_pods.InferredPods) else ()
+    return plan_cache.PlanInput(view.request.gang, gang, view.index, capacity, inferred)
+
+
+def _solve(
+    gang: gang_status.GangStatus,
+    view: request_view.RequestView,
+    capacity: gang_capacity.GangCapacity,
+    bandwidth: node_slots.Bandwidth,
+    soft: gang_memory.ReservedNodes,
+) -> planner.Plan:
+    """Return a new plan. `bandwidth` is that of the placed peers; `soft` are nodes reserved for gangs that wait."""
+    peers = peer_summary.summarize_peers(gang, view, bandwidth)
+    plan = planner.solve(gang.remaining_slots, capacity, peers)
+    return soft_reservations.avoid_reserved(plan, soft, gang.remaining_slots, capacity, peers)
 
 
 def _summarize_unplanned(gang: gang_status.GangStatus, view: request_view.RequestView) -> locality.GangSummary:
@@ -132,15 +135,13 @@ def _summarize_unplanned(gang: gang_status.GangStatus, view: request_view.Reques
 
 def _reserve(
     gang: gang_status.GangStatus,
-    view: request_view.RequestView,
     capacity: gang_capacity.GangCapacity,
     plan: planner.Plan,
-    memory: gang_memory.PlacementMemory,
-) -> gang_memory.PlacementMemory:
-    """Return the memory after the plan, with the gang's soft reservation."""
+    target_leaf: topology.Domain | None,
+) -> gang_memory.ReservedNodes:
+    """Return the gang's soft reservation."""
     slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
-    reserved = soft_reservations.reserve(gang.remaining_slots, plan, slots_per_node)
-    return memory.record_plan(view.request.gang, gang, plan, reserved)
+    return soft_reservations.reserve(gang.remaining_slots, plan, slots_per_node, target_leaf)
 
 
 def _find_target(

@@ -1,11 +1,21 @@
-"""Soft reservations: keeps a gang off the leaves planned for other gangs, if that does not make its plan worse.
+"""Soft reservations: keeps a gang off the leaves planned for other gangs.
 
 Schedulers that place pod by pod interleave the pods of two jobs. Without reservations each job takes half of the leaf
-that is tightest for both. A reservation filters no node and lasts only while its gang has unplaced pods. It is ignored
-if it would cost this gang bandwidth, node type, leaves or spines.
+that is tightest for both. A reservation filters no node and lasts only while its gang has unplaced pods. A gang that
+has begun, of which a pod is placed, has the prior right: others plan without its nodes, as if it were placed already.
+The reservation of a gang that waits is ignored if it would cost this gang bandwidth, node type, leaves or spines.
+
+For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
+
+| pod | without a prior right | with it |
+|---|---|---|
+| a-0 | leaf of 4 | leaf of 4, which keeps 3 nodes there for a |
+| b-0 | leaf of 4: 3 + 1 nodes are faster than 3 + 2 without it | leaf of 3 |
+| a-1 | leaf of 4, with 2 nodes left for 3 pods | leaf of 4 |
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,32 +37,64 @@ def list_finished(
     ]
 
 
-def sum_reserved_by_others(
+class OtherGangs(NamedTuple):
+    """The other gangs with a reservation."""
+
+    begun: list[membership.GangKey]  # those that have the prior right
+    waiting: list[membership.GangKey]
+
+
+def list_others(
     gang: membership.GangKey,
     memory: gang_memory.PlacementMemory,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.Assumptions,
-) -> gang_memory.ReservedNodes:
-    """Return the nodes reserved for other gangs, at most one for each of their unplaced pods in a leaf."""
-    nodes: dict[topology.Domain, int] = {}
+) -> OtherGangs:
+    """Return the other gangs with a reservation."""
+    others = OtherGangs([], [])
     for key, remembered in memory.gangs.items():
-        if key == gang or not remembered.reserved:
-            continue
-        unplaced = sum(1 for _ in placed_peers.list_unplaced(key, cluster, assumed))
-        for leaf, count in remembered.reserved.items() if unplaced else ():
-            nodes[leaf] = nodes.get(leaf, 0) + min(count, unplaced)
+        if key != gang and remembered.reserved:
+            has_begun = memory.is_recent(remembered) and placed_peers.has_placed(key, cluster, assumed)
+            (others.begun if has_begun else others.waiting).append(key)
+    return others
+
+
+def sum_reserved(
+    gangs: Sequence[membership.GangKey],
+    memory: gang_memory.PlacementMemory,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+) -> gang_memory.ReservedNodes:
+    """Return the nodes reserved for these gangs, at most one for each of their unplaced pods."""
+    nodes: dict[topology.Domain, int] = {}
+    for key in gangs:
+        left = sum(1 for _ in placed_peers.list_unplaced(key, cluster, assumed))
+        for leaf, count in memory.get(key).reserved.items():
+            taken = min(count, left)
+            left -= taken
+            nodes[leaf] = nodes.get(leaf, 0) + taken
     return nodes
 
 
-def reserve(remaining_slots: int, plan: planner.Plan, slots_per_node: int) -> gang_memory.ReservedNodes:
-    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod."""
+def keep_off(capacity: gang_capacity.GangCapacity, prior: gang_memory.ReservedNodes) -> gang_capacity.GangCapacity:
+    """Return the capacity without the nodes kept for gangs that have begun; all of it if no slot is left."""
+    if prior.keys().isdisjoint(capacity.nodes):
+        return capacity
+    reduced = _remove_nodes(capacity, prior)
+    return reduced if reduced.count_all_slots() else capacity
+
+
+def reserve(
+    remaining_slots: int, plan: planner.Plan, slots_per_node: int, target_leaf: topology.Domain | None
+) -> gang_memory.ReservedNodes:
+    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
     reserved: dict[topology.Domain, int] = {}
     for leaf in plan.leaves:
         share = min(remaining_slots, plan.slots_by_leaf[leaf])
         if share:
             reserved[leaf] = -(-share // max(1, slots_per_node))
         remaining_slots -= share
-    return reserved
+    return dict(sorted(reserved.items(), key=lambda item: item[0] == target_leaf))
 
 
 def avoid_reserved(
@@ -65,8 +107,7 @@ def avoid_reserved(
     """Return an equally good plan without the reserved nodes, otherwise the given plan."""
     if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
         return plan
-    nodes = {leaf: _remove_reserved(counts, reserved.get(leaf, 0)) for leaf, counts in capacity.nodes.items()}
-    alternative = planner.solve(remaining_slots, msgspec.structs.replace(capacity, nodes=nodes), peers)
+    alternative = planner.solve(remaining_slots, _remove_nodes(capacity, reserved), peers)
     if not alternative.is_complete or not _is_as_good(alternative, plan, peers.ring):
         return plan
     return msgspec.structs.replace(
@@ -99,6 +140,13 @@ def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -
     """Return the number of leaves, of spines, and so on, that the gang would use, including those of its peers."""
     leaves = {*plan.leaves, *peer_leaves} - {topology.NO_DOMAIN}
     return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
+
+
+def _remove_nodes(
+    capacity: gang_capacity.GangCapacity, reserved: gang_memory.ReservedNodes
+) -> gang_capacity.GangCapacity:
+    nodes = {leaf: _remove_reserved(counts, reserved.get(leaf, 0)) for leaf, counts in capacity.nodes.items()}
+    return msgspec.structs.replace(capacity, nodes=nodes)
 
 
 def _remove_reserved(

@@ -7,19 +7,15 @@ gang.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from railwright.fabric import label_selectors, node_views, views
+from railwright.fabric import label_selectors, views
 from railwright.fabric.placement.state import node_info
-
-_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
     """True if the node is schedulable and the pod tolerates its taints and selects it."""
     if not node.schedulable:
         return False
-    if node.taints and any(
-        taint.effect in _BLOCKING_EFFECTS and not _is_tolerated(taint, spec.tolerations or ()) for taint in node.taints
-    ):
+    if node.taints and any(taint.is_blocking(spec.tolerations or ()) for taint in node.taints):
         return False
     selector = spec.node_selector
     if selector and any(node.labels.get(key) != value for key, value in selector.items()):
@@ -28,17 +24,6 @@ def is_eligible(node: node_info.NodeInfo, spec: views.PodSpec) -> bool:
     if not required:
         return True
     return any(_matches_term(term, node) for term in required.node_selector_terms or ())
-
-
-def _is_tolerated(taint: node_views.Taint, tolerations: Sequence[views.Toleration]) -> bool:
-    return any(
-        toleration.effect in ("", taint.effect)
-        and (
-            (toleration.operator == "Exists" and toleration.key in ("", taint.key))
-            or (toleration.operator != "Exists" and (toleration.key, toleration.value) == (taint.key, taint.value))
-        )
-        for toleration in tolerations
-    )
 
 
 def _matches_term(term: views.NodeSelectorTerm, node: node_info.NodeInfo) -> bool:

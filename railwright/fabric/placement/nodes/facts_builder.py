@@ -41,6 +41,13 @@ class _NumaFacts(NamedTuple):
 _NO_NUMA_FACTS = _NumaFacts()
 
 
+class _FurtherDevices(NamedTuple):
+    """Devices of a node that only pods with some claims may get, in the order of the signature's devices."""
+
+    allocatable: tuple[int, ...]
+    free: tuple[int, ...]
+
+
 class Absent(NamedTuple):
     """Pods that count as absent for one request."""
 
@@ -106,13 +113,20 @@ class FactsBuilder:
             node.name, [pod for pod in on_node if assumptions.get_scope(pod.uid) != assumed_pods.KUBE_SCOPE]
         )
         counted = self._count(self._subtract_assumed(node.name, on_node, absent) if free is None else free)
-        numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
+        allocatable = self._count(node.allocatable).devices
+        further = self._count_further(node.name, absent.self_uid)
+        if further is None:
+            numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
+        else:
+            numa_facts = _NO_NUMA_FACTS  # where the further devices are is not known
+            allocatable = _add(allocatable, further.allocatable)
+            counted = counted._replace(devices=_add(counted.devices, further.free))
         return node_facts.NodeFacts(
             eligible=eligibility.is_eligible(node, signature.spec),
             shape=shape.name if shape else node.labels.get(_GPU_PRODUCT, ""),
             fits_by_other_resources=counted.fits,
             free=counted.devices,
-            allocatable=self._count(node.allocatable).devices,
+            allocatable=allocatable,
             capacity=self._count(node.capacity).devices,
             peer_usage=self.sum_peer_usage(peer_requests) if peer_requests else self._no_usage,
             zones=numa_facts.zones,
@@ -123,6 +137,7 @@ class FactsBuilder:
             pairs=self._count_pairs(node.name, counted, on_node, absent.self_uid)
             if signature.pairs.pairs
             else pair_counts.UNLIMITED,
+            further=further.free if further is not None else (),
         )
 
     def replace_free(
@@ -138,6 +153,8 @@ class FactsBuilder:
         `used_elsewhere` is what assumed pods of other schedulers take in addition; None keeps the present value.
         """
         counted = self._count(free)
+        if facts.further:
+            counted = counted._replace(devices=_add(counted.devices, facts.further))
         if if_preempted:
             facts = facts._replace(zones=facts.allocatable_zones, pairs=pair_counts.UNLIMITED)
         is_unreported = self._numa != "required" and any(map(operator.gt, counted.devices, facts.free))
@@ -213,6 +230,20 @@ class FactsBuilder:
             fits = min(amounts.get(name, 0) // amount, fits)
         return _CountedAmounts(tuple([amounts.get(name, 0) for name in self._signature.devices]), max(0, fits))
 
+    def _count_further(self, name: str, self_uid: str) -> _FurtherDevices | None:
+        """Return the devices that such pods may get on a node beside those that count there, or None."""
+        if not self._cluster.has_slices:
+            return None
+        known, own = self._cluster.claimed.inventory, self._cluster.pods.get(self_uid) if self_uid else None
+        held = known.list_held_devices(own.claims) if own is not None else frozenset()
+        further = known.count_further(name, self._signature.pairs, held)
+        if not further.allocatable and not further.free:
+            return None
+        allocatable, free = (
+            tuple([amounts.get(device, 0) for device in self._signature.devices]) for amounts in further
+        )
+        return _FurtherDevices(allocatable, free) if any(allocatable) or any(free) else None
+
     def _count_pairs(
         self, name: str, counted: _CountedAmounts, on_node: Sequence[assumed_pods.AssumedPod], self_uid: str
     ) -> pair_counts.FreePairs:
@@ -276,3 +307,7 @@ class FactsBuilder:
         if self_uid or on_node or not self._zones.is_reported_exactly(node.name):
             return _NumaFacts(zones, allocatable)
         return _NumaFacts(zones, allocatable, find_error(zones))
+
+
+def _add(amounts: Sequence[int], further: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(operator.add, amounts, further))

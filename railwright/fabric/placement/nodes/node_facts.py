@@ -35,6 +35,7 @@ class NodeFacts(NamedTuple):
     pairs: pair_counts.FreePairs = (
         pair_counts.UNLIMITED
     )  # of the pod's claims; UNLIMITED if other resources allow as few pods
+    further: tuple[int, ...] = ()  # free devices, included in `free`, that only pods with such claims may get
 
 
 class PoolAvailability(msgspec.Struct, frozen=True):
@@ -90,9 +91,10 @@ def _list_strict_pools(
 ) -> Sequence[PoolAvailability]:
     """Return the pools without which the pod cannot run on a node.
 
-    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one.
+    A rail that a claim names is one of them, whatever the policy says, because the allocator gives no other one. Where
+    it is not known which rails a claim takes, the other rails of the policy are none.
     """
-    if signature.fabric.claims is not None:
+    if signature.fabric.claims is not None or signature.pairs.is_open:
         return [pool for pool in pools if signature.requests.get(pool.need.resource, 0) > 0]
     return pools if signature.fabric.placement.rails == "required" else ()
 

@@ -149,6 +149,7 @@ class ClusterState:
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
+            self._update_renamed_requests()
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Its pods stay until they are removed."""
@@ -187,7 +188,11 @@ class ClusterState:
 
         Requests of claims may then count under other names.
         """
-        self._complete_nodes(change(self.claimed.inventory))
+        known = self.claimed.inventory
+        shared = known.count_shared_devices()
+        self._update_claims(change(known), ())
+        if known.count_shared_devices() != shared:
+            self._record_change_of_all()
 
     def upsert_claim(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Add or update a ResourceClaim. Returns the UIDs of the pods that use it or did."""
@@ -281,39 +286,45 @@ class ClusterState:
             self.upsert_pod(pod)
 
     def _complete_nodes(self, changed: Iterable[str]) -> None:
-        """Add the devices of slices to these nodes as kubelet reported them.
+        """Add the devices of slices to these nodes as kubelet reported them. Every change of devices ends here."""
+        for name in changed:
+            reported = self._reported.get(name)
+            if reported is not None:
+                self._claimable[name] = self.claimed.list_names(name, reported.allocatable)
+                amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
+                allocatable, capacity = map(self._share, self.claimed.complete(name, amounts))
+                node = msgspec.structs.replace(reported, allocatable=allocatable, capacity=capacity)
+                if node != self._nodes.get(name):
+                    self._nodes[name] = node
+                    self.topology_version += 1
+            self._record_change(name)
 
-        Devices of a new kind may change for which rails the requests of claims are.
-        """
-        for reported in [self._reported[name] for name in changed if name in self._reported]:
-            self._claimable[reported.name] = self.claimed.list_names(reported.name, reported.allocatable)
-            amounts = claimed_devices.NodeAmounts(reported.allocatable, reported.capacity)
-            allocatable, capacity = self.claimed.complete(reported.name, amounts)
-            self._nodes[reported.name] = msgspec.structs.replace(
-                reported, allocatable=self._share(allocatable), capacity=self._share(capacity)
-            )
-            self.topology_version += 1
-            self._record_change(reported.name)
+    def _update_renamed_requests(self) -> None:
+        """Update the requests of claims, if devices of a new kind may have changed for which rails they are."""
         known = self.claimed.inventory
         if known.names_version != self._names_version:
             self._names_version = known.names_version
             pods = self._pods.by_uid.values()
-            self._update_claims((), [pod.uid for pod in pods if pod.templates or known.list_claims(pod.claims)])
+            self._update_pods([pod for pod in pods if pod.templates or known.list_claims(pod.claims)])
 
     def _list_pods_naming(self, claim: claims.ResourceClaim) -> AbstractSet[str]:
         """Return the UIDs of the pods whose spec names a claim; it may not be reserved for them yet."""
         return self._pods.by_claim.get(claim_index.format_key(claim.metadata), frozenset())
 
     def _update_claims(self, nodes: Iterable[str], pods: Iterable[str]) -> None:
-        """Update nodes whose devices claims took or returned, and the requests of the pods of these claims."""
-        for name in nodes:
-            self._record_change(name)
-        for previous in [self._pods.by_uid[uid] for uid in pods if uid in self._pods.by_uid]:
+        """Update nodes whose devices changed, were taken or returned, and the requests of these pods."""
+        self._complete_nodes(nodes)
+        self._update_pods([self._pods.by_uid[uid] for uid in pods if uid in self._pods.by_uid])
+        self._update_renamed_requests()
+        self.version += 1
+
+    def _update_pods(self, pods: Iterable[pod_info.PodInfo]) -> None:
+        """Compute again what the claims of these pods request."""
+        for previous in pods:
             info = self._add_claims(previous)
             if info.requests != previous.requests:
                 self._pods.replace(info)
             self._record_pod_change(previous)
-        self.version += 1
 
     def _add_claims(self, pod: pod_info.PodInfo) -> pod_info.PodInfo:
         """Return a pod whose requests are those of its containers and of its claims."""

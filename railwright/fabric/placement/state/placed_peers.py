@@ -1,5 +1,6 @@
 """Lists the pods of a gang that are placed, and those that are not, from the cluster state and the assumed pods."""
 
+import operator
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -40,6 +41,16 @@ def list_placed(
         if pod.uid not in ignored_uids:
             placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
+
+
+def has_placed(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> bool:
+    """True if a pod of a gang is placed."""
+    pods = cluster.get_gang(gang).values()
+    if any(map(operator.attrgetter("node"), pods)) or any(True for _ in assumed.list_of_gang(gang)):
+        return True
+    return cluster.has_slices and any(find_node(pod, cluster) for pod in pods)
 
 
 def list_unplaced(
