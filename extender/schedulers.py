@@ -197,8 +197,17 @@ class Schedulers:
                 self._count_rejected(conflict.code, 1)
                 return volcano_wire.encode_rejection(rendering.render_for_scheduler(conflict))
             with self._tracing.span("events"):
-                self._state.assumed.assume(assumed_pod, scope)
+                self._assume(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
+
+    def _assume(self, assumed_pod: assumed_pods.AssumedPod, scope: str) -> None:
+        """Assume a pod. What it requests is what the API server shows, not what the caller says."""
+        cluster, assumed = self._state.cluster, self._state.assumed
+        known = cluster.pods.get(assumed_pod.uid)
+        if known is None:
+            assumed.assume_unseen(assumed_pod, scope, len(cluster.pods))
+        else:
+            assumed.assume(msgspec.structs.replace(assumed_pod, requests=known.requests), scope)
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
