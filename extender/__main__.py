@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from extender import (
+    access,
     app,
     dashboard_port,
     endpoints,
@@ -103,7 +104,7 @@ async def serve(options: settings.Settings) -> int:
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
-    post = origin.client.post if origin.client is not None else None
+    post = access.limit_reviews(origin.client.post) if origin.client is not None else None
     gated_routes = leader.gate(traces.wrap_routes(app.build_routes(handlers, post)))
     extender_server = server.Server(options, gated_routes, checks, counters, refresh=refresh, stopping=leader.resign)
     try:
