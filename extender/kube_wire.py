@@ -85,7 +85,6 @@ def read_arguments(body: bytes) -> Arguments:
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    decoding.check_names("NodeNames", names)
     return Arguments(pod, names, _read_constraints(arguments.pod))
 
 
