@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from extender import (
+    access,
     app,
     dashboard_port,
     endpoints,
@@ -98,13 +99,12 @@ async def serve(options: settings.Settings) -> int:
         label_monitor.update()
         counters.show_sources(**origin.read_metrics())
         counters.leader.set(leader.is_leader)
-        for entry_state in assumed_pods.State:
-            counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
+        _show_assumed_pods(state.assumed, counters)
         waiting, longest_seconds = handlers.gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
-    post = origin.client.post if origin.client is not None else None
+    post = access.limit_reviews(origin.client.post) if origin.client is not None else None
     gated_routes = leader.gate(traces.wrap_routes(app.build_routes(handlers, post)))
     extender_server = server.Server(
         options,
@@ -131,6 +131,12 @@ async def serve(options: settings.Settings) -> int:
         await traces.close()
         if origin.client is not None:
             await origin.client.close()
+
+
+def _show_assumed_pods(assumed: assumed_pods.AssumedPods, counters: metrics.Metrics) -> None:
+    for entry_state in assumed_pods.State:
+        counters.assumed_pods.labels(entry_state).set(assumed.count(entry_state))
+    counters.assumed_pods_unseen.set(assumed.unseen)
 
 
 def _get_pod_address(options: settings.Settings) -> leadership.PodAddress | None:

@@ -5,6 +5,7 @@ metrics do. The API server reviews the bearer token (TokenReview) and the rights
 Without an API server, only callers on this machine are allowed.
 """
 
+import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -17,6 +18,34 @@ Post = Callable[[str, bytes], Awaitable[bytes]]
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+_MAX_REVIEWS = 4  # at once: callers without a valid token must not keep the API server busy through this account
+_MAX_WAITING = 100  # beyond these, a caller is to try again
+
+
+def limit_reviews(post: Post) -> Post:
+    """Return a `post` for the reviews of all callers of explanations and the dashboard: a few at once, others wait.
+
+    It raises UnreachableError if too many wait.
+    """
+    slots, waiting = asyncio.Semaphore(_MAX_REVIEWS), 0
+
+    async def review(path: str, body: bytes) -> bytes:
+        nonlocal waiting
+        if waiting >= _MAX_WAITING:
+            raise errors.UnreachableError(f"{waiting} other requests wait for a review; try again in some seconds")
+        waiting += 1
+        try:
+            await slots.acquire()
+        finally:
+            waiting -= 1
+        try:
+            return await post(path, body)
+        finally:
+            slots.release()
+
+    return review
 
 
 class _User(msgspec.Struct):

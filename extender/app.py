@@ -7,9 +7,12 @@ import msgspec
 
 from extender import access, decoding, schedulers
 from railwright.fabric import names
-from railwright.serving import routes, token_bucket
+from railwright.serving import routes, token_bucket, turns
 
 _MALFORMED = (decoding.MalformedError,)
+_MAX_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
+_MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with its pods
+_KUBE_ADVICE = "set nodeCacheCapable: true for this extender"
 _RETRY_SECONDS = 0.05  # within this time the watch usually catches up with kube-scheduler's own caches
 _RETRIES_PER_REQUEST = 3  # a busy machine needs more than one
 # kube-scheduler waits for filter pod by pod, so retries may take a fifth of its time in the long run
@@ -19,18 +22,28 @@ _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
     """Return all routes. `post` sends access reviews to the API server; None if there is none."""
     table = [
-        routes.Route("/scheduler/filter", _build_filter(handlers), malformed=_MALFORMED),
+        routes.Route(
+            "/scheduler/filter",
+            _build_filter(handlers),
+            malformed=_MALFORMED,
+            max_body=_MAX_BODY,
+            advice=_KUBE_ADVICE,
+        ),
         _build_kube_route("/scheduler/prioritize", handlers.prioritize),
     ]
+    scores = _build_scoring(handlers)
+    # each Volcano instance has its own scope (docs/interface.md 4.3)
+    table += [
+        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True)
+        for path in ("/volcano/prioritize", "/volcano/{scope}/prioritize")
+    ]
     for verb, handle in (
-        ("prioritize", handlers.volcano_prioritize),
         ("predicate", handlers.volcano_predicate),
         ("allocate", handlers.volcano_allocate),
         ("deallocate", handlers.volcano_deallocate),
         ("session-close", handlers.volcano_close),
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
-        # each Volcano instance has its own scope (docs/interface.md 4.3)
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
     table.append(routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"))
     return table
@@ -42,7 +55,10 @@ def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
 
 
 def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
-    return routes.Route(path, lambda call: routes.Reply(handle(call.body)), malformed=_MALFORMED, immediate=True)
+    def answer(call: routes.Call) -> routes.Reply:
+        return routes.Reply(handle(call.body))
+
+    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_BODY, advice=_KUBE_ADVICE)
 
 
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
@@ -69,11 +85,28 @@ def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     return answer
 
 
+def _build_scoring(handlers: schedulers.Schedulers) -> routes.Handle:
+    def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
+        scores = turns.run(handlers.volcano_prioritize(call.body, _read_scope(call)))
+        return routes.Reply(scores) if isinstance(scores, bytes) else reply_later(scores)
+
+    async def reply_later(scores: Awaitable[bytes]) -> routes.Reply:
+        return routes.Reply(await scores)
+
+    return answer
+
+
 def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> routes.Route:
     def answer(call: routes.Call) -> routes.Reply:
-        return routes.Reply(handle(call.body, call.parameters.get("scope", "")))
+        return routes.Reply(handle(call.body, _read_scope(call)))
 
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True)
+    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_VOLCANO_BODY)
+
+
+def _read_scope(call: routes.Call) -> str:
+    scope = call.parameters.get("scope", "")
+    decoding.check_names("the scope in the path", (scope,))
+    return scope
 
 
 def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) -> routes.Handle:

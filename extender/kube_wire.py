@@ -3,7 +3,9 @@
 The protocol's Go types have no JSON tags, so the keys are spelled as in Go.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,12 +17,12 @@ _ABSENT = (b"", b"null")
 _NULL = msgspec.Raw(b"null")
 
 
-class Arguments(msgspec.Struct, frozen=True, rename="pascal"):
+class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     """ExtenderArgs: a pod and the names of candidate nodes."""
 
-    pod: scheduling_views.Pod | None = None
+    pod: msgspec.Raw = _NULL
     nodes: msgspec.Raw = msgspec.Raw()
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = _NULL
 
 
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -52,40 +54,45 @@ class _PodConstraints(msgspec.Struct, frozen=True):
     spec: _Constraints = _Constraints()
 
 
-class _PodOfArguments(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: _PodConstraints = _PodConstraints()
+class Arguments(NamedTuple):
+    """The pod and the candidate nodes of a filter or prioritize request."""
+
+    pod: scheduling_views.Pod
+    nodes: list[str]
+    constraints: bytes  # digest of the fields by which kube-scheduler chooses the candidate nodes
 
 
-Constraints = tuple[bytes, ...]
-"""Raw JSON of node selector, affinity, spread constraints and tolerations."""
-
-_decode = msgspec.json.Decoder(Arguments).decode
-_decode_constraints = msgspec.json.Decoder(_PodOfArguments).decode
+_decode = msgspec.json.Decoder(_Arguments).decode
+_decode_pod = msgspec.json.Decoder(scheduling_views.Pod | None).decode
+_decode_names = msgspec.json.Decoder(list[str] | None).decode
+_decode_constraints = msgspec.json.Decoder(_PodConstraints).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_arguments(body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
-    """Return (pod, node names) of a filter or prioritize request. Raises decoding.MalformedError."""
+def read_arguments(body: bytes) -> Arguments:
+    """Return the arguments of a filter or prioritize request. Raises decoding.MalformedError."""
     arguments = decoding.decode_body(_decode, body)
-    if arguments.pod is None:
+    pod = decoding.decode_object(_decode_pod, arguments.pod, "Pod")
+    if pod is None:
         raise decoding.MalformedError("Pod is missing: expected {Pod, NodeNames} as kube-scheduler sends them")
-    if arguments.node_names is None:
+    decoding.check_pod(pod)
+    decoding.check_count("NodeNames", bytes(arguments.node_names).count(b",") + 1, decoding.MAX_NODES, "names")
+    names = decoding.decode_body(_decode_names, arguments.node_names)
+    if names is None:
         hint = (
             "set nodeCacheCapable: true for this extender"
             if bytes(arguments.nodes) not in _ABSENT
             else "expected a list"
         )
         raise decoding.MalformedError(f"NodeNames is missing: {hint}")
-    return arguments.pod, arguments.node_names
+    return Arguments(pod, names, _read_constraints(arguments.pod))
 
 
-def read_constraints(body: bytes) -> Constraints:
-    """Return the constraints of a pod. Pods with equal constraints get the same candidate nodes from kube-scheduler.
-
-    Raises decoding.MalformedError.
-    """
-    spec = decoding.decode_body(_decode_constraints, body).pod.spec
-    return tuple(map(bytes, (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)))
+def _read_constraints(pod: msgspec.Raw) -> bytes:
+    """Return a digest that is equal for pods which get the same candidate nodes from kube-scheduler."""
+    spec = decoding.decode_body(_decode_constraints, pod).spec
+    fields = (spec.node_selector, spec.affinity, spec.topology_spread_constraints, spec.tolerations)
+    return hashlib.sha256(b"\0".join(map(bytes, fields))).digest()
 
 
 def encode_filter_result(

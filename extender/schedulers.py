@@ -1,10 +1,14 @@
 """Handles the requests of both schedulers: decodes, decides, encodes. Never awaits, and takes the clock as an argument.
 
+Volcano's prioritize sends every node, so its handler yields between slices of the body and between nodes; the decision
+itself is made at once.
+
 A filter or prioritize request never assumes a pod, because schedulers dry-run and roll back. Only Volcano's allocate,
 deallocate and session-close requests change the assumed pods.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -31,7 +35,9 @@ from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
 from railwright.serving import routes
 from railwright.serving import tracing as traces
+from railwright.serving import turns
 
+Result = TypeVar("Result")
 Observe = Callable[[str, int, int], None]
 """Called after every decision with (verb, number of candidate nodes, number of those missing in the cache)."""
 
@@ -130,11 +136,11 @@ class Schedulers:
 
     def filter_nodes(self, body: bytes) -> tuple[bytes, bool]:
         """Return the answer of filter, and True if it rejects every candidate node."""
-        pod, nodes = self._read_kube(body)
+        pod, nodes, constraints = self._read_kube(body)
         request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
-        filter_call = self._build_filter_call(request, kube_wire.read_constraints(body))
+        filter_call = self._build_filter_call(request, constraints)
         if self._inferred_bindings.record_call(filter_call, self._state.cluster):
             self._expected_nodes.forget_gang(request.gang)
         self._expected_nodes.forget(request.uid)
@@ -150,7 +156,7 @@ class Schedulers:
 
     def prioritize(self, body: bytes) -> bytes:
         """POST /scheduler/prioritize."""
-        pod, nodes = self._read_kube(body)
+        pod, nodes, _ = self._read_kube(body)
         request = self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
@@ -166,24 +172,34 @@ class Schedulers:
 
     # --- Volcano --------------------------------------------------------------------------------------
 
-    def volcano_prioritize(self, body: bytes, scope: str) -> bytes:
+    def volcano_prioritize(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/prioritize: scores of 0..100 times the policy's scale, because Volcano adds raw scores."""
-        with self._tracing.span("decode"):
-            task, nodes = volcano_wire.read_prioritize(body)
+        task, nodes = yield from self._decode(volcano_wire.read_prioritize(body))
         self._tracing.note(lambda: trace_attributes.list_task(task, len(nodes)))
-        request = self._build_volcano_request(task, nodes, scope, evicting=True)
+        request = yield from self._build_volcano_request(task, nodes, scope, evicting=True)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys((node.name for node in nodes), 0.0))
         scores = self._decide(_format_scheduler(scope), "prioritize", request).scores
         scale = request.fabric.placement.scale
         return volcano_wire.encode_priorities({name: score * scale for name, score in scores.items()})
 
+    def _decode(self, steps: turns.Steps[Result]) -> turns.Steps[Result]:
+        """Decode with a span for each turn: the current span is another one after a turn."""
+        while True:
+            with self._tracing.span("decode"):
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+            yield
+
     def volcano_predicate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
         with self._tracing.span("decode"):
             task, node = volcano_wire.read_predicate(body)
         self._tracing.note(lambda: trace_attributes.list_task(task))
-        request = self._build_volcano_request(task, [node], scope)
+        request = turns.complete(self._build_volcano_request(task, [node], scope))
         if request is None:
             self._observe("predicate", 1, 0)
             return volcano_wire.encode_predicate_result("", unresolvable=False)
@@ -209,8 +225,17 @@ class Schedulers:
                 self._count_rejected(conflict.code, 1)
                 return volcano_wire.encode_rejection(rendering.render_for_scheduler(conflict))
             with self._tracing.span("events"):
-                self._state.assumed.assume(assumed_pod, scope)
+                self._assume(assumed_pod, scope)
         return volcano_wire.EVENT_ACCEPTED
+
+    def _assume(self, assumed_pod: assumed_pods.AssumedPod, scope: str) -> None:
+        """Assume a pod. What it requests is what the API server shows, not what the caller says."""
+        cluster, assumed = self._state.cluster, self._state.assumed
+        known = cluster.pods.get(assumed_pod.uid)
+        if known is None:
+            assumed.assume_unseen(assumed_pod, scope, len(cluster.pods))
+        else:
+            assumed.assume(msgspec.structs.replace(assumed_pod, requests=known.requests), scope)
 
     def volcano_deallocate(self, body: bytes, scope: str) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement is rolled back. A bound pod still counts."""
@@ -259,7 +284,7 @@ class Schedulers:
         )
 
     def _build_filter_call(
-        self, request: scheduling_request.SchedulingRequest, constraints: kube_wire.Constraints
+        self, request: scheduling_request.SchedulingRequest, constraints: bytes
     ) -> inferred_bindings.FilterCall:
         return inferred_bindings.FilterCall(
             entry=self._build_assumed(request),
@@ -282,11 +307,11 @@ class Schedulers:
             since=self._clock(),
         )
 
-    def _read_kube(self, body: bytes) -> tuple[scheduling_views.Pod, list[str]]:
+    def _read_kube(self, body: bytes) -> kube_wire.Arguments:
         with self._tracing.span("decode"):
-            pod, nodes = kube_wire.read_arguments(body)
-        self._tracing.note(lambda: trace_attributes.list_kube(pod, nodes))
-        return pod, nodes
+            arguments = kube_wire.read_arguments(body)
+        self._tracing.note(lambda: trace_attributes.list_kube(arguments.pod, arguments.nodes))
+        return arguments
 
     def _read_event(self, body: bytes) -> volcano_wire.Task:
         with self._tracing.span("decode"):
@@ -304,9 +329,9 @@ class Schedulers:
 
     def _build_volcano_request(
         self, task: volcano_wire.Task, nodes: list[volcano_wire.Node], scope: str, *, evicting: bool = False
-    ) -> scheduling_request.SchedulingRequest | None:
+    ) -> turns.Steps[scheduling_request.SchedulingRequest | None]:
         inferred = self._get_inferred(task.uid)
-        request = scheduling_requests.build_volcano_request(
+        request = yield from scheduling_requests.build_volcano_request(
             task, nodes, self._policy(), self._state, scope=scope, inferred=inferred, evicting=evicting
         )
         self._tracing.note(lambda: trace_attributes.list_request(request))

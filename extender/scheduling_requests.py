@@ -16,6 +16,9 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_u
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import Code
+from railwright.serving import turns
+
+_NODES_PER_STEP = 50  # nodes whose offers are built between two turns; a node takes up to a millisecond
 
 
 def build_kube_request(
@@ -41,7 +44,7 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
     scope: str = assumed_pods.DEFAULT_SCOPE,
     inferred: Mapping[str, resources.Amounts] | None = None,
     evicting: bool = False,
-) -> scheduling_request.SchedulingRequest | None:
+) -> turns.Steps[scheduling_request.SchedulingRequest | None]:
     """Build the request for a call of Volcano, which sends each node with the free resources in its session.
 
     `scope` is the Volcano instance. Subtracts the requests that other instances have announced, and `inferred`: the
@@ -49,13 +52,13 @@ def build_volcano_request(  # noqa: PLR0913 - one argument for each input
     offered as if it had no pods, because Volcano's preempt also scores nodes to choose victims (its allocate scores
     feasible nodes only).
     """
-    if task.pod is None:
+    fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None and task.pod is not None else None
+    if task.pod is None or fabric is None:
         return None
     requested_amounts = get_requests(task, state.cluster)
-    fabric = intent.find_fabric(task.pod, policy.document)[1] if policy is not None else None
-    rails_required = fabric is not None and (fabric.placement.rails == "required" or fabric.claims is not None)
+    rails_required = fabric.placement.rails == "required" or fabric.claims is not None
     others_by_node = _sum_other_schedulers(state, scope, task.uid, inferred or {})
-    offers = _build_offers(
+    offers = yield from _build_offers(
         nodes, requested_amounts, state, others_by_node, scope=scope, evicting=evicting, rails_required=rails_required
     )
     return scheduling_request.build_request(
@@ -193,20 +196,23 @@ def _build_offers(  # noqa: PLR0913 - one argument for each input
     scope: str,
     evicting: bool,
     rails_required: bool,
-) -> Mapping[str, scheduling_request.NodeOffer]:
-    """Return the offer of each node. Nodes with equal session state and equal free resources share one offer.
+) -> turns.Steps[Mapping[str, scheduling_request.NodeOffer]]:
+    """Return the offer of each known node. Nodes with equal session state and equal free resources share one offer.
 
     With `rails_required`, a node that is feasible by Volcano's session, but not by later bindings of others, is not
     considered for eviction, because the predicate rejects it.
     """
     cluster, has_slices = state.cluster, state.cluster.has_slices
     corrected_offers: dict[tuple[scheduling_request.NodeOffer, resources.FrozenAmounts], _CorrectedOffer] = {}
-    offers = {}
-    for node in nodes:
-        session_offer = volcano_wire.decode_offer(node)
+    offers: dict[str, scheduling_request.NodeOffer] = {}
+    for number, node in enumerate(nodes):
+        if number % _NODES_PER_STEP == _NODES_PER_STEP - 1:
+            yield
+        known = node.name in cluster.nodes and node.name not in offers
+        session_offer = volcano_wire.decode_offer(node) if known else None
         if session_offer is None:
             continue
-        observed_free = cluster.get_free(node.name) if node.name in cluster.nodes else resources.NO_AMOUNTS
+        observed_free = cluster.get_free(node.name)
         if has_slices:
             session_offer = _add_claimable(session_offer, node.name, state, scope)
         corrected = corrected_offers.get((session_offer, observed_free))

@@ -50,6 +50,8 @@ class Pods:
                 known.node if known else assumed_pod.uid in before
             ):  # a pod not observed before may be newer than the list
                 self._assumed.confirm(assumed_pod.uid)
+            elif known:
+                self._assumed.see(known.uid, known.requests)
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
@@ -58,6 +60,8 @@ class Pods:
         pod = self._cluster.pods.get(obj.metadata.identity)
         if pod is None or pod.node:
             self._assumed.confirm(obj.metadata.identity)
+        else:
+            self._assumed.see(pod.uid, pod.requests)
 
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""

@@ -1,11 +1,14 @@
 """Decodes and encodes Volcano's extender protocol (pkg/scheduler/plugins/extender).
 
 Lower-case wrappers contain structs with Go's field names. Only the fields in use are decoded, so that a body of tens of
-megabytes is scanned and not built. Volcano counts CPU in milli-cores, memory in bytes, `pods` in units and every other
+megabytes is scanned and not built; a large one is scanned in slices, between which others are answered.
+
+Volcano counts CPU in milli-cores, memory in bytes, `pods` in units and every other
 scalar in milli-units; the functions here return milli-units of everything.
 """
 
 import functools
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -13,6 +16,7 @@ import msgspec
 from extender import decoding
 from railwright.fabric import resources, scheduling_views
 from railwright.fabric.placement import scheduling_request
+from railwright.serving import turns
 
 PIPELINED = 4  # api.Pipelined
 CODE_UNSCHEDULABLE = 2  # fwk.Unschedulable: the pod may fit once another pod leaves
@@ -57,27 +61,49 @@ class Node(msgspec.Struct, frozen=True):
     pipelined: msgspec.Raw = msgspec.field(default=_NULL, name="Pipelined")
     allocatable: msgspec.Raw = msgspec.field(default=_NULL, name="Allocatable")
 
+    def __post_init__(self) -> None:
+        """Stop decoding at the first node without a name: a list of such takes thirty times its bytes."""
+        if not self.name:
+            raise ValueError("a node is missing its Name")
+
 
 class _Prioritize(msgspec.Struct, frozen=True):
-    task: Task | None = None
+    task: msgspec.Raw = _NULL
     nodes: list[Node] | None = None
 
 
 class _Predicate(msgspec.Struct, frozen=True):
-    task: Task | None = None
+    task: msgspec.Raw = _NULL
     node: Node | None = None
 
 
 class _Event(msgspec.Struct, frozen=True):
-    task: Task | None = None
+    task: msgspec.Raw = _NULL
+
+
+class _Close(msgspec.Struct, frozen=True):
+    """A request of which nothing is read."""
 
 
 _decode_prioritize = msgspec.json.Decoder(_Prioritize).decode
 _decode_predicate = msgspec.json.Decoder(_Predicate).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_amounts = msgspec.json.Decoder(Amounts | None).decode
-_decode_close = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+_decode_close = msgspec.json.Decoder(_Close | None).decode
+_decode_task = msgspec.json.Decoder(Task | None).decode
+_decode_nodes = msgspec.json.Decoder(list[Node]).decode
 _encode = msgspec.json.Encoder().encode
+
+_SLICE = 1 << 20  # bytes that are decoded in one turn: the densest JSON takes 40 ms
+_MAX_NODE = 16 << 20  # bytes of one node; those of its pods are the most
+_NODES_KEY = re.compile(rb',\s*"nodes"\s*:\s*\[')
+_NEXT_NODE = re.compile(rb'\}(\s*,\s*)\{"Name"')  # quotes inside of strings are escaped, so that no string matches
+_LOOK_BACK = 64  # bytes between two nodes
+_MAX_TRIES = 10_000  # objects with a Name at the end of a slice; Volcano sends few but nodes
+_MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
+_MAX_SCALARS = 256  # resources of a node or task
+_MAX_AMOUNTS = 16 << 10  # bytes of an api.Resource
+_MAX_CACHED = 2 << 10  # bytes of the texts of a cached offer
 
 EMPTY_OBJECT = b"{}"
 EVENT_ACCEPTED = b'{"errorMessage":""}'
@@ -88,25 +114,82 @@ def encode_rejection(message: str) -> bytes:
     return _encode({"errorMessage": message})
 
 
-def read_prioritize(body: bytes) -> tuple[Task, list[Node]]:
-    """Return (task, nodes). Raises decoding.MalformedError."""
+def read_prioritize(body: bytes) -> turns.Steps[tuple[Task, list[Node]]]:
+    """Return (task, nodes). Raises decoding.MalformedError.
+
+    A body of more than _SLICE bytes must have `task` before `nodes`, and `Name` first in each node, as Volcano does.
+    """
+    if len(body) > _SLICE:
+        return (yield from _read_slices(memoryview(body)))
     message = decoding.decode_body(_decode_prioritize, body)
     if message.nodes is None:
         raise decoding.MalformedError("nodes is missing: expected {task, nodes} as Volcano sends them")
-    return _require_task(message.task), message.nodes
+    decoding.check_count("the request", len(message.nodes), decoding.MAX_NODES, "nodes")
+    return _read_task(message.task), message.nodes
+
+
+def _read_slices(body: memoryview) -> turns.Steps[tuple[Task, list[Node]]]:
+    head = bytes(body[: 4 * _SLICE])
+    key = _NODES_KEY.search(head)
+    if key is None:
+        raise decoding.MalformedError(
+            "a large body must have nodes right after task: expected {task, nodes} as Volcano sends them"
+        )
+    task = _read_task(decoding.decode_body(_decode_event, head[: key.start()] + b"}").task)
+    nodes: list[Node] = []
+    start, size = key.end(), _SLICE
+    while start + size < len(body):
+        yield
+        part = bytes(body[start : start + size])
+        end = _find_last(part)
+        try:
+            nodes += map(_detach, _decode_nodes(b"[" + part[: end.start() + 1] + b"]") if end else ())
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            end = None  # unless the node goes on
+            reason = f"not the expected JSON: {error}"
+        else:
+            reason = f"a node has more than {_MAX_NODE} bytes"
+        if end is None:
+            size *= 2
+            if size > _MAX_NODE:
+                raise decoding.MalformedError(reason)
+            continue
+        decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
+        start, size = start + end.end(1), _SLICE
+    yield
+    rest = decoding.decode_body(_decode_prioritize, b'{"nodes":[' + bytes(body[start:]))
+    nodes += rest.nodes or ()
+    decoding.check_count("the request", len(nodes), decoding.MAX_NODES, "nodes")
+    return task, nodes
+
+
+def _find_last(part: bytes) -> re.Match[bytes] | None:
+    """Return the last end of a node, and the beginning of the next one, in a part of the list."""
+    position = len(part)
+    for _ in range(_MAX_TRIES):
+        position = part.rfind(b'{"Name"', 0, position)
+        match = _NEXT_NODE.search(part, max(0, position - _LOOK_BACK), position + 7) if position >= 0 else None
+        if match or position < 0:
+            return match
+    return None
+
+
+def _detach(node: Node) -> Node:
+    """Return the node without a reference to the body around it."""
+    return Node(node.name, node.idle.copy(), node.releasing.copy(), node.pipelined.copy(), node.allocatable.copy())
 
 
 def read_predicate(body: bytes) -> tuple[Task, Node]:
     """Return (task, node). Raises decoding.MalformedError."""
     message = decoding.decode_body(_decode_predicate, body)
-    if message.node is None or not message.node.name:
-        raise decoding.MalformedError("node is missing or has no Name: expected {task, node} as Volcano sends them")
-    return _require_task(message.task), message.node
+    if message.node is None:
+        raise decoding.MalformedError("node is missing: expected {task, node} as Volcano sends them")
+    return _read_task(message.task), message.node
 
 
 def read_event(body: bytes) -> Task:
     """Return the task of an allocate or deallocate event. Raises decoding.MalformedError."""
-    task = _require_task(decoding.decode_body(_decode_event, body).task)
+    task = _read_task(decoding.decode_body(_decode_event, body).task)
     if not task.uid:
         raise decoding.MalformedError("task.UID is missing")
     return task
@@ -149,16 +232,14 @@ def _round_amount(value: float, unit: int = 1) -> int:
 def decode_offer(node: Node) -> scheduling_request.NodeOffer | None:
     """Return the free resources of a node by Volcano's session, or None without `Idle`. Raises decoding.MalformedError.
 
-    Equal texts return the same object.
+    Equal texts return the same object, unless they are long.
     """
-    return _decode_offer(bytes(node.idle), bytes(node.releasing), bytes(node.pipelined))
+    texts = bytes(node.idle), bytes(node.releasing), bytes(node.pipelined)
+    return (_decode_cached_offer if sum(map(len, texts)) <= _MAX_CACHED else _decode_offer)(*texts)
 
 
-@functools.lru_cache(maxsize=4096)  # distinct texts, of a few hundred bytes each
 def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> scheduling_request.NodeOffer | None:
-    idle_amounts, releasing_amounts, pipelined_amounts = (
-        decoding.decode_body(_decode_amounts, text) for text in (idle, releasing, pipelined)
-    )
+    idle_amounts, releasing_amounts, pipelined_amounts = map(_read_amounts, (idle, releasing, pipelined))
     if idle_amounts is None:
         return None
     return scheduling_request.NodeOffer(
@@ -167,6 +248,16 @@ def _decode_offer(idle: bytes, releasing: bytes, pipelined: bytes) -> scheduling
         if releasing_amounts is not None and releasing_amounts.scalars
         else None,
     )
+
+
+_decode_cached_offer = functools.lru_cache(maxsize=4096)(_decode_offer)
+
+
+def _read_amounts(text: bytes) -> Amounts | None:
+    decoding.check_count("an amount of resources", len(text), _MAX_AMOUNTS, "bytes")
+    amounts: Amounts | None = decoding.decode_body(_decode_amounts, text)
+    decoding.check_count("an amount of resources", len((amounts and amounts.scalars) or ()), _MAX_SCALARS, "resources")
+    return amounts
 
 
 def _calculate_future_idle(
@@ -182,12 +273,13 @@ def _calculate_future_idle(
 
 def decode_offer_without_pods(node: Node) -> scheduling_request.NodeOffer | None:
     """Return what would be free with pipelined pods only, or None without `Allocatable`."""
-    return _decode_offer_without_pods(bytes(node.allocatable), bytes(node.pipelined))
+    texts = bytes(node.allocatable), bytes(node.pipelined)
+    is_short = sum(map(len, texts)) <= _MAX_CACHED
+    return (_decode_cached_offer_without_pods if is_short else _decode_offer_without_pods)(*texts)
 
 
-@functools.lru_cache(maxsize=4096)  # as above
 def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> scheduling_request.NodeOffer | None:
-    total, pipelined_amounts = (decoding.decode_body(_decode_amounts, text) for text in (allocatable, pipelined))
+    total, pipelined_amounts = map(_read_amounts, (allocatable, pipelined))
     if total is None:
         return None
     left = convert_amounts(total)
@@ -196,7 +288,16 @@ def _decode_offer_without_pods(allocatable: bytes, pipelined: bytes) -> scheduli
     return scheduling_request.NodeOffer(idle=resources.FrozenAmounts(left), if_preempted=True)
 
 
-def _require_task(task: Task | None) -> Task:
+_decode_cached_offer_without_pods = functools.lru_cache(maxsize=4096)(_decode_offer_without_pods)
+
+
+def _read_task(raw: msgspec.Raw) -> Task:
+    task: Task | None = decoding.decode_object(_decode_task, raw, "task")
     if task is None:
         raise decoding.MalformedError("task is missing")
+    decoding.check_names("task", (task.uid, task.name, task.namespace, task.node_name))
+    decoding.check_names("task.Job", (task.job,), _MAX_JOB)
+    decoding.check_count("task", len((task.request and task.request.scalars) or ()), _MAX_SCALARS, "resources")
+    if task.pod is not None:
+        decoding.check_pod(task.pod)
     return task

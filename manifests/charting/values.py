@@ -97,6 +97,14 @@ class Extender(Pod, frozen=True, kw_only=True):
     port: Annotated[Port, describe("Port of the container that schedulers reach; the Service has 8713")] = 8713
     service: Annotated[Service, describe("Service that schedulers call")] = Service()
     plain_http: Annotated[bool, describe("Serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
+    client_auth: Annotated[
+        bool,
+        describe("Require a client certificate of kube-scheduler; configure it first, and leave it out for Volcano"),
+    ] = False
+    allow_from: Annotated[
+        list[Object],
+        describe("Peers that the NetworkPolicy lets reach the extender: Volcano's namespace and pod label. Empty: all"),
+    ] = default([])
     dashboard: Annotated[Dashboard, describe("Dashboard of gangs and rails")] = Dashboard()
 
 

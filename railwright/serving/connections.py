@@ -6,6 +6,7 @@ which is half of the cost of a small one. It has no deadline for headers, so the
 """
 
 import asyncio
+import collections
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -41,6 +42,7 @@ class Connections:
         self.fast, self.is_admitted = fast, is_admitted
         self.buffers = bodies.BufferPool()
         self.connections: set[Connection] = set()
+        self.peers: collections.Counter[str] = collections.Counter()  # connections of each address
         self._lost = asyncio.Event()
 
     def __call__(self) -> "Connection":
@@ -72,8 +74,26 @@ class Connections:
 
     def discard(self, connection: "Connection") -> None:
         """Forget a connection that is closed on both sides."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._count(connection.peer, -1)
         self._lost.set()
+
+    def add(self, connection: "Connection") -> bool:
+        """Add a connection. Return False if there are too many, of all clients or of its address.
+
+        An address may have as many as are left for others. So one has half of all at most, two have a third each, and
+        however many there are, some are left.
+        """
+        self.connections.add(connection)
+        self._count(connection.peer, 1)
+        left = self.limits.connections - len(self.connections)
+        return left >= 0 and self.peers[connection.peer] <= max(left, self.limits.peer_connections)
+
+    def _count(self, peer: str, change: int) -> None:
+        self.peers[peer] += change
+        if not self.peers[peer]:
+            del self.peers[peer]
 
     def close(self) -> None:
         """Close every connection now, with requests in flight."""
@@ -88,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._peer = ""
+        self.peer = ""
         self._parser = heads.HeadParser()
         self._pending = b""  # received bytes that nobody has handled
         self._parsed = 0  # bytes of `_pending` that the parser has seen
@@ -104,9 +124,8 @@ class Connection(asyncio.Protocol):
         """Admit the client, or close the connection."""
         owner = self._owner
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
-        owner.connections.add(self)
-        status = 503 if len(owner.connections) > owner.limits.connections else 403
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        status = 403 if owner.add(self) else 503
         if status == 503 or not owner.is_admitted(transport):
             owner.count_rejected(status)
             self.close()
@@ -209,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._answer(match, body)
 
     def _answer(self, match: fast_path.Match, body: bytes) -> None:
-        answer = self._fast.answer(match, body, self._peer)
+        answer = self._fast.answer(match, body, self.peer)
         if isinstance(answer, bytes):
             self._send(answer)
             return
@@ -275,7 +294,8 @@ class Connection(asyncio.Protocol):
             self._read_into(self)
             if self.request is not None and not self._is_closed:
                 self._end_request()
-                self._answer(match, body if match.route.immediate else bytes(body))
+                takes_view = match.route.immediate or match.route.reads_view
+                self._answer(match, body if takes_view else bytes(body))
 
         self._awaited_bytes, self.request = match.length, self._loop.create_future()
         try:

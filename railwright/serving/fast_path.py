@@ -43,7 +43,7 @@ class FastPath:
         if head.method != b"POST" or head.version != "1.1" or head.has_repeated_fields or not _has_plain_fields(fields):
             return None
         length = fields.get(b"content-length", b"")
-        if not length.isdigit() or int(length) > self._dispatcher.limits.max_body or not head.target.isascii():
+        if not length.isdigit() or not head.target.isascii():
             return None
         path, _, query = head.target.decode().partition("?")
         if "%" in path or "#" in query:  # aiohttp decodes and removes them
@@ -51,6 +51,8 @@ class FastPath:
         try:
             route, parameters = self._dispatcher.table.find("POST", path)
         except routes.HttpError:
+            return None
+        if int(length) > min(self._dispatcher.limits.max_body, route.max_body):
             return None
         return Match(route, parameters, query, fields, int(length))
 

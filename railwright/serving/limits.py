@@ -27,10 +27,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     loop_budget_seconds: float = 1.0
     retry_seconds: int = 1  # a whole number, otherwise an API server does not retry (client-go rest/with_retry.go)
     connections: int = 4096  # an API server keeps 25 idle ones, Volcano opens 16 at a time; `tuning` lowers it
+    # of one address in any case; beyond, it may have as many as are left (API servers may share one address)
+    peer_connections: int = 64
     backlog: int = 1024  # connections that the kernel queues while the event loop is busy
 
 
-def check(request: web.BaseRequest, max_body: int) -> None:
+def _check(request: web.BaseRequest, route: routes.Route, limits: Limits) -> None:
     """Check a request by its headers. Raises HttpError 413, 415 or 417."""
     headers = request.headers
     if headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
@@ -39,22 +41,24 @@ def check(request: web.BaseRequest, max_body: int) -> None:
         raise routes.HttpError(415, f"expected Content-Type: {routes.JSON}")
     if headers.get("Expect", "100-continue").lower() != "100-continue":
         raise routes.HttpError(417, "only Expect: 100-continue is supported")
-    if (length := request.content_length) is not None and length > max_body:
-        raise _build_too_large_error(max_body)
+    if (length := request.content_length) is not None and length > min(route.max_body, limits.max_body):
+        raise _build_too_large_error(route, limits)
 
 
-async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory) -> bytes:
+async def read(request: web.BaseRequest, route: routes.Route, limits: Limits, memory: memories.Memory) -> bytes:
     """Return the body. Raises HttpError: 413 once it is too long, 408 if it does not arrive in time, 400 if it is
-    malformed.
+    malformed, 415 or 417 for headers that are not supported.
 
     429 if there is not enough memory; the API server retries after Retry-After within its own timeout. Raises
     ConnectionError if the client has disconnected.
     """
+    _check(request, route, limits)
+    max_body = min(route.max_body, limits.max_body)
     if "Expect" in request.headers and request.version == HttpVersion11:
         if request.transport is None:
             raise ConnectionResetError("the client has disconnected")
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    if request.content.is_eof() and request.content.total_bytes <= limits.max_body:
+    if request.content.is_eof() and request.content.total_bytes <= max_body:
         return request.content.read_nowait()  # most bodies arrive with their headers, so no timer is needed
     declared_length = request.content_length or 0
     if not memory.has_room(declared_length):
@@ -62,7 +66,9 @@ async def read(request: web.BaseRequest, limits: Limits, memory: memories.Memory
     memory.reserved_bytes += declared_length
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _collect_body(request, limits.max_body, memory)
+            return await _collect_body(request, max_body, memory)
+    except _TooLargeError:
+        raise _build_too_large_error(route, limits) from None
     except TimeoutError:
         raise routes.HttpError(408, describe_late_body(limits)) from None
     except (web.RequestPayloadError, ValueError) as error:
@@ -83,7 +89,7 @@ async def _collect_body(request: web.BaseRequest, max_body: int, memory: memorie
         parts.append(part)
         size += len(part)
         if size > max_body:
-            raise _build_too_large_error(max_body)
+            raise _TooLargeError
         if request.content_length is None and not memory.has_room(size):  # the number of chunks is unknown in advance
             raise _build_no_memory_error()
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -94,5 +100,13 @@ def _build_no_memory_error() -> routes.HttpError:
     return routes.HttpError(429, reason, {"Retry-After": "1"})
 
 
-def _build_too_large_error(max_body: int) -> routes.HttpError:
-    return routes.HttpError(413, f"the body is larger than {max_body} bytes, the limit set by --max-body")
+class _TooLargeError(Exception):
+    """Raised once a body is too long."""
+
+
+def _build_too_large_error(route: routes.Route, limits: Limits) -> routes.HttpError:
+    if limits.max_body <= route.max_body:
+        reason = f"the body is larger than {limits.max_body} bytes, the limit set by --max-body"
+    else:
+        reason = f"the body is larger than {route.max_body} bytes, the limit of {route.path}: {route.advice}"
+    return routes.HttpError(413, reason)

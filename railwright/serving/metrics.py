@@ -107,6 +107,11 @@ class Metrics:
     assumed_pods = gauge(
         "assumed_pods", "Assumed pods: placed by a scheduler, binding not observed yet.", "state", only="extender"
     )
+    assumed_pods_unseen = gauge(
+        "assumed_pods_unseen",
+        "Announced pods that the API server has not shown; they use no devices, and end after 5 s.",
+        only="extender",
+    )
     nodes_without_domain = gauge(
         "nodes_without_domain", "Nodes of a fabric without the label of a topology domain.", "domain", only="extender"
     )

@@ -44,7 +44,9 @@ class Route(NamedTuple):
     """A path and its handler.
 
     `path` may contain `{name}` segments. An `immediate` handler returns a Reply and never an awaitable, so its
-    requests can use the fast path. A route that `sheds` returns 429 if too many requests arrive at once; its clients
+    requests can use the fast path. A large body may be a view, which an immediate handler does not keep; one that
+    `reads_view` takes a view of its own if it waits. `max_body` limits bodies below --max-body, with an `advice` for
+    those that are larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients
     retry after Retry-After. Exceptions of the types in `malformed` become status 400 with their text as the reason;
     any other is a bug: 500, and a logged traceback.
     """
@@ -54,6 +56,9 @@ class Route(NamedTuple):
     method: str = "POST"
     malformed: tuple[type[Exception], ...] = ()
     immediate: bool = False
+    reads_view: bool = False
+    max_body: int = 1 << 62  # bytes
+    advice: str = "send a smaller one"
     sheds: bool = False
 
 

@@ -37,8 +37,7 @@ class SlowPath:
         route, parameters = dispatcher.table.find(request.method, request.path)
         body = b""
         if route.method != "GET":
-            bounds.check(request, dispatcher.limits.max_body)
-            body = await bounds.read(request, dispatcher.limits, dispatcher.memory)
+            body = await bounds.read(request, route, dispatcher.limits, dispatcher.memory)
         query = request.query if request.query_string else routes.NOTHING
         return route, routes.Call(body, parameters, query, request.headers, request.remote or "")
 

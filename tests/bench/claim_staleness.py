@@ -98,7 +98,7 @@ class Extender:
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
         placed = {pod.key: node for pod in cluster.pods.values() if (node := placed_peers.find_node(pod, cluster))}
-        pod, nodes = kube_wire.read_arguments(body)
+        pod, nodes, _ = kube_wire.read_arguments(body)
         asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
         assert asked is not None
         inferred = self.handlers.list_unseen(asked)

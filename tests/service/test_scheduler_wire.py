@@ -115,7 +115,10 @@ class Served:
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wire")
     (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    items = [*(node(index) for index in range(8)), holder()]
+    # the pod that the captured event announces is pending: one that nobody has seen would use no devices
+    announced = json.loads((WIRE / "volcano-allocate.json").read_bytes())["task"]["Pod"]
+    pending = {"apiVersion": "v1", "kind": "Pod", **announced, "spec": {**announced["spec"], "nodeName": ""}}
+    items = [*(node(index) for index in range(8)), holder(), pending]
     (folder / "snapshot.yaml").write_text(yaml.safe_dump_all(items))
     sources = [f"--snapshot={folder / 'snapshot.yaml'}", f"--policy={folder / 'policy.yaml'}"]
     ports = ["--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--plain-http", "--drain-seconds=0"]

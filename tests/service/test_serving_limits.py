@@ -384,6 +384,41 @@ async def test_connections_beyond_the_limit_are_refused_and_those_before_are_ser
             await caller.close()
 
 
+async def open_from(address: str, port: int) -> shell.Caller:
+    return shell.Caller(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+
+
+async def is_served(caller: shell.Caller) -> bool:
+    try:
+        return (await caller.ask(b"1")).status == 200
+    except (ConnectionError, EOFError, ValueError, IndexError):
+        return False
+
+
+async def test_one_address_has_no_more_connections_than_are_left_and_another_one_gets_in():
+    async with shell.running(connections=20, peer_connections=2) as server:
+        greedy = [await open_from("127.0.0.1", server.port) for _ in range(20)]
+        served = [caller for caller in greedy if await is_served(caller)]
+        assert len(served) == 10
+        others = [await open_from("127.0.0.2", server.port) for _ in range(3)]
+        assert [await is_served(caller) for caller in (*served, *others)] == [True] * 13
+        await served[0].close()
+        await shell.until(lambda: len(server.shell._service.connections) == 12)
+        again = await open_from("127.0.0.1", server.port)
+        assert not await is_served(again), "nine of its own, seven are left"
+        for caller in (*greedy, *others, again):
+            await caller.close()
+        await shell.until(lambda: not server.shell._service.peers)
+
+
+async def test_an_address_has_its_own_connections_however_few_are_left():
+    async with shell.running(connections=20, peer_connections=15) as server:
+        callers = [await open_from("127.0.0.1", server.port) for _ in range(16)]
+        assert [await is_served(caller) for caller in callers] == [True] * 15 + [False]
+        for caller in callers:
+            await caller.close()
+
+
 async def test_an_asynchronous_handler_sees_parameters_headers_query_and_peer(plain):
     caller = await plain.open()
     answer = await caller.ask(path="/explain/train/w-0?q=1&q=2", method="GET", Authorization="Bearer t")

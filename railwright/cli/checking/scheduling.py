@@ -33,6 +33,19 @@ def _check_lease(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     return ok(f"held by {snapshots.get_lease_holder(lease)}")
 
 
+def _check_callers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    deployment = snapshot.find("deployments", snapshots.EXTENDER)
+    if deployment is None:
+        return skip(f"Deployment {snapshots.EXTENDER} does not exist")
+    options = dict(argument.partition("=")[::2] for argument in snapshots.list_arguments(deployment))
+    if "--client-ca" not in options:
+        return skip(
+            "without --client-ca, whoever reaches the extender's port may call it: set extender.clientAuth of the "
+            "chart for kube-scheduler, or extender.allowFrom for Volcano, which cannot present a certificate"
+        )
+    return ok(f"of {options.get('--client-names') or 'anyone whom the CA has certified'}")
+
+
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     configmap = snapshot.get_one("volcano")
     if configmap is None:
@@ -178,6 +191,14 @@ def list_rows() -> Iterator[Row]:
         f"kubernetes.io/service-name={snapshots.EXTENDER}",
         reads=("deployments", "services", "slices"),
         depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
+    )
+    yield Row(
+        anchor="extender-callers",
+        name="the extender requires a client certificate",
+        assess=_check_callers,
+        hint="docs/certificates.md, Who may call",
+        reads=("deployments",),
+        depends_on=("extender-deployment",),
     )
     yield Row(
         anchor="volcano-configuration",

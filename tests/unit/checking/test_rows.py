@@ -230,8 +230,26 @@ def test_every_row_is_broken_above_or_below():
     elsewhere = {
         "api-reachable", "caller-permissions", "dry-run", "policy-in-force", "multus", "numa-topologies",
         "install-permissions", "device-pools", "volcano", "extender-deployment", "versions", "claim-drivers",
+        "extender-callers",
     }  # fmt: skip
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "words"),
+    [
+        ([], check_rows.State.SKIP, "whoever reaches the extender's port may call it"),
+        (["--client-ca=/tls/ca.crt"], check_rows.State.OK, "of anyone whom the CA has certified"),
+        (["--client-ca=/tls/ca.crt", "--client-names=kube-scheduler"], check_rows.State.OK, "of kube-scheduler"),
+    ],
+)
+def test_who_may_call_the_extender_is_told(options, state, words):
+    trees = installations.healthy()
+    (deployment,) = [tree for tree in trees["deployments"] if tree["metadata"]["name"] == EXTENDER]
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] += options
+    (result,) = [result for result in assess_trees(trees) if result.check == "extender-callers"]
+    assert result.state is state
+    assert words in result.detail
 
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():

@@ -1,5 +1,6 @@
 """Access to explanations, by the answers of a stub API server."""
 
+import asyncio
 import json
 
 import pytest
@@ -99,3 +100,52 @@ async def test_the_dashboard_is_for_whoever_may_get_its_path():
     assert refused is not None
     assert refused[0] == 403
     assert "ann may not get /dashboard" in refused[1]
+
+
+class SlowApiServer:
+    """Knows no token, and answers once it is told to. Counts the reviews that it has at one time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.go_on = asyncio.Event()
+
+    async def post(self, _path: str, _body: bytes) -> bytes:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.go_on.wait()
+        self.now -= 1
+        return b"{}"
+
+
+async def test_whoever_asks_for_explanations_or_the_dashboard_the_api_server_has_four_reviews_at_once():
+    server = SlowApiServer()
+    post = access.limit_reviews(server.post)
+    asked = [
+        asyncio.ensure_future(
+            access.check_pod_access(f"Bearer {number}", "prod", "10.0.0.1", post)
+            if number % 2
+            else access.check_path_access(f"Bearer {number}", "/dashboard", "10.0.0.1", post)
+        )
+        for number in range(300)
+    ]
+    done, _ = await asyncio.wait(asked, timeout=0.2)
+    refused = [task.result() for task in done]
+    assert len(refused) == 300 - 4 - 100
+    assert {status for status, _ in refused} == {503}
+    assert "100 other requests wait" in refused[0][1]
+    server.go_on.set()
+    assert [(await task)[0] for task in asked].count(401) == 104
+    assert server.most == 4
+
+
+async def test_a_caller_that_leaves_gives_its_place_to_the_next():
+    server = SlowApiServer()
+    post = access.limit_reviews(server.post)
+    for _ in range(3):
+        asked = [asyncio.ensure_future(post("/x", b"")) for _ in range(104)]
+        await asyncio.wait(asked, timeout=0.05)
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
+    server.go_on.set()
+    assert await post("/x", b"") == b"{}"

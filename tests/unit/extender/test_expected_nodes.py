@@ -164,7 +164,7 @@ def build_claiming(group, rank):
 
 def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
-    pod, nodes = schedulers.kube_wire.read_arguments(build_body(peer, free))
+    pod, nodes, _ = schedulers.kube_wire.read_arguments(build_body(peer, free))
     request = schedulers.scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
     seen = {known.key for known in cluster.pods.values() if placed_peers.find_node(known, cluster)}
     return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.list_unseen(request)}

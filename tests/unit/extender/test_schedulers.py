@@ -18,6 +18,7 @@ from railwright.fabric import names, network_views, views
 from railwright.fabric.placement.nodes.terms import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import scheduler_plugins
+from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
@@ -56,7 +57,7 @@ def raw(tree) -> bytes:
 
 def test_volcano_prioritize_answers_every_offered_node_and_no_other(handlers):
     request_body = body("volcano-prioritize")
-    answer = json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))
+    answer = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))
     assert set(answer) == {"nodeScore", "errorMessage"}
     assert set(answer["nodeScore"]) == {node["Name"] for node in request_body["nodes"]}
     assert all(0 < score <= 1000 for score in answer["nodeScore"].values())
@@ -66,7 +67,9 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
     request_body = body("volcano-prioritize")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
-    assert set(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"].values()) == {0.0}
+    assert set(
+        json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"].values()
+    ) == {0.0}
     asked = {"Pod": request_body["task"]["Pod"], "Nodes": None, "NodeNames": ["gpu-0", "gpu-1"]}
     assert json.loads(handlers.verbs.filter(raw(asked)))["NodeNames"] == ["gpu-0", "gpu-1"]
     assert {row["Score"] for row in json.loads(handlers.verbs.prioritize(raw(asked)))} == {0}
@@ -111,13 +114,13 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
-    before = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    before = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"]
     assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
-    with_peer = json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"]
+    with_peer = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"]
     assert with_peer["gpu-6"] > with_peer["gpu-0"]
     handlers.verbs.volcano_deallocate(raw(event), "")
     handlers.verbs.volcano_deallocate(raw(event), "")
-    assert json.loads(handlers.verbs.volcano_prioritize(raw(scored), ""))["nodeScore"] == before
+    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")))["nodeScore"] == before
 
 
 def test_devices_bound_by_another_scheduler_since_the_session_began_are_not_free(handlers):
@@ -250,7 +253,7 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
     assert 9 <= priorities["gpu-0"] <= 10
     task = {"UID": "uid-p", "Name": "p", "Namespace": "train", "Pod": asked["Pod"]}
     volcanos = {"task": task, "nodes": [{"Name": "gpu-0"}, {"Name": "gpu-1"}]}
-    scores = json.loads(handlers.verbs.volcano_prioritize(raw(volcanos), ""))["nodeScore"]
+    scores = json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(volcanos), "")))["nodeScore"]
     assert 0 < scores["gpu-1"] - scores["gpu-0"] < 25, "of 1,000; a preferred affinity is worth up to 200"
 
 
@@ -329,7 +332,7 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
     handler = getattr(handlers.verbs, verb)
     scope = ("",) if verb.startswith("volcano") else ()
     with pytest.raises(decoding.MalformedError, match=reason):
-        handler(given, *scope)
+        handler(given, *scope) if verb != "volcano_prioritize" else turns.complete(handler(given, *scope))
 
 
 def test_nulls_and_unknown_fields_are_read_over(handlers):
@@ -340,7 +343,7 @@ def test_nulls_and_unknown_fields_are_read_over(handlers):
         "labels": request_body["task"]["Pod"]["metadata"]["labels"],
         "ownerReferences": None,
     }
-    assert len(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"]) == 6
+    assert len(json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"]) == 6
 
 
 def test_a_decision_is_explained_with_its_numbers():
@@ -471,7 +474,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
 
 def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
     event, scored = body("volcano-allocate"), body("volcano-prioritize")
-    before = handlers.verbs.volcano_prioritize(raw(scored), "")
+    before = turns.complete(handlers.verbs.volcano_prioritize(raw(scored), ""))
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
         handlers.verbs.volcano_allocate(raw(event), ("", "east")[i % 2])
@@ -480,7 +483,7 @@ def test_a_storm_of_dry_runs_leaves_no_residue(handlers):
         handlers.verbs.volcano_deallocate(raw(event), "")
         handlers.verbs.volcano_deallocate(raw(event), "")
     assert len(handlers.state.assumed) == 0
-    assert handlers.verbs.volcano_prioritize(raw(scored), "") == before
+    assert turns.complete(handlers.verbs.volcano_prioritize(raw(scored), "")) == before
 
 
 def test_a_session_of_one_scope_closes_no_other(handlers):
@@ -537,14 +540,16 @@ def network(name, resource):
 def test_a_number_that_is_no_amount_is_the_largest_amount(handlers):
     given, event = body("volcano-prioritize"), body("volcano-allocate")
     given["nodes"][0]["Idle"]["Memory"] = event["task"]["InitResreq"]["Memory"] = 1e308
-    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
     assert handlers.verbs.volcano_allocate(raw(event), "") == b'{"errorMessage":""}'
 
 
 def test_a_node_named_twice_is_one_node(handlers):
     request_body = body("volcano-prioritize")
     request_body["nodes"] = [request_body["nodes"][0]] * 8
-    assert list(json.loads(handlers.verbs.volcano_prioritize(raw(request_body), ""))["nodeScore"]) == ["gpu-0"]
+    assert list(json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(request_body), "")))["nodeScore"]) == [
+        "gpu-0"
+    ]
     task = request_body["task"]["Pod"]["metadata"]
     explanation = handlers.verbs.explanations.explain(task["namespace"], task["name"])
     assert explanation.candidate_nodes == 1
@@ -584,14 +589,14 @@ def test_a_pods_own_old_entry_takes_no_numa_node_from_it():
     handlers.verbs.volcano_close(b"{}", "")
     assert len(handlers.state.assumed) == 1, "its binding failed, and the next session asks again"
     assert predicate(handlers, given, "gpu-0")["code"] == 0
-    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
 
 
 def test_a_node_to_be_emptied_has_its_numa_nodes_empty_as_well():
     handlers = Handlers(two_sided(), nodes=[node("gpu-0", "leaf-0")])
     handlers.state.cluster.upsert_pod(pod("victim", on="gpu-0"))
     given = whole_node(body("volcano-prioritize"), Idle=0, Allocatable=1)
-    assert json.loads(handlers.verbs.volcano_prioritize(raw(given), ""))["nodeScore"]["gpu-0"] > 0
+    assert json.loads(turns.complete(handlers.verbs.volcano_prioritize(raw(given), "")))["nodeScore"]["gpu-0"] > 0
 
 
 def test_an_announcement_of_volcano_outlives_kube_schedulers_next_question(handlers):

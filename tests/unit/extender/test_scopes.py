@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
 from extender import schedulers, state
+from railwright.serving import turns
 
 ALLOCATED, PIPELINED = 2, 4
 N, OTHER = "n-0", "n-1"
@@ -47,7 +48,7 @@ class Site:
 
     def scores(self, scope: str, tree: dict, **taken: int) -> dict[str, float]:
         asked = {"task": self.task(tree), "nodes": [self.offered(name, **taken) for name in (N, OTHER)]}
-        return json.loads(self.verbs.volcano_prioritize(json.dumps(asked).encode(), scope))["nodeScore"]
+        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(asked).encode(), scope)))["nodeScore"]
 
     def filter(self, tree: dict, *names: str) -> list[str]:
         asked = {"Pod": tree, "Nodes": None, "NodeNames": list(names or (N, OTHER))}

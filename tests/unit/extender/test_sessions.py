@@ -7,6 +7,7 @@ from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric import views
+from railwright.serving import turns
 
 TAKEN = {"errorMessage": ""}
 FULL = dict.fromkeys(("nvidia.com/gpu", *RESOURCES), 0)
@@ -43,7 +44,7 @@ class Door:
             for name in self.state.cluster.nodes
         ]
         body = json.dumps({"task": build_task(index), "nodes": nodes}).encode()
-        return json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
+        return json.loads(turns.complete(self.verbs.volcano_prioritize(body, "")))["nodeScore"]
 
 
 def build_peer(index: int) -> views.Pod:

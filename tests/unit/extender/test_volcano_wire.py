@@ -5,11 +5,12 @@ import json
 import pytest
 
 from extender import decoding, volcano_wire
+from railwright.serving import turns
 
 
 def nodes(*given: dict) -> list[volcano_wire.Node]:
     body = json.dumps({"task": {"UID": "u"}, "nodes": list(given)}).encode()
-    return volcano_wire.read_prioritize(memoryview(bytearray(body)))[1]  # a large body comes as a view
+    return turns.complete(volcano_wire.read_prioritize(memoryview(bytearray(body))))[1]  # a large body comes as a view
 
 
 def test_amounts_of_nodes_are_converted_to_milli_units():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from placing import LEAF, node, policy
 
 from extender import schedulers, state
+from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 PRIORITIZE = json.loads((WIRE / "volcano-prioritize.json").read_bytes())
@@ -81,7 +82,7 @@ class Handlers:
         self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
 
     def prioritize(self, body: object, scope: str = "") -> dict:
-        return json.loads(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope))
+        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope)))
 
     def predicate(self, body: object) -> dict:
         return json.loads(self.verbs.volcano_predicate(json.dumps(body).encode(), ""))

@@ -10,6 +10,7 @@ from placing import LEAF, RAILS, RESOURCES, build_pod_group, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric.policy import model
+from railwright.serving import turns
 
 WHOLE = {"ScalarResources": dict.fromkeys(RESOURCES, 1000) | {"nvidia.com/gpu": 8000}}
 NONE = {"ScalarResources": dict.fromkeys(WHOLE["ScalarResources"], 0)}
@@ -72,7 +73,7 @@ class Volcano:
             for name in candidates
         ]
         body = json.dumps({"task": build_task(rank), "nodes": nodes}).encode()
-        scores = json.loads(self.verbs.volcano_prioritize(body, ""))["nodeScore"]
+        scores = json.loads(turns.complete(self.verbs.volcano_prioritize(body, "")))["nodeScore"]
         return max(sorted(scores), key=scores.__getitem__)
 
     def event(self, rank: int, on: str, status: int) -> None:

@@ -4,11 +4,15 @@ Entries are keyed by pod UID, so events may be duplicated, late or unpaired: `as
 removes if present (docs/interface.md 7.7). The entries of one scheduler instance form a scope (docs/interface.md 4.3).
 The caller passes the time and confirms observed bindings. Nothing is persisted: after a restart the next session and
 the pod watch provide everything again.
+
+Callers are not always authenticated, so an announcement of a pod that the watch has not shown is not believed yet: it
+counts as a placed peer of its gang, but uses no devices. It becomes an ordinary entry when the watch shows the pod, and
+ends soon otherwise.
 """
 
 import enum
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -17,6 +21,8 @@ from railwright.fabric.placement.state import change_log
 from railwright.fabric.workloads import membership
 
 DEFAULT_SCOPE = ""
+UNSEEN_SECONDS = 5.0  # a scheduler knows a pod from its own watch; ours shows it a moment earlier or later
+MIN_UNSEEN = 2000  # unseen pods that are kept in any cluster: a gang may be announced before its pods are seen
 KUBE_SCOPE = "/scheduler"  # pods that kube-scheduler has very likely placed; names of Volcano instances have no slash
 
 
@@ -78,6 +84,7 @@ class _ScopedPod(NamedTuple):
 
     scope: str
     pod: AssumedPod
+    is_seen: bool  # the watch has shown the pod
 
 
 class AssumedPods:
@@ -89,15 +96,39 @@ class AssumedPods:
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
         self._by_scope: dict[str, dict[str, AssumedPod]] = {}
+        self._unseen: dict[str, AssumedPod] = {}  # the oldest first; in no index but that of gangs
         self.change_log = change_log.ChangeLog()
 
     def assume(self, assumed_pod: AssumedPod, scope: str = DEFAULT_SCOPE) -> None:
-        """Assume a pod. An existing entry of the pod is replaced."""
-        self._drop(assumed_pod.uid)
-        self._entries[assumed_pod.uid] = _ScopedPod(scope, assumed_pod)
-        self._by_node.setdefault(assumed_pod.node, {})[assumed_pod.uid] = assumed_pod
-        self._by_gang.setdefault(assumed_pod.gang, {})[assumed_pod.uid] = assumed_pod
-        self._by_scope.setdefault(scope, {})[assumed_pod.uid] = assumed_pod
+        """Assume a pod that the watch has shown. An existing entry of the pod is replaced."""
+        self._add(_ScopedPod(scope, assumed_pod, is_seen=True))
+
+    def assume_unseen(self, assumed_pod: AssumedPod, scope: str, known_pods: int) -> None:
+        """Assume a pod that the watch has not shown, until `see` or for UNSEEN_SECONDS.
+
+        At most as many are kept as pods are known, and MIN_UNSEEN at least; the oldest are dropped first.
+        """
+        self._add(_ScopedPod(scope, assumed_pod, is_seen=False))
+        while len(self._unseen) > max(MIN_UNSEEN, known_pods):
+            self._drop(next(iter(self._unseen)))
+
+    def see(self, uid: str, requests: resources.FrozenAmounts) -> None:
+        """Believe an announcement: the watch has shown the pod, with these requests."""
+        if uid in self._unseen:
+            scope, assumed_pod, _ = self._entries[uid]
+            self.assume(msgspec.structs.replace(assumed_pod, requests=requests), scope)
+
+    def _add(self, entry: _ScopedPod) -> None:
+        scope, assumed_pod, is_seen = entry
+        uid = assumed_pod.uid
+        self._drop(uid)
+        self._entries[uid] = entry
+        self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
+        if is_seen:
+            self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
+            self._by_scope.setdefault(scope, {})[uid] = assumed_pod
+        else:
+            self._unseen[uid] = assumed_pod
         self.change_log.record(assumed_pod.node)
 
     def forget(self, uid: str) -> bool:
@@ -116,18 +147,23 @@ class AssumedPods:
 
     def end_session(self, scope: str, now: float) -> None:
         """End a session of this scope: drop pipelined entries; the others wait for their binding to be observed."""
-        for entry_scope, assumed_pod in list(self._entries.values()):
+        for entry_scope, assumed_pod, is_seen in list(self._entries.values()):
             if entry_scope != scope:
                 continue
             if assumed_pod.state is State.PIPELINED:
                 self._drop(assumed_pod.uid)
             elif assumed_pod.state is State.ALLOCATED:
-                self.assume(msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=now), scope)
+                since = now if is_seen else assumed_pod.since
+                ended = msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since)
+                self._add(_ScopedPod(scope, ended, is_seen))
 
     def expire(self, now: float) -> tuple[AssumedPod, ...]:
-        """Drop and return the entries older than `assume_seconds`."""
+        """Drop and return the entries older than `assume_seconds`, and unseen ones older than UNSEEN_SECONDS."""
+        unseen_seconds = min(UNSEEN_SECONDS, self._assume_seconds)
         expired = tuple(
-            assumed_pod for _, assumed_pod in self._entries.values() if now - assumed_pod.since > self._assume_seconds
+            assumed_pod
+            for _, assumed_pod, is_seen in self._entries.values()
+            if now - assumed_pod.since > (self._assume_seconds if is_seen else unseen_seconds)
         )
         for assumed_pod in expired:
             self._drop(assumed_pod.uid)
@@ -163,10 +199,15 @@ class AssumedPods:
 
     def count(self, state: State) -> int:
         """Return the number of entries in a state."""
-        return sum(1 for _, assumed_pod in self._entries.values() if assumed_pod.state is state)
+        return sum(1 for _, assumed_pod, _ in self._entries.values() if assumed_pod.state is state)
+
+    @property
+    def unseen(self) -> int:
+        """Return the number of entries whose pod the watch has not shown."""
+        return len(self._unseen)
 
     def __iter__(self) -> Iterator[AssumedPod]:
-        return (assumed_pod for _, assumed_pod in self._entries.values())
+        return (assumed_pod for _, assumed_pod, _ in self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -175,17 +216,25 @@ class AssumedPods:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return False
-        scope, assumed_pod = entry
-        for index, key in (
-            (self._by_node, assumed_pod.node),
-            (self._by_gang, assumed_pod.gang),
-            (self._by_scope, scope),
-        ):
-            index[key].pop(uid)  # type: ignore[index]  # each key belongs to its own index
-            if not index[key]:  # type: ignore[index]
-                del index[key]  # type: ignore[arg-type]
+        scope, assumed_pod, is_seen = entry
+        _remove(self._by_gang, assumed_pod.gang, uid)
+        if is_seen:
+            _remove(self._by_node, assumed_pod.node, uid)
+            _remove(self._by_scope, scope, uid)
+        else:
+            del self._unseen[uid]
         self.change_log.record(assumed_pod.node)
         return True
+
+
+Key = TypeVar("Key")
+
+
+def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None:
+    """Remove a pod from an index, and its key with the last one."""
+    index[key].pop(uid)
+    if not index[key]:
+        del index[key]
 
 
 class InferredPods:

@@ -1,0 +1,143 @@
+"""What an announcement of a pod may do before the watch shows the pod: nothing to the nodes, and not for long."""
+
+import json
+
+import msgspec
+import pytest
+from placing import GPU, RESOURCES, leaves, pod, policy
+
+from extender import schedulers, state
+from railwright.fabric.placement.state import assumed_pods
+
+NODES = [f"a0-{number:02}" for number in range(4)]
+UNITS = {GPU: 8, **dict.fromkeys(RESOURCES, 1)}
+
+
+class Site:
+    """An extender with four nodes of one leaf, each with one device of a rail."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.state = state.State(assume_seconds=30)
+        self.pods = state.Pods(self.state)
+        for node in leaves(a0=4):
+            self.state.cluster.upsert_node(node)
+        required = policy(required=True)
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: required, clock=lambda: self.now, observe=lambda *_row: None
+        )
+        self.verbs.volcano_close(b"{}", "")
+
+    def announce(self, uid: str, node: str, *, job: str = "train/job", units=None) -> dict:
+        scalars = {name: 1000 * count for name, count in (units or UNITS).items()}
+        task = {"UID": uid, "Namespace": "train", "Name": uid, "Job": job, "NodeName": node, "Status": 2}
+        body = {"task": {**task, "InitResreq": {"ScalarResources": scalars}}}
+        return json.loads(self.verbs.volcano_allocate(json.dumps(body).encode(), ""))
+
+    def list_feasible(self) -> list[str]:
+        body = json.dumps({"Pod": ASKING, "NodeNames": NODES}).encode()
+        return json.loads(self.verbs.filter(body))["NodeNames"]
+
+    def expire(self, now: float) -> None:
+        self.now = now
+        self.state.assumed.expire(now)
+
+
+ASKING = {
+    "metadata": {"name": "w", "namespace": "train", "uid": "w", "labels": {"railwright.io/fabric": "roce"}},
+    "spec": {"containers": [{"name": "c", "resources": {"requests": {n: str(c) for n, c in UNITS.items()}}}]},
+}
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+def test_announcements_of_pods_that_nobody_has_seen_leave_every_node_feasible(site):
+    for number, node in enumerate(NODES * 20):
+        assert site.announce(f"forged-{number}", node) == {"errorMessage": ""}
+    assert site.list_feasible() == NODES
+
+
+def test_an_announcement_counts_once_the_watch_shows_its_pod_whenever_that_is(site):
+    site.announce("uid-early", NODES[0])
+    site.pods.upsert(pod("early"))
+    site.pods.upsert(pod("late"))
+    site.announce("uid-late", NODES[1])
+    assert site.list_feasible() == NODES[2:]
+    site.pods.replace([pod("early"), pod("late")])
+    assert site.list_feasible() == NODES[2:]
+
+
+def test_a_list_of_all_pods_shows_announced_ones_too(site):
+    site.announce("uid-early", NODES[0])
+    site.pods.replace([pod("early")])
+    assert site.list_feasible() == NODES[1:]
+
+
+def test_an_announced_pod_uses_what_the_api_server_shows_and_no_more(site):
+    site.pods.upsert(pod("small", gpus=1, rails=0))
+    site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
+    site.announce("uid-other", NODES[1], units={RESOURCES[0]: 99})
+    site.pods.upsert(pod("other", gpus=0, rails=0))
+    free = [site.state.assumed.get(uid).requests.get(RESOURCES[0], 0) for uid in ("uid-small", "uid-other")]
+    assert free == [0, 0]
+
+
+def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
+    site.pods.upsert(pod("moved"))
+    site.announce("uid-moved", NODES[0])
+    assert NODES[0] not in site.list_feasible()
+    site.pods.upsert(pod("moved", on=NODES[3]))
+    assert site.list_feasible() == NODES[:3]
+
+
+def test_an_unseen_pod_ends_after_seconds_and_a_seen_one_after_assume_seconds(site):
+    site.pods.upsert(pod("seen"))
+    site.announce("uid-seen", NODES[0])
+    site.announce("unseen", NODES[1])
+    site.verbs.volcano_close(b"{}", "")
+    site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
+    assert [entry.uid for entry in site.state.assumed] == ["uid-seen"]
+    site.expire(31)
+    assert len(site.state.assumed) == 0
+
+
+def test_the_end_of_a_session_does_not_prolong_an_unseen_pod(site):
+    site.announce("unseen", NODES[1])
+    site.now = assumed_pods.UNSEEN_SECONDS
+    site.verbs.volcano_close(b"{}", "")
+    site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
+    assert len(site.state.assumed) == 0
+
+
+def test_a_gang_of_thousands_is_kept_that_volcano_announces_before_the_watch_shows_it(site):
+    gang = 2000
+    for number in range(gang):
+        site.announce(f"uid-g-{number}", NODES[number % 4])
+    assert len(list(site.state.assumed.list_of_gang("train/job"))) == gang
+    for number in range(gang):
+        site.pods.upsert(pod(f"g-{number}", group="job"))
+    assert site.state.assumed.unseen == 0
+    assert len(site.state.assumed) == gang
+
+
+def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site):
+    site.pods.upsert(pod("seen"))
+    site.announce("uid-seen", NODES[0])
+    for number in range(5 * assumed_pods.MIN_UNSEEN):
+        site.announce(f"forged-{number}", NODES[1])
+    assert site.state.assumed.unseen == assumed_pods.MIN_UNSEEN
+    assert site.state.assumed.get("uid-seen") is not None
+    assert site.state.assumed.get(f"forged-{5 * assumed_pods.MIN_UNSEEN - 1}") is not None
+
+
+def test_more_unseen_pods_are_kept_where_more_pods_are_known():
+    assumed = assumed_pods.AssumedPods(assume_seconds=30)
+    example = Site()
+    example.announce("x", NODES[0])
+    entry = example.state.assumed.get("x")
+    for number in range(5000):
+        assumed.assume_unseen(msgspec.structs.replace(entry, uid=f"u{number}"), "", 4000)
+    assert assumed.unseen == 4000

@@ -1,0 +1,207 @@
+"""What a request of anybody who reaches the schedulers' ports may cost, for the fields of each protocol.
+
+The fields come from the structs that decode the requests, so that a new field is covered. BUDGET=full tries all values.
+"""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import cost_budget
+import msgspec
+import pytest
+from placing import LEAF, leaves, policy
+
+from extender import decoding, kube_wire, schedulers, state, volcano_wire
+from railwright.fabric import scheduling_views
+from railwright.serving import turns
+
+WIRE = Path(__file__).parents[2] / "data" / "wire"
+PRIORITIZE, EVENT, FILTER = (
+    json.loads((WIRE / f"{name}.json").read_bytes())
+    for name in ("volcano-prioritize", "volcano-allocate", "kube-scheduler-filter")
+)
+PREDICATE = {"task": PRIORITIZE["task"], "node": PRIORITIZE["nodes"][0]}
+IS_FULL = os.environ.get("BUDGET") == "full"
+ROOM = cost_budget.ROOM if IS_FULL else 1 << 15
+PARTS = cost_budget.PARTS if IS_FULL else ('"', "a,")
+SKIPPED = "-"  # begins the names of fields that the decoder skips
+
+
+class Arguments(msgspec.Struct, rename="pascal"):
+    """kube_wire's arguments, with what is decoded from their raw parts."""
+
+    pod: scheduling_views.Pod | None = None
+    node_names: list[str] | None = None
+
+
+class Node(msgspec.Struct):
+    """volcano_wire.Node, likewise."""
+
+    name: str = msgspec.field(default="", name="Name")
+    idle: volcano_wire.Amounts | None = msgspec.field(default=None, name="Idle")
+    releasing: volcano_wire.Amounts | None = msgspec.field(default=None, name="Releasing")
+    pipelined: volcano_wire.Amounts | None = msgspec.field(default=None, name="Pipelined")
+    allocatable: volcano_wire.Amounts | None = msgspec.field(default=None, name="Allocatable")
+
+
+class Prioritize(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+    nodes: list[Node] | None = None
+
+
+class Predicate(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+    node: Node | None = None
+
+
+class Event(msgspec.Struct):
+    task: volcano_wire.Task | None = None
+
+
+PROTOCOLS = {
+    "filter": (Arguments, FILTER),
+    "prioritize": (Arguments, FILTER),
+    "volcano_prioritize": (Prioritize, PRIORITIZE),
+    "volcano_predicate": (Predicate, PREDICATE),
+    "volcano_allocate": (Event, EVENT),
+    "volcano_deallocate": (Event, EVENT),
+}
+
+
+@pytest.fixture(scope="module")
+def handlers():
+    known = state.State(assume_seconds=30)
+    for node in leaves(**{f"a{number}": 20 for number in range(25)}):
+        known.cluster.upsert_node(node)
+    chosen = policy(required=True, domains=[LEAF])
+    return schedulers.Schedulers(known, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+
+
+def answer(handlers, verb: str, body: bytes):
+    """Answer as the port does; a refusal is an answer too."""
+
+    async def finish(reply):
+        try:
+            return await reply
+        except decoding.MalformedError:
+            return None
+
+    handle = getattr(handlers, verb)
+    try:
+        if verb == "volcano_prioritize":
+            reply = turns.run(handle(body, ""))
+            return reply if isinstance(reply, bytes) else finish(reply)
+        return handle(body, "") if verb.startswith("volcano") else handle(body)
+    except decoding.MalformedError:
+        return None
+
+
+def list_rows(verb: str):
+    """Yield the requests to try. In short, those about a pod once, by the filter, and none of skipped fields."""
+    view, base = PROTOCOLS[verb]
+    for row in cost_budget.list_objects(view, base, room=ROOM):
+        field = row.title.split(":")[0]
+        if IS_FULL or (SKIPPED not in field and (verb == "filter" or "Pod." not in field.title())):
+            yield row
+
+
+@pytest.mark.parametrize("verb", PROTOCOLS)
+def test_no_field_of_a_request_costs_more_than_its_budget(verb, handlers, monkeypatch):
+    monkeypatch.setattr(cost_budget, "PARTS", PARTS)
+    monkeypatch.setattr(cost_budget, "NUMBERS", cost_budget.NUMBERS if IS_FULL else (0, "9" * 100_000, 1e308))
+    answer(handlers, verb, json.dumps(PROTOCOLS[verb][1]).encode())
+    problems, rows = [], 0
+    for row in list_rows(verb):
+        rows, body = rows + 1, row.encode()
+        began = time.thread_time()
+        reply = answer(handlers, verb, body)
+        if asyncio.iscoroutine(reply):
+            asyncio.run(reply)
+        if time.thread_time() - began > cost_budget.STALL_SECONDS:  # measured again, and turn by turn
+            cost = cost_budget.measure(lambda body=body: answer(handlers, verb, body), memory=False)
+            if cost.stall > cost_budget.STALL_SECONDS or cost.total > cost_budget.TOTAL_SECONDS:
+                problems.append(f"{row.title} ({len(body)} bytes): {cost.describe()}")
+    assert rows > 5
+    assert not problems, "\n".join(problems)
+
+
+def repeat(part: str, count: int) -> str:
+    return ",".join([part] * count)
+
+
+NAMED = [f'{{"Name":"n{number}"}}' for number in range(200_000)]
+TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
+MANY = {
+    "nodes without a name": ("volcano_prioritize", '{"task":' + TASK + ',"nodes":[' + repeat("{}", 1_000_000) + "]}"),
+    "nodes": ("volcano_prioritize", '{"task":' + TASK + ',"nodes":[' + ",".join(NAMED) + "]}"),
+    "containers": ("filter", '{"Pod":{"spec":{"containers":[' + repeat("{}", 700_000) + ']}},"NodeNames":[]}'),
+    "names": ("filter", '{"Pod":{},"NodeNames":[' + repeat('"a"', 700_000) + "]}"),
+    "values that are not read": ("filter", '{"x":[' + repeat("{}", 1_000_000) + '],"Pod":{},"NodeNames":[]}'),
+    "fields of a session": ("volcano_close", "{" + ",".join(f'"{n}":1' for n in range(200_000)) + "}"),
+    "resources": (
+        "volcano_allocate",
+        '{"task":{"InitResreq":{"ScalarResources":{' + ",".join(f'"{n}":1' for n in range(200_000)) + "}}}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", MANY)
+def test_many_small_values_take_few_times_the_memory_of_the_request(title, handlers):
+    verb, text = MANY[title]
+    body = text.encode()
+    cost = cost_budget.measure(lambda: answer(handlers, verb, body))
+    assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
+    assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()
+    assert cost.peak <= 8 * len(body), f"{len(body)} bytes: {cost.describe()}"
+    assert cost.retained <= cost_budget.RETAINED_BYTES, cost.describe()
+
+
+def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
+    """Return a request of Volcano with nodes of so many bytes, among them keys called Name that are none of a node."""
+    template = json.dumps(
+        {**PRIORITIZE["nodes"][0], "Name": "NAME", "Tasks": {"u": {"Name": "t", "x": [{"Name": "a"}, {"Name": "b"}]}}},
+        separators=(",", ":"),
+    )
+    padded = template[:-1] + ',"Padding":"' + '},{\\"Name\\":' * (size // 12) + '"}'
+    names = [f"n{number}" for number in range(nodes)]
+    listed = ",".join(padded.replace("NAME", name) for name in names)
+    return f'{{"task":{TASK},"nodes":[{listed}]}}'.encode(), names
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(300, 30_000), (3, 3 << 20), (2000, 2000)])
+def test_a_large_request_is_read_in_slices_as_it_would_be_as_a_whole(nodes, size):
+    body, names = build_large(nodes, size)
+    steps = volcano_wire.read_prioritize(memoryview(bytearray(body)))
+    turns_taken = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            task, read = end.value
+            break
+        turns_taken += 1
+    assert turns_taken >= len(body) // (4 << 20)
+    assert [node.name for node in read] == names
+    assert task.uid == PRIORITIZE["task"]["UID"]
+    (whole,) = msgspec.json.decode(json.dumps([PRIORITIZE["nodes"][0]]), type=list[volcano_wire.Node])
+    assert {volcano_wire.decode_offer(node) for node in read} == {volcano_wire.decode_offer(whole)}
+
+
+@pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
+def test_a_large_request_that_does_not_end_as_it_should_is_refused(damage):
+    body, _ = build_large(300, 30_000)
+    if damage == '],"more":[{"Name":"x"}]}':
+        assert len(turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))[1]) == 300
+        return
+    with pytest.raises(decoding.MalformedError):
+        turns.complete(volcano_wire.read_prioritize(body[:-2] + damage.encode()))
+
+
+def test_kube_scheduler_gets_the_limit_of_names_and_volcano_that_of_nodes(handlers):
+    names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
+    with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
+        handlers.filter(names.encode())
+    assert kube_wire.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]
