@@ -3,7 +3,7 @@
 Updated by events, which may arrive in any order and repeatedly.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -46,6 +46,9 @@ class ClaimIndex:
         self._claim_by_device: dict[slices.DeviceId, str] = {}
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
+
+    def __iter__(self) -> Iterator[objects.ResourceClaim]:
+        return iter(self._claims.values())
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""
