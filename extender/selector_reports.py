@@ -9,13 +9,13 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from extender import state as states
 from railwright.cluster import events, expression_process, installed_names
 from railwright.fabric.claims import unknown_selectors
 from railwright.fabric.claims.comparisons import Match
-from railwright.serving import metrics
+from railwright.serving import metrics, server
 
 UNKNOWN = "SelectorUnknown"  # stable
 _INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
@@ -40,7 +40,7 @@ _GUARD = "kube-scheduler cannot allocate devices where it meets such a device: t
 
 def build_tasks(
     state: states.State, counters: metrics.Metrics, poster: events.Events | None, is_leader: Callable[[], bool]
-) -> Sequence[Callable[[], Awaitable[None]]]:
+) -> Sequence[server.Task]:
     """Return the tasks that have expressions evaluated in another process, and that report the unknown ones."""
     results = state.cluster.claimed.inventory.results
 

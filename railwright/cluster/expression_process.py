@@ -29,24 +29,25 @@ _LOG = logging.getLogger("railwright.cluster")
 
 Answers = Mapping[int, evaluations.Result]
 
-_questions = msgspec.msgpack.Decoder(list[evaluations.Question])
+_questions = msgspec.msgpack.Decoder(tuple[float, list[evaluations.Question]])
 _answer = msgspec.json.Decoder(tuple[int, evaluations.Result])
 
 
-async def answer(questions: Sequence[evaluations.Question]) -> Answers:
+async def answer(
+    questions: Sequence[evaluations.Question], seconds_of_expression: float = _SECONDS_OF_EXPRESSION
+) -> Answers:
     """Return answers to the first of these questions. Raises ProcessError if there is none."""
     asked = _choose(questions)
     try:
-        return _read(await _JOB.run(msgspec.msgpack.encode(asked), _SECONDS))
+        return _read(await _JOB.run(msgspec.msgpack.encode((seconds_of_expression, asked)), _SECONDS))
     except bounded_process.ProcessError as error:
         return _blame(asked, error)
 
 
-def answer_now(questions: Sequence[evaluations.Question]) -> Answers:
-    """Return answers as `answer` does, and block until they are there."""
+def _answer_now(questions: Sequence[evaluations.Question]) -> Answers:
     asked = _choose(questions)
     try:
-        return _read(_JOB.run_now(msgspec.msgpack.encode(asked), _SECONDS))
+        return _read(_JOB.run_now(msgspec.msgpack.encode((_SECONDS_OF_EXPRESSION, asked)), _SECONDS))
     except bounded_process.ProcessError as error:
         return _blame(asked, error)
 
@@ -74,15 +75,15 @@ async def _answer_each(questions: Sequence[evaluations.Question]) -> Answers:
     return answers
 
 
-def answer_all(results: evaluations.Evaluations) -> Answers:
+def answer_all(questions: Sequence[evaluations.Question]) -> Answers:
     """Return answers to all questions, and block until they are there. A failure of the process is an answer."""
     answers: dict[int, evaluations.Result] = {}
-    while questions := [question for question in results.list_questions() if question.number not in answers]:
+    while remaining := [question for question in questions if question.number not in answers]:
         try:
-            answers.update(answer_now(questions))
+            answers.update(_answer_now(remaining))
         except bounded_process.ProcessError as error:
             unknown = evaluations.Result(Match.UNKNOWN, str(error))
-            answers.update((question.number, unknown) for question in questions)
+            answers.update((question.number, unknown) for question in remaining)
     return answers
 
 
@@ -110,9 +111,9 @@ def _blame(asked: Sequence[evaluations.Question], error: bounded_process.Process
 def main() -> int:
     """Read questions from standard input, and write a line for each answer to the standard output."""
     bounded_process.limit(_MOST_MEMORY)
-    questions = _questions.decode(sys.stdin.buffer.read())
+    seconds, questions = _questions.decode(sys.stdin.buffer.read())
     for _, group in itertools.groupby(questions, lambda question: question.expression):
-        bounded_process.limit_cpu_time(_SECONDS_OF_EXPRESSION)
+        bounded_process.limit_cpu_time(seconds)
         for line in _evaluate(group):
             os.write(sys.stdout.fileno(), line)  # not buffered: the process may end at any time
     return 0
@@ -120,19 +121,8 @@ def main() -> int:
 
 def _evaluate(questions: Iterator[evaluations.Question]) -> Iterator[bytes]:
     for question in questions:
-        yield msgspec.json.encode((question.number, evaluate(question))) + b"\n"
-
-
-def evaluate(question: evaluations.Question) -> evaluations.Result:
-    """Return the answer to a question, computed in this process."""
-    try:
-        program = cel_programs.compile_expression(question.expression)
-        is_match = program.evaluate(question.device, question.driver)
-    except cel_programs.FailedError as error:
-        return evaluations.Result(Match.FAILS, str(error))
-    except cel_programs.NotEvaluatedError as error:
-        return evaluations.Result(Match.UNKNOWN, str(error))
-    return evaluations.Result(Match.YES if is_match else Match.NO)
+        result = cel_programs.evaluate(question.expression, question.device, question.driver)
+        yield msgspec.json.encode((question.number, result)) + b"\n"
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ conversions and texts whose form the libraries need not share, nested loops, and
 
 import functools
 import importlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from railwright.fabric import quantity
-from railwright.fabric.claims import objects
+from railwright.fabric.claims import evaluations, objects
+from railwright.fabric.claims.comparisons import Match
 
 
 class NotEvaluatedError(ValueError):
@@ -130,6 +132,17 @@ class Program(NamedTuple):
             return "its result is neither true nor false"
 
 
+def evaluate(expression: str, device: objects.Device, driver: str) -> evaluations.Result:
+    """Return whether a device matches an expression."""
+    try:
+        is_match = compile_expression(expression).evaluate(device, driver)
+    except FailedError as error:
+        return evaluations.Result(Match.FAILS, str(error))
+    except NotEvaluatedError as error:
+        return evaluations.Result(Match.UNKNOWN, str(error))
+    return evaluations.Result(Match.YES if is_match else Match.NO)
+
+
 @functools.lru_cache(maxsize=1024)  # a cluster has few classes and rails
 def compile_expression(expression: str) -> Program:
     """Compile an expression. Raises NotEvaluatedError."""
@@ -137,8 +150,9 @@ def compile_expression(expression: str) -> Program:
         raise NotEvaluatedError(f"has more than {_MAX_LENGTH} characters")
     if _HIDDEN_FIELD in expression:
         raise NotEvaluatedError(f"{_HIDDEN_FIELD} is no field")
+    environment = _load_library().environment
     try:
-        compiled = _load_library().environment.compile(expression)
+        compiled = environment.compile(expression)
     except (RuntimeError, ValueError) as error:
         raise NotEvaluatedError(_shorten(str(error))) from None
     result_type = str(compiled.return_type())
@@ -146,6 +160,9 @@ def compile_expression(expression: str) -> Program:
         raise NotEvaluatedError(f"its result is {result_type}, not true or false")
     tree = _Tree(bytes(compiled.serialize()))
     tree.check()
+    for pattern in tree.patterns:
+        if not isinstance(environment.compile(f'"".matches({json.dumps(pattern)})').eval().value(), bool):
+            raise NotEvaluatedError(f"{pattern!r} is no regular expression")
     return Program(compiled, tree.domains, tree.has_bare_map, tree.compared, tree.compared_with_versions)
 
 
@@ -168,6 +185,7 @@ class _Tree:
             elif number == 3:
                 self._types[_get_integer(entry, 1)] = _get_message(entry, 2)
         self._root = _read_node(_get_message(checked, 4))
+        self.patterns: set[str] = set()
         self._aliases: dict[str, _Node] = {}  # variables of cel.bind
         self.domains: frozenset[tuple[str, str]] = frozenset()
         self.has_bare_map = False
@@ -191,7 +209,7 @@ class _Tree:
             raise NotEvaluatedError(f"{node.name} is not evaluated")
         elif node.kind == "struct":
             raise NotEvaluatedError("a map or message literal is not evaluated")
-        elif node.kind == "list" and len({self._get_type(part) for part in node.parts} - {_DYN}) > 1:
+        elif node.kind == "list" and len({self._get_type(part) for part in node.parts}) > 1:
             raise NotEvaluatedError("a list has values of several types")
         elif node.kind == "select" and node.parts[0].name in (_ATTRIBUTES, _CAPACITY):
             raise NotEvaluatedError(f"{node.parts[0].name}.{node.name} is not evaluated; write the domain in brackets")
@@ -229,11 +247,17 @@ class _Tree:
         if node.name in ("_==_", "_!=_") or "in_list" in self._overloads.get(node.number, ()):
             listed = node.name == "@in" and arguments[1].kind == "list"
             self._note_comparison([arguments[0], *arguments[1].parts] if listed else arguments)
+        if node.name == "_!=_" and any(self._get_type(part) in (_QUANTITY_TYPE, _VERSION_TYPE) for part in arguments):
+            raise NotEvaluatedError(
+                "!= of quantities or versions is not evaluated: Kubernetes estimates its cost too high"
+            )
         if node.name in _OF_STORED_NUMBERS and arguments[0].kind != "select":
             raise NotEvaluatedError(f"{node.name}() of a computed quantity is not evaluated")
         cost = _LONG_TEXT if node.name in _READING_TEXT else 1
         if node.name == "matches":
-            cost = _measure_pattern(arguments[1].value)
+            pattern = arguments[1].value
+            cost = _measure_pattern(pattern)
+            self.patterns.add(pattern)
         return cost + sum(self._measure(part, is_in_loop=is_in_loop) for part in arguments)
 
     def _check_overloads(self, node: _Node) -> None:
@@ -476,10 +500,8 @@ def _order_version(value: Any) -> tuple[object, ...]:
 def _is_quantity(text: str) -> bool:
     try:
         quantity.parse(text)
-    except quantity.InvalidQuantityError:
-        if len(text) > 30:
-            raise NotEvaluatedError("a long text may be a quantity") from None
-        return False
+    except quantity.InvalidQuantityError:  # Kubernetes accepts more, such as "Gi"
+        raise NotEvaluatedError(f"{text[:80]!r} may be a quantity") from None
     return True
 
 
@@ -504,7 +526,8 @@ def _get_number(position: int, value: Any) -> int:
 # --- the library ------------------------------------------------------------------------------------------
 
 _HIDDEN_FIELD = "railwright_value"  # of the messages that stand for quantities and versions; no expression may read it
-_VERSION_TYPE = b"J\x11kubernetes.Semver"  # Type{message_type: ...}
+_QUANTITY_TYPE = b"J\x13kubernetes.Quantity"  # Type{message_type: ...}
+_VERSION_TYPE = b"J\x11kubernetes.Semver"
 
 
 class _Library(NamedTuple):

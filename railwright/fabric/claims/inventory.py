@@ -67,6 +67,10 @@ class Inventory:
         """What is known about which devices match expressions, and the questions about it."""
         return self._names.evaluations
 
+    def list_nodes(self) -> Collection[str]:
+        """Return the nodes with devices."""
+        return self._slices.ids_by_node
+
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
         return self._get_counts(node).total
