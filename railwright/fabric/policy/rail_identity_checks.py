@@ -5,7 +5,7 @@ Paths are relative to the fabric (docs/interface.md 2.6).
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from railwright.fabric.claims import cel_programs, comparisons, drivers, evaluations, objects, selectors
+from railwright.fabric.claims import cel_programs, comparisons, drivers, objects, selectors
 from railwright.fabric.policy import claimed_rails, findings, model
 
 Finding = findings.Finding
@@ -15,6 +15,8 @@ _DRIVER: findings.Path = ("fabrics", "*", "claims", "driver")
 _RAIL: findings.Path = ("fabrics", "*", "rails", "*")
 _SHAPES: findings.Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
+
+_HAS_RESULT = frozenset({comparisons.Match.YES, comparisons.Match.NO})
 
 
 def check(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
@@ -142,12 +144,10 @@ def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
 def _check_without_attributes(expression: str, driver: str) -> Iterator[Finding]:
     """Check that the expression has a result for a device that lacks all attributes."""
     plain, empty = comparisons.parse(expression), objects.Device()
-    result = (
-        cel_programs.evaluate(expression, empty, driver)
-        if plain is None
-        else evaluations.Result(plain(empty, driver), "it reads an attribute")
-    )
-    if result.match not in {comparisons.Match.YES, comparisons.Match.NO}:
+    if plain is not None and plain(empty, driver) in _HAS_RESULT:
+        return
+    result = cel_programs.evaluate(expression, empty, driver)
+    if result.match not in _HAS_RESULT:
         message = (
             f"fails for a device without attributes ({result.cause}): devices may lack them, and pods are then not "
             "scheduled at all; test each attribute with has() in the part that reads it"
