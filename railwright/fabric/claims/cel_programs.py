@@ -257,7 +257,7 @@ class _Tree:
         if node.name == "matches":
             pattern = arguments[1].value
             cost = _measure_pattern(pattern)
-            self.patterns.add(pattern)
+            self.patterns.add(str(pattern))
         return cost + sum(self._measure(part, is_in_loop=is_in_loop) for part in arguments)
 
     def _check_overloads(self, node: _Node) -> None:
