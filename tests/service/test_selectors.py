@@ -59,7 +59,7 @@ async def read_metric(session, url, state):
 
 async def poll(read, expected):
     async with asyncio.timeout(60):
-        while (value := await read()) != expected:
+        while (value := await read()) != expected:  # noqa: ASYNC110 - a server has no event
             await asyncio.sleep(0.2)
     return value
 

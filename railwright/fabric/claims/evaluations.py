@@ -128,10 +128,10 @@ class Evaluations:
 
     def retain(self, expressions: Collection[str]) -> None:
         """Forget the results of all other expressions, and all problems: they are found again as names are."""
-        kept = set(expressions)
-        self._results = {key: result for key, result in self._results.items() if key[0] in kept}
+        used = set(expressions)
+        self._results = {key: result for key, result in self._results.items() if key[0] in used}
         self._questions = {
-            number: (key, question) for number, (key, question) in self._questions.items() if key[0] in kept
+            number: (key, question) for number, (key, question) in self._questions.items() if key[0] in used
         }
         self._problems.clear()
 

@@ -64,7 +64,7 @@ class Inventory:
 
     @property
     def results(self) -> evaluations.Evaluations:
-        """What is known about which devices match expressions, and the questions about it."""
+        """Return what is known about which devices match expressions, and the questions about it."""
         return self._names.evaluations
 
     def list_nodes(self) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""What an expression reads, and that a result is shared only by devices that are equal in this."""
+"""Share a result only between devices that are equal in what the expression reads."""
 
 import pytest
 import selecting
@@ -59,12 +59,12 @@ def test_false_and_zero_are_different_values():
 
 def test_a_result_that_nobody_asks_for_any_more_is_forgotten():
     results, nic = evaluations.Evaluations(), selecting.offer(device(numaNode=1))
-    kept, gone = ('device.attributes["dra.net"].numaNode + 1 == ' + value for value in "23")
-    for expression in (kept, gone):
+    used, gone = ('device.attributes["dra.net"].numaNode + 1 == ' + value for value in "23")
+    for expression in (used, gone):
         results.evaluate(expression, nic)
     selecting.answer_here(results)
-    results.retain([kept])
-    assert [results.evaluate(expression, nic).is_pending for expression in (kept, gone)] == [False, True]
+    results.retain([used])
+    assert [results.evaluate(expression, nic).is_pending for expression in (used, gone)] == [False, True]
 
 
 def test_the_number_of_results_is_limited(monkeypatch):

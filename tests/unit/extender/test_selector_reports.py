@@ -1,4 +1,4 @@
-"""What is said of expressions of which it is unknown which devices they select."""
+"""Report expressions of which it is unknown which devices they select."""
 
 import devices
 import pytest
