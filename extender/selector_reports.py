@@ -42,12 +42,7 @@ def build_tasks(
     state: states.State, counters: metrics.Metrics, poster: events.Events | None, is_leader: Callable[[], bool]
 ) -> Sequence[server.Task]:
     """Return the tasks that have expressions evaluated in another process, and that report the unknown ones."""
-    results = state.cluster.claimed.inventory.results
-
-    def apply(answers: expression_process.Answers) -> None:
-        state.cluster.change_devices(lambda devices: devices.answer(answers))
-
-    answering = functools.partial(expression_process.keep_answering, results.list_questions, apply)
+    answering = functools.partial(expression_process.keep_answering, state.list_questions, state.answer)
     return (answering, SelectorReports(state, counters, poster, is_leader).watch)
 
 

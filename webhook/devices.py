@@ -107,6 +107,13 @@ class Devices:
                 while not self.is_complete(pod, node):
                     await self._changed.wait()
 
+    async def wait_for_answers(self, seconds: float) -> None:
+        """Wait until all expressions are evaluated, at most for this time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.list_questions():
+                    await self._changed.wait()
+
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:
         return self._claims.list_claims(claim_index.identify_claims(pod))
 
