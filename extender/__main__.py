@@ -18,6 +18,7 @@ from extender import (
     leadership,
     rail_gauges,
     schedulers,
+    selector_reports,
     topology_labels,
     watches,
 )
@@ -121,11 +122,20 @@ async def serve(options: settings.Settings) -> int:
         freeze_when_synced = functools.partial(tuning.freeze_when, lambda: not origin.cache_problem())
         report_tasks = [
             label_monitor.watch,
+            *selector_reports.build_tasks(state, counters, poster, lambda: leader.is_leader),
             rail_gauge_updater.watch,
             *dashboard.build_tasks(origin, lambda: origin.store.current, post),
         ]
         return await extender_server.run(
-            [*origin.tasks, expire, freeze_when_synced, check_gangs, *report_tasks, *poster_tasks, *election_tasks],
+            [
+                *origin.tasks,
+                expire,
+                freeze_when_synced,
+                check_gangs,
+                *report_tasks,
+                *poster_tasks,
+                *election_tasks,
+            ],
         )
     finally:
         await traces.close()

@@ -3,11 +3,11 @@
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from extender import waiting_claims
 from railwright.fabric import names, network_views, views
-from railwright.fabric.claims import inventory
+from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_resources, model
@@ -27,6 +27,14 @@ class State:
         if policy is not None:
             named = policy.compile_once(claimed_resources.list_claim_resources)
             self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
+
+    def list_questions(self) -> Sequence[evaluations.Question]:
+        """Return the expressions of classes and of the policy that are to be evaluated in another process."""
+        return self.cluster.claimed.inventory.results.list_questions()
+
+    def answer(self, answers: Mapping[int, evaluations.Result]) -> None:
+        """Count devices by these answers."""
+        self.cluster.change_devices(lambda devices: devices.answer(answers))
 
 
 class Pods:

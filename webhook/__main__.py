@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from railwright.cluster import errors, events, installed_names, resources, sinks, sources
+from railwright.cluster import errors, events, expression_process, installed_names, resources, sinks, sources
 from railwright.fabric.injection import missed
 from railwright.fabric.lint import admission
 from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
@@ -47,6 +47,12 @@ async def serve(options: settings.Settings) -> int:
     async def freeze_when_synced() -> None:
         await tuning.freeze_when(lambda: not origin.cache_problem())
 
+    origin.store.subscribe(lambda store: state.devices.apply_policy(store.current))
+    state.devices.apply_policy(origin.store.current)
+
+    async def evaluate_expressions() -> None:
+        await expression_process.keep_answering(state.devices.list_questions, state.devices.answer)
+
     state.watched = origin.client is not None
     extender: extender_questions.Extender = extender_questions.NO_EXTENDER
     if options.extender_ops is not None:
@@ -76,7 +82,7 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh,
     )
     try:
-        return await webhook_server.run([*origin.tasks, freeze_when_synced, *background])
+        return await webhook_server.run([*origin.tasks, freeze_when_synced, evaluate_expressions, *background])
     finally:
         await traces.close()
         await extender.close()

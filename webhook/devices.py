@@ -11,12 +11,15 @@ from railwright.fabric.claims import (
     allocation,
     claim_index,
     claim_resources,
+    comparisons,
+    evaluations,
     inventory,
     node_devices,
     objects,
     resource_names,
     slices,
 )
+from railwright.fabric.policy import claimed_resources, model
 
 
 class Devices:
@@ -33,6 +36,7 @@ class Devices:
         self._inventory = inventory.Inventory(self._slices, self._claims)
         self._classes: dict[str, objects.DeviceClass] = {}
         self._names_by_class: Mapping[str, tuple[str, ...]] = {}
+        self._rail_expressions: tuple[str, ...] = ()  # of the policy, by which it names rails
         self._changed = asyncio.Event()
         self.share_slice = self._slices.share
         known = self._inventory
@@ -63,12 +67,37 @@ class Devices:
 
     def list_allocated(self, pod: views.Pod) -> tuple[allocation.AllocatedDevice, ...]:
         """Return the devices that the claims of a pod hold."""
-        return allocation.list_devices(pod, self._list_claims(pod), self._slices, self._names_by_class)
+        return allocation.list_devices(
+            pod, self._list_claims(pod), self._slices, self._names_by_class, self._find_matching
+        )
+
+    def _find_matching(self, device: slices.OfferedDevice) -> frozenset[str]:
+        results = self._inventory.results
+        return frozenset(
+            expression
+            for expression in self._rail_expressions
+            if results.evaluate(expression, device).match is comparisons.Match.YES
+        )
+
+    def apply_policy(self, policy: model.Policy | None) -> None:
+        """Find out from now on which devices match the expressions of the policy's rails."""
+        if policy is not None:
+            self._rail_expressions = policy.compile_once(claimed_resources.list_rail_expressions)
+
+    def list_questions(self) -> Sequence[evaluations.Question]:
+        """Return the expressions that are to be evaluated in another process."""
+        return self._inventory.results.list_questions()
+
+    def answer(self, results: Mapping[int, evaluations.Result]) -> None:
+        """Record the answers to questions, and wake all waiters."""
+        self._announce(self._inventory.answer)(results)
 
     def is_complete(self, pod: views.Pod, node: node_views.Node | None) -> bool:
         """True if the allocations of all claims of a pod are known, and the slices of the devices."""
-        return not self.list_unallocated(pod, node) and all(
-            device.description is not None for device in self.list_allocated(pod)
+        return (
+            not self.list_unallocated(pod, node)
+            and all(device.description is not None for device in self.list_allocated(pod))
+            and not (self._rail_expressions and self.list_questions())
         )
 
     async def wait(self, pod: views.Pod, node: node_views.Node | None, seconds: float) -> None:
@@ -76,6 +105,13 @@ class Devices:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.is_complete(pod, node):
+                    await self._changed.wait()
+
+    async def wait_for_answers(self, seconds: float) -> None:
+        """Wait until all expressions are evaluated, at most for this time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.list_questions():
                     await self._changed.wait()
 
     def _list_claims(self, pod: views.Pod) -> Sequence[objects.ResourceClaim]:

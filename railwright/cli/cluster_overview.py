@@ -14,7 +14,7 @@ from extender import state as states
 from extender import watches
 from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources, status_line
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, listing, resources, sources, watch_wire
+from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
 from railwright.fabric.placement.state import node_info
 from railwright.fabric.policy import model as policy_model
@@ -70,6 +70,8 @@ def read(given: Sources) -> ClusterView:
         policy, problems = asyncio.run(_open_cluster(given, watch_specs))
         source = f"kubeconfig {given.cluster.kubeconfig}" if given.cluster.kubeconfig else "the cluster"
     state.apply_policy(policy)
+    if questions := state.list_questions():
+        state.answer(expression_process.answer_all(questions))
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
     with status_line.show_progress("assessing gangs"):
         builder.refresh_fully()
@@ -101,6 +103,7 @@ async def watch(given: Sources, show: Callable[[ClusterView], None]) -> None:
         )
         for task in origin.tasks:
             group.create_task(task())
+        group.create_task(expression_process.keep_answering(state.list_questions, state.answer))
         builder = overview_builder.OverviewBuilder(
             state.cluster, state.assumed, known, lambda: origin.store.current, state.pools
         )

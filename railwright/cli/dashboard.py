@@ -19,7 +19,7 @@ from extender import state as states
 from extender import watches
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import pulse, resources, sources
+from railwright.cluster import expression_process, pulse, resources, sources
 from railwright.dashboard import feed, health, port
 from railwright.fabric.overview import (
     node_notes,
@@ -105,7 +105,10 @@ class View:
     def tasks(self) -> Sequence[sources.Task]:
         """The tasks that keep the data current; none before `open`."""
         watching = () if self._pulse is None else (self._pulse.run, self._report)
-        return (*(self._origin.tasks if self._origin is not None else ()), *watching)
+        return (*self._origin.tasks, self._answer, *watching) if self._origin is not None else watching
+
+    async def _answer(self) -> None:
+        await expression_process.keep_answering(self._state.list_questions, self._state.answer)
 
     def _describe_health(self) -> overview_types.Connection:
         if self._origin is None:

@@ -107,7 +107,7 @@ class Events:
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": note.involved.namespace},
+            "metadata": {"name": name, "namespace": _get_namespace(note.involved)},
             "involvedObject": note.involved,
             "type": note.kind,
             "reason": note.reason,
@@ -125,11 +125,18 @@ class Events:
 def _is_valid_reference(involved: Involved) -> bool:
     """True if the namespace and all lengths are valid. The reference may come from a pod that was not validated yet."""
     parts = msgspec.structs.astuple(involved)
-    return _NAMESPACE.fullmatch(involved.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)
+    return _NAMESPACE.fullmatch(_get_namespace(involved)) is not None and all(
+        len(part) <= _LONGEST_NAME for part in parts
+    )
 
 
 def _build_path(involved: Involved) -> str:
-    return f"/api/v1/namespaces/{involved.namespace}/events"
+    return f"/api/v1/namespaces/{_get_namespace(involved)}/events"
+
+
+def _get_namespace(involved: Involved) -> str:
+    """Return the namespace of an object's Events: `default` for objects without one (core/v1, ValidateEventCreate)."""
+    return involved.namespace or "default"
 
 
 def _build_name(note: event_correlator.EventNote, now: dt.datetime) -> str:

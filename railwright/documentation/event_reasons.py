@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from extender import gang_events
+from extender import gang_events, selector_reports
 from webhook import claim_events, pod_events, policy_events
 
 
@@ -34,6 +34,10 @@ REASONS = (
     EventReason(policy_events.OVERRIDDEN, "Warning", "ConfigMap `railwright-policy`",
                 "A FabricPolicy exists, so the ConfigMap has no effect.",
                 "Change the FabricPolicy, or delete one of the two."),
+    EventReason(selector_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
+                "It is unknown which devices a CEL expression selects, or the expression fails for a device.",
+                "No node is refused for it: kube-scheduler decides. The message has expression, cause and fix; "
+                "[what is evaluated](dynamic-resource-allocation.md#expressions)."),
     EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
                 "The whole cluster cannot hold the gang, which has waited for 10 s.",
                 "The message names what is missing and who uses it. `railwright gangs` shows all that wait."),

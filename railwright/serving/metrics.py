@@ -162,6 +162,14 @@ class Metrics:
         "rail",
         only="extender",
     )
+    unknown_selectors = gauge(
+        "unknown_selectors",
+        "CEL expressions of DeviceClasses, of the policy and of claims of which it is not known which devices they "
+        "select: `unknown` (railwright cannot evaluate them as Kubernetes does), `fails` (Kubernetes cannot evaluate "
+        "them for a device either), and evaluations that are `pending`.",
+        "state",
+        only="extender",
+    )
     extender_notices = counter("extender_notices", "Kubernetes Events by result.", "outcome", only="extender")
 
     def __init__(self, server: ServerName) -> None:

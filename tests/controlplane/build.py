@@ -12,6 +12,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that compilers are ended too
     try:
         ready = binaries.build()
+        binaries.build_evaluator()
         operators.build(ready["kubectl"])
         helm.build()
     except subprocess.CalledProcessError as error:

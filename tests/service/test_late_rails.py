@@ -1,7 +1,6 @@
 """Rails of claims that are chosen at binding: `explain pod` and the dashboard show those that the claims hold."""
 
 import asyncio
-import contextlib
 import json
 import sys
 
@@ -32,36 +31,9 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-@contextlib.asynccontextmanager
-async def start_extender(folder):
-    """Yield an extender over the files of a folder that is ready; yields its URL."""
-    options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
-    sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
-    )
-    urls = {}
-    while len(urls) < 2:
-        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
-        assert line, "the extender ended"
-        words, _, address = line.partition("listening on ")
-        if address:
-            urls[words] = f"http://{address.strip()}"
-    log = asyncio.create_task(process.stderr.read())
-    try:
-        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-            while (await session.get(f"{urls['ops ']}/readyz")).status != 200:  # noqa: ASYNC110 - a probe has no event
-                await asyncio.sleep(0.1)
-        yield urls[""]
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
-        await log
-
-
 async def test_the_extender_tells_the_rails_that_the_claims_of_a_pod_hold(tmp_path):
     late_rails.write(tmp_path)
-    async with start_extender(tmp_path) as url:
+    async with dashboard_servers.snapshot_extender(tmp_path) as (url, _):
         body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}
         async with (
             aiohttp.ClientSession() as session,

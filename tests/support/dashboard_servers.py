@@ -7,6 +7,7 @@ import pathlib
 import sys
 from collections.abc import AsyncIterator
 
+import aiohttp
 import api_stub
 from aiohttp import web
 
@@ -56,6 +57,33 @@ def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
     ports = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--dashboard-listen=127.0.0.1:0")
     sources = (f"--policy={folder}/policy.yaml", f"--kubeconfig={kubeconfig}")
     return started("dashboard listening on ", "extender", *ports, *sources, "--drain-seconds=0", *options, out="stderr")
+
+
+@contextlib.asynccontextmanager
+async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, str]]:
+    """Start an extender over the files of a folder, wait until it is ready, and yield its URL and that of probes."""
+    options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
+    sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
+    )
+    urls = {}
+    while len(urls) < 2:
+        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        assert line, "the extender ended"
+        words, _, address = line.partition("listening on ")
+        if address:
+            urls[words] = f"http://{address.strip()}"
+    log = asyncio.create_task(process.stderr.read())
+    try:
+        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+            while (await session.get(f"{urls['ops ']}/readyz")).status != 200:  # noqa: ASYNC110 - a probe has no event
+                await asyncio.sleep(0.1)
+        yield urls[""], urls["ops "]
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+        await log
 
 
 _PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}

@@ -3,29 +3,34 @@
 They run once for each of these fabrics; the subject of the assessment is the fabric.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking import check_rows, offered_devices, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.fabric.claims import drivers, objects, selectors
+from railwright.cluster import expression_process
+from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices, unknown_selectors
 from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
 _SOURCES = ("device-classes", "device-slices")
 _EDIT = check_rows.EDIT_POLICY
 
-Device = Mapping[str, Any]
+Device = slices.OfferedDevice
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """Devices of a node, as CEL sees them, by name."""
+    """Devices of a node by name, and what is known about which expressions they match."""
 
     node: str
     nics: Mapping[str, Device]
     accelerators: Mapping[str, Device]
+    results: evaluations.Evaluations
+
+    def has_match(self, expression: str, device: Device) -> bool:
+        """True if a device matches an expression, or if that is unknown: a row of its own tells this."""
+        return self.results.evaluate(expression, device).may_match
 
 
 Assess = Callable[[snapshots.ClusterSnapshot, model.Fabric, claimed_rails.CompiledClaims], check_rows.Assessment]
@@ -67,12 +72,6 @@ def _check_classes(
             snapshots.join_limited(sorted(item.metadata.name for item in snapshot.get_all("device-classes"))) or "none"
         )
         return fail(f"there is no DeviceClass {snapshots.join_limited(missing)}; there is {existing}")
-    for name in classes:
-        for expression in _get_expressions(snapshot, name):
-            try:
-                selectors.check_syntax(expression)
-            except selectors.SelectorError as error:
-                return fail(f"DeviceClass {name}: {error}")
     return ok(snapshots.join_limited(classes))
 
 
@@ -107,16 +106,17 @@ def _check_devices(
         f"{offer.node}: {problem}"
         for offer in offers
         for rail in claims.rails.values()
-        if (problem := _find_rail_problem(rail, offer.nics, fabric.devices_per_rail))
+        if (problem := _find_rail_problem(rail, offer, fabric.devices_per_rail))
     ]
     if problems:
         return warn(snapshots.join_limited(problems, 4))
     return ok(f"{snapshots.format_count(len(offers), 'node')}, {snapshots.format_count(len(claims.rails), 'rail')}")
 
 
-def _find_rail_problem(rail: claimed_rails.ClaimedRail, nics: Mapping[str, Device], devices_per_rail: int) -> str:
+def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: Offered, devices_per_rail: int) -> str:
     """Return why a node has no device of a rail, or too few; "" if it has them."""
-    matching = [name for name, nic in nics.items() if _matches((rail.expression,), nic)]
+    nics = offer.nics
+    matching = [name for name, nic in nics.items() if offer.has_match(rail.expression, nic)]
     if len(matching) >= devices_per_rail:
         return ""
     if matching:
@@ -134,37 +134,53 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, nics: Mapping[str, Devic
 
 def _list_offers(snapshot: snapshots.ClusterSnapshot, claims: claimed_rails.CompiledClaims) -> list[Offered]:
     """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
-    nics: dict[str, dict[str, Device]] = {}
-    accelerators: dict[str, dict[str, Device]] = {}
+    index = slices.SliceIndex()
+    index.replace(snapshot.get_all("device-slices"))
     of_nics = _get_expressions(snapshot, claims.claims.device_class)
     of_accelerators = _get_expressions(snapshot, claims.accelerator_class)
-    for node, name, device in _list_devices(snapshot.get_all("device-slices")):
-        if device["driver"] == claims.driver.name:
-            if _matches(of_nics, device):
-                nics.setdefault(node, {})[name] = device
-        elif claims.accelerator_class and _matches(of_accelerators, device):
-            accelerators.setdefault(node, {})[name] = device
-    return [Offered(node, nics[node], accelerators.get(node, {})) for node in sorted(nics)]
-
-
-def _list_devices(slices: Sequence[objects.ResourceSlice]) -> Iterator[tuple[str, str, Device]]:
-    """Yield node, name and description of each device of one node."""
-    for offered in slices:
-        for device in offered.spec.devices:
-            if node := offered.spec.node_name or device.node_name:
-                yield node, device.name, objects.describe_device(device, offered.spec.driver)
-
-
-def _matches(expressions: Sequence[str], device: Device) -> bool:
-    try:
-        return all(selectors.matches(expression, device) for expression in expressions)
-    except selectors.SelectorError:
-        return False
+    selections = [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
+    rails = [rail.expression for rail in claims.rails.values()]
+    results = evaluations.Evaluations()
+    for device in index.devices.values():  # asks what cannot be evaluated here, so that one process answers it all
+        is_nic = device.id.driver == claims.driver.name
+        for expression in (*of_nics, *rails) if is_nic else (*of_accelerators, *selections):
+            results.evaluate(expression, device)
+    if questions := results.list_questions():
+        results.answer(expression_process.answer_all(questions))
+    nics: dict[str, dict[str, Device]] = {}
+    accelerators: dict[str, dict[str, Device]] = {}
+    for device in index.devices.values():
+        if device.id.driver == claims.driver.name:
+            if results.match_all(of_nics, device).may_match:
+                nics.setdefault(device.node, {})[device.id.device] = device
+        elif claims.accelerator_class and results.match_all(of_accelerators, device).may_match:
+            accelerators.setdefault(device.node, {})[device.id.device] = device
+    return [Offered(node, nics[node], accelerators.get(node, {}), results) for node in sorted(nics)]
 
 
 def _get_value(device: Device, attribute: str) -> object:
+    attributes = device.device.attributes or {}
     domain, _, name = attribute.rpartition("/")
-    return device["attributes"].get(domain, {}).get(name)
+    value = attributes.get(attribute) or (attributes.get(name) if domain == device.id.driver else None)
+    return value.value if value is not None else None
+
+
+# --- expressions ------------------------------------------------------------------------------------------
+
+
+def _check_expressions(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    if not snapshot.get_all("device-classes") or not snapshot.get_all("device-slices"):
+        return skip("there are no DeviceClasses, or no devices")
+    unknown = offered_devices.list_unknown(snapshot)
+    if not unknown:
+        return ok(f"DeviceClasses: {len(snapshot.get_all('device-classes'))}")
+    problems = [f"{row.kind} {row.metadata.name or 'railwright-policy'}: {_describe_unknown(row)}" for row in unknown]
+    return warn(snapshots.join_limited(problems, 3))
+
+
+def _describe_unknown(row: unknown_selectors.UnknownSelector) -> str:
+    verb = "fails" if row.match is comparisons.Match.FAILS else "is unknown"
+    return f"{row.expression} {verb} for device {row.device} ({row.cause})"
 
 
 # --- pairs ------------------------------------------------------------------------------------------------
@@ -189,10 +205,9 @@ def _check_pairs(
 def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: Offered) -> str:
     """Return why no GPU of a node can be paired with a rail, "" if one can."""
     if claims.pair_attribute is None:
-        selections = [rail.accelerators for rail in claims.rails.values() if rail.accelerators is not None]
-        if any(
-            _matches((selection.expression,), gpu) for selection in selections for gpu in offer.accelerators.values()
-        ):
+        selections = [rail.accelerators.expression for rail in claims.rails.values() if rail.accelerators is not None]
+        gpus = offer.accelerators.values()
+        if any(offer.has_match(expression, gpu) for expression in selections for gpu in gpus):
             return ""
         return f"no GPU has one of the PCI bus IDs in acceleratorsOfRail ({drivers.PCI_BUS_ID})"
     values = [
@@ -222,6 +237,15 @@ _ROWS: tuple[Row, ...] = (
         reads=("policy",),
         uses=_SOURCES,
         depends_on=("policy-valid",),
+    ),
+    Row(
+        anchor="claim-expressions",
+        name="it is known which devices match the expressions of DeviceClasses",
+        assess=_check_expressions,
+        hint="railwright refuses no node for such a class, kube-scheduler decides: compare attributes with constants, "
+        "and test them with has(): kubectl get deviceclasses -o yaml",
+        reads=_SOURCES,
+        uses=("policy",),
     ),
     Row(
         anchor="claim-devices",

@@ -1,10 +1,13 @@
 """Nodes with what kubelet reports and what ResourceSlices offer, as placement counts it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from railwright.cli.checking import snapshots
+from railwright.cluster import expression_process
 from railwright.fabric import node_views, resources
-from railwright.fabric.claims import inventory
+from railwright.fabric.claims import inventory, unknown_selectors
 from railwright.fabric.policy import claimed_resources
 
 SOURCES = ("device-classes", "device-slices")
@@ -16,12 +19,29 @@ def list_nodes(snapshot: snapshots.ClusterSnapshot) -> tuple[node_views.Node, ..
     nodes: tuple[node_views.Node, ...] = snapshot.get_all("nodes")
     if not snapshot.get_all("device-slices"):
         return nodes
+    devices = _count_devices(snapshot)
+    return tuple(_complete(node, devices) for node in nodes)
+
+
+def _count_devices(snapshot: snapshots.ClusterSnapshot) -> inventory.Inventory:
+    """Return the devices of slices, with all expressions evaluated."""
     devices = inventory.Inventory()
     devices.replace_classes(snapshot.get_all("device-classes"))
     devices.replace_slices(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
         devices.replace_claim_resources(claimed_resources.list_claim_resources(snapshot.policy))
-    return tuple(_complete(node, devices) for node in nodes)
+    for node in devices.list_nodes():
+        devices.count_devices(node)  # asks which devices match
+    if questions := devices.results.list_questions():
+        devices.answer(expression_process.answer_all(questions))
+        for node in devices.list_nodes():
+            devices.count_devices(node)
+    return devices
+
+
+def list_unknown(snapshot: snapshots.ClusterSnapshot) -> Sequence[unknown_selectors.UnknownSelector]:
+    """Return the DeviceClasses with expressions of which it is unknown which of the offered devices match."""
+    return _count_devices(snapshot).list_unknown()
 
 
 def list_accelerated(snapshot: snapshots.ClusterSnapshot) -> tuple[node_views.Node, ...]:

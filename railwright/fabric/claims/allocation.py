@@ -3,7 +3,7 @@
 Schedulers write the allocation before they bind the pod. A watch may deliver it later than the Binding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,9 @@ from railwright.fabric.claims import objects, slices
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of generated claims: the entry of spec.resourceClaims (pkg/controller/resourceclaim)."""
+
+
+FindMatching = Callable[[slices.OfferedDevice], frozenset[str]]
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True):
@@ -24,6 +27,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True):
     description: Mapping[str, object] | None
     interface: str = ""  # that the claim's configuration gives the device in the pod
     resources: tuple[str, ...] = ()  # extended resources of the request's DeviceClass, if the pod requested one
+    expressions: frozenset[str] = frozenset()  # those of the policy that the device is known to match
 
     def get_attribute(self, name: str) -> object:
         """Return the value of a qualified attribute, None if the device does not have it."""
@@ -64,10 +68,12 @@ def list_devices(
     claims: Sequence[objects.ResourceClaim],
     devices: slices.SliceIndex,
     names_by_class: Mapping[str, tuple[str, ...]],
+    find_matching: FindMatching = lambda _device: frozenset(),
 ) -> tuple[AllocatedDevice, ...]:
     """Return the devices that a pod holds, in the order of its claims and their allocations.
 
-    `names_by_class` has the extended resources of each DeviceClass.
+    `names_by_class` has the extended resources of each DeviceClass. `find_matching` returns the expressions of the
+    policy that a device is known to match.
     """
     entries = [entry.resource_claim_name or entry.name for entry in pod.spec.resource_claims or ()]
     positions = {name: position for position, name in reversed([*enumerate(entries)])}
@@ -80,7 +86,7 @@ def list_devices(
         position = positions.get(own_name, positions.get(name, len(positions)))
         allocated.append((position, name, claim))
     return tuple(
-        _build_device(name, result, claim, devices, names_by_class)
+        _build_device(name, result, claim, devices, names_by_class, find_matching)
         for _, name, claim in sorted(allocated, key=lambda row: row[:2])
         for result in claim.results
     )
@@ -96,12 +102,13 @@ def _may_use(pod: views.Pod, claim: objects.ResourceClaim) -> bool:
     return not pod.metadata.uid or pod.metadata.uid in claim.consumers
 
 
-def _build_device(
+def _build_device(  # noqa: PLR0913, PLR0917 - what is known of a device comes from six places
     name: str,
     result: objects.DeviceResult,
     claim: objects.ResourceClaim,
     devices: slices.SliceIndex,
     names_by_class: Mapping[str, tuple[str, ...]],
+    find_matching: FindMatching,
 ) -> AllocatedDevice:
     request = result.request.partition("/")[0]
     offered = devices.devices.get(slices.DeviceId(result.driver, result.pool, result.device))
@@ -113,6 +120,7 @@ def _build_device(
         description=offered.description if offered is not None else None,
         interface=_find_interface(claim, request),
         resources=_find_resources(claim, request, names_by_class) if is_extended(claim) else (),
+        expressions=find_matching(offered) if offered is not None else frozenset(),
     )
 
 

@@ -3,7 +3,7 @@
 Updated by events, which may arrive in any order and repeatedly.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -47,6 +47,9 @@ class ClaimIndex:
         self._shares_by_device: dict[slices.DeviceId, dict[str, list[device_shares.Consumed]]] = {}  # by claim
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
+
+    def __iter__(self) -> Iterator[objects.ResourceClaim]:
+        return iter(self._claims.values())
 
     def list_claims(self, pod: PodKey) -> Sequence[objects.ResourceClaim]:
         """Return the known claims of a pod: those generated or reserved for it, and those that its spec names."""

@@ -5,7 +5,7 @@ by it until the claim is generated, so that a gang that waits is planned whole.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import claim_index, objects, resource_names
@@ -22,6 +22,9 @@ class ClaimTemplates:
     def list_known(self, keys: Iterable[str]) -> Sequence[objects.ResourceClaimTemplate]:
         """Return those of these templates that are known."""
         return [self._templates[key] for key in keys if key in self._templates]
+
+    def __iter__(self) -> Iterator[objects.ResourceClaimTemplate]:
+        return iter(self._templates.values())
 
     def upsert(self, template: objects.ResourceClaimTemplate) -> set[str]:
         """Add or update a template. Returns its key if its requests changed."""

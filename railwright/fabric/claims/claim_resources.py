@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import bounded_cache
-from railwright.fabric.claims import objects, selectors, slices
+from railwright.fabric.claims import comparisons, evaluations, objects, slices
 
 _MAX_EXAMPLES = 4096  # kinds of devices: a node type has tens
+_MAX_UNREAD = 256
 
 
 class ClaimResource(msgspec.Struct, frozen=True):
@@ -28,11 +29,13 @@ class ClaimResources:
     The rails that a request can select are found by examples: one device for each driver, device name and resources.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, results: evaluations.Evaluations) -> None:
+        self._evaluations = results
+        self.unread: set[tuple[str, tuple[str, ...]]] = set()  # class and expressions of requests that are not plain
         self.version = 0  # incremented when requests may be for other resources
         self._resources: tuple[ClaimResource, ...] = ()
         self._by_class: dict[str, list[ClaimResource]] = {}
-        self._examples: dict[tuple[str, str, tuple[str, ...]], Mapping[str, object]] = {}
+        self._examples: dict[tuple[str, str, tuple[str, ...]], slices.OfferedDevice] = {}
         self._names_by_request: bounded_cache.BoundedCache[tuple[str, tuple[str, ...]], tuple[str, ...]]
         self._names_by_request = bounded_cache.BoundedCache(_MAX_EXAMPLES)
 
@@ -51,13 +54,12 @@ class ClaimResources:
         """Return all CEL expressions."""
         return [expression for resource in self._resources for expression in resource.expressions]
 
-    def find_names(self, device_class: str, description: Mapping[str, object]) -> list[str]:
-        """Return the resources of a device that is of this class."""
-        return [
-            resource.name
+    def match(self, device_class: str, device: slices.OfferedDevice) -> Mapping[str, evaluations.Result]:
+        """Return for each resource of a class whether a device of this class counts under it."""
+        return {
+            resource.name: self._evaluations.match_all(resource.expressions, device)
             for resource in self._by_class.get(device_class, ())
-            if selectors.match_all(resource.expressions, description)
-        ]
+        }
 
     def add_example(self, device: slices.OfferedDevice, names: tuple[str, ...]) -> None:
         """Remember one device of each kind."""
@@ -65,7 +67,7 @@ class ClaimResources:
             return
         key = (device.id.driver, device.id.device, names)
         if key not in self._examples and len(self._examples) < _MAX_EXAMPLES:
-            self._examples[key] = device.description
+            self._examples[key] = device
             self._names_by_request.clear()
             self.version += 1
 
@@ -73,6 +75,7 @@ class ClaimResources:
         """Forget the devices: the names under which they count have changed."""
         self._examples.clear()
         self._names_by_request.clear()
+        self.unread.clear()
         self.version += 1
 
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
@@ -85,18 +88,18 @@ class ClaimResources:
         key = (request.device_class_name, request.expressions)
         names = self._names_by_request.get(key)
         if names is None:
-            names = self._find_request_names(request.expressions, self._by_class[request.device_class_name])
+            names = self._find_request_names(*key)
             self._names_by_request.add(key, names)
         return names
 
-    def _find_request_names(self, expressions: tuple[str, ...], candidates: Sequence[ClaimResource]) -> tuple[str, ...]:
+    def _find_request_names(self, device_class: str, expressions: tuple[str, ...]) -> tuple[str, ...]:
+        candidates = self._by_class[device_class]
         named = [resource for resource in candidates if set(resource.expressions) <= set(expressions)]
-        selectable = {
-            name
-            for (_, _, names), description in self._examples.items()
-            if selectors.match_all(expressions, description)
-            for name in names
-        }
+        selectable = self._find_selectable(device_class, expressions)
+        if selectable is None:
+            if not named and len(self.unread) < _MAX_UNREAD:
+                self.unread.add((device_class, expressions))
+            return tuple(resource.name for resource in named)
         others: dict[str, list[str]] = {resource.fabric: [] for resource in candidates}
         for resource in candidates:
             if resource.name in selectable:
@@ -104,3 +107,23 @@ class ClaimResources:
         for resource in named:  # the expressions of the rail itself leave no choice
             others.pop(resource.fabric, None)
         return tuple([resource.name for resource in named] + [names[0] for names in others.values() if len(names) == 1])
+
+    def _find_selectable(self, device_class: str, expressions: tuple[str, ...]) -> set[str] | None:
+        """Return the resources of the devices that a request can select; None if it is not known which it can.
+
+        Users write these expressions, so only plain ones are evaluated, and a limited number of characters.
+        """
+        conditions = [comparisons.parse(expression) for expression in expressions]
+        if sum(map(len, expressions)) > comparisons.MAX_LENGTH or None in conditions:
+            return None
+        selectable: set[str] = set()
+        for (driver, _, names), example in self._examples.items():
+            if objects.IMPLICIT_RESOURCE_PREFIX + device_class not in names:
+                continue
+            match = comparisons.combine(
+                [evaluate(example.device, driver) for evaluate in conditions if evaluate is not None]
+            )
+            if match is comparisons.Match.UNKNOWN:
+                return None
+            selectable.update(names if match is comparisons.Match.YES else ())
+        return selectable

@@ -21,6 +21,7 @@ from railwright.fabric.claims import (
     claim_resources,
     device_counts,
     device_shares,
+    evaluations,
     node_devices,
     numa_nodes,
     objects,
@@ -29,6 +30,7 @@ from railwright.fabric.claims import (
     resource_names,
     slices,
     taints,
+    unknown_selectors,
 )
 
 
@@ -65,6 +67,15 @@ class Inventory:
     def names_version(self) -> int:
         """Incremented when requests of claims may count under other names."""
         return self._names.version
+
+    @property
+    def results(self) -> evaluations.Evaluations:
+        """Return what is known about which devices match expressions, and the questions about it."""
+        return self._names.evaluations
+
+    def list_nodes(self) -> Collection[str]:
+        """Return the nodes with devices."""
+        return self._slices.ids_by_node
 
     def count_devices(self, node: str) -> node_devices.NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
@@ -248,6 +259,10 @@ class Inventory:
         """Replace the resources by which the policy names devices."""
         return self._forget_all_counts() if self._names.replace_claim_resources(named) else set()
 
+    def list_unknown(self) -> Sequence[unknown_selectors.UnknownSelector]:
+        """Return the objects with expressions of which it is unknown which devices match, or which fail."""
+        return unknown_selectors.find(self._names, self._templates, self._claims)
+
     def learn_attributes(self, names: Iterable[str]) -> None:
         """Compare devices by these attributes from now on, too. Results stay the same."""
         if self._demands.learn_attributes(names):
@@ -293,6 +308,11 @@ class Inventory:
         """Replace all templates of claims. Returns the keys of those that changed."""
         self._learn_attributes([template.spec.spec.devices for template in templates])
         return self._templates.replace(templates)
+
+    def answer(self, results: Mapping[int, evaluations.Result]) -> set[str]:
+        """Record the answers to questions about expressions."""
+        devices = self._names.answer(results)
+        return self._forget_layouts(self._slices.list_nodes(devices)) if devices else set()
 
     def _learn_attributes(self, claims: Iterable[objects.DeviceClaim]) -> None:
         """Compare devices by the attributes of these claims' constraints from now on. Results stay the same."""

@@ -3,12 +3,16 @@
 A device counts under each name by which a pod can request it as an extended resource: that of its DeviceClass
 (`spec.extendedResourceName`), and `deviceclass.resource.kubernetes.io/CLASS`. It also counts under the resources by
 which the policy names it (`claim_resources`).
+
+A device counts under a name also if it is unknown whether it matches, so that no node is refused where the allocator
+may find devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from railwright.fabric import bounded_cache
-from railwright.fabric.claims import claim_resources, objects, selectors, slices
+from railwright.fabric.claims import claim_resources, evaluations, objects, selectors, slices
 
 _MAX_DESCRIPTIONS = 65536  # the devices of equal nodes share names; each node type has tens of devices
 
@@ -23,7 +27,9 @@ class ResourceNames:
         self._names_by_values: bounded_cache.BoundedCache[tuple[object, ...], tuple[str, ...]]
         self._names_by_values = bounded_cache.BoundedCache(_MAX_DESCRIPTIONS)
         self._references: tuple[selectors.Reference, ...] | None = ()  # what all expressions read; None: anything
-        self._claim_resources = claim_resources.ClaimResources()
+        self._undecided: set[slices.DeviceId] = set()  # devices whose names depend on questions without an answer
+        self.evaluations = evaluations.Evaluations()
+        self._claim_resources = claim_resources.ClaimResources(self.evaluations)
         self.classes_version = 0  # incremented when devices may have other names
 
     @property
@@ -35,28 +41,60 @@ class ResourceNames:
         """Return the resource names under which a device counts."""
         names = self._names_by_device.get(device.id)
         if names is None:
-            names = self._names_by_device[device.id] = self.read_names(device)
-            self._claim_resources.add_example(device, names)
+            names, is_decided = self._compute_names(device)
+            self._names_by_device[device.id] = names
+            if is_decided:
+                self._claim_resources.add_example(device, names)
+            else:
+                self._undecided.add(device.id)
         return names
 
     def read_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
-        """Return the names of a device. Devices in which the expressions read the same have the same."""
-        if self._references is None:
-            return self._match(device.description)
-        inputs = _read_inputs(device, self._references)
-        names = self._names_by_values.get(inputs)
-        if names is None:
-            names = self._match(device.description)
-            self._names_by_values.add(inputs, names)
-        return names
+        """Return the names of a device without storing them for it."""
+        return self._compute_names(device)[0]
 
-    def _match(self, description: selectors.Device) -> tuple[str, ...]:
+    def _compute_names(self, device: slices.OfferedDevice) -> tuple[tuple[str, ...], bool]:
+        """Return the names of a device, and whether they are final. Equal inputs have equal names."""
+        if self._references is None:
+            return self._match(device)
+        inputs = evaluations.read_inputs(device, self._references)
+        known = self._names_by_values.get(inputs)
+        if known is not None:
+            return known, True
+        names, is_decided = self._match(device)
+        if is_decided:
+            self._names_by_values.add(inputs, names)
+        return names, is_decided
+
+    def _match(self, device: slices.OfferedDevice) -> tuple[tuple[str, ...], bool]:
         names: dict[str, None] = {}
+        results: list[evaluations.Result] = []
         for name, device_class in self._classes.items():
-            if selectors.match_all(device_class.expressions, description):
+            result = self.evaluations.match_all(device_class.expressions, device)
+            results.append(result)
+            if result.may_match:
                 names.update(dict.fromkeys(self._names_by_class[name]))
-                names.update(dict.fromkeys(self._claim_resources.find_names(name, description)))
-        return tuple(names)
+                by_resource = self._claim_resources.match(name, device)
+                results += by_resource.values()
+                names.update(dict.fromkeys(resource for resource, match in by_resource.items() if match.may_match))
+        return tuple(names), not any(result.is_pending for result in results)
+
+    def answer(self, results: Mapping[int, evaluations.Result]) -> Sequence[slices.DeviceId]:
+        """Record answers to questions. Returns the devices whose names may change; these are forgotten."""
+        self.evaluations.answer(results)
+        devices = list(self._undecided)
+        self.forget(devices)
+        self.classes_version += 1
+        return devices
+
+    @property
+    def unread_requests(self) -> AbstractSet[tuple[str, tuple[str, ...]]]:
+        """Class and expressions of requests of which it is not known for which rails they are."""
+        return self._claim_resources.unread
+
+    def list_classes_with(self, expression: str) -> Sequence[objects.DeviceClass]:
+        """Return the device classes that have an expression."""
+        return [known for known in self._classes.values() if expression in known.expressions]
 
     def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
         """Return the resource names that a request of a claim is for; none if there is no such class."""
@@ -80,6 +118,7 @@ class ResourceNames:
         """Forget the names of devices that changed or are gone."""
         for device in devices:
             self._names_by_device.pop(device, None)
+            self._undecided.discard(device)
 
     def upsert(self, device_class: objects.DeviceClass) -> bool:
         """Add or update a device class. Returns False if it was known."""
@@ -111,20 +150,12 @@ class ResourceNames:
         self.classes_version += 1
         self._names_by_device.clear()
         self._names_by_values.clear()
+        self._undecided.clear()
         self._claim_resources.forget_examples()
-        expressions = [expression for known in self._classes.values() for expression in known.expressions]
-        self._references = selectors.find_inputs([*expressions, *self._claim_resources.list_expressions()])
-
-
-def _read_inputs(device: slices.OfferedDevice, references: Iterable[selectors.Reference]) -> tuple[object, ...]:
-    """Return what expressions with these references read of a device, as a key, without describing the device."""
-    driver, attributes, capacity = device.id.driver, device.device.attributes or {}, device.device.capacity or {}
-    inputs: list[object] = [driver]
-    for field, domain, name in references:
-        values: Mapping[str, object] = attributes if field == "attributes" else capacity
-        value = values.get(f"{domain}/{name}")
-        inputs.append(values.get(name) if value is None and domain == driver else value)
-    return tuple(inputs)
+        of_classes = [expression for known in self._classes.values() for expression in known.expressions]
+        expressions = [*of_classes, *self._claim_resources.list_expressions()]
+        self._references = selectors.find_all_inputs(expressions)
+        self.evaluations.retain(expressions)
 
 
 def name_classes(classes: Iterable[objects.DeviceClass]) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import device_names
-from railwright.fabric.claims import allocation, drivers, selectors
+from railwright.fabric.claims import allocation, drivers
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
 
@@ -83,10 +83,7 @@ def _find_rail(
 def _selects(selector: claimed_rails.RailSelector, device: allocation.AllocatedDevice) -> bool:
     if selector.attribute:
         return device.get_attribute(selector.attribute) in selector.values
-    try:
-        return device.description is not None and selectors.matches(selector.expression, device.description)
-    except selectors.SelectorError:
-        return False
+    return selector.expression in device.expressions
 
 
 def _read_rdma_device(device: allocation.AllocatedDevice, fabric: compiled.CompiledFabric) -> str:

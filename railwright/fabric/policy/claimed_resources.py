@@ -17,3 +17,15 @@ def list_claim_resources(document: model.FabricPolicy) -> tuple[claim_resources.
         if claims.accelerator_class is not None:
             named[claim_resources.ClaimResource(claims.accelerator_resource, claims.accelerator_class)] = None
     return tuple(named)
+
+
+def list_rail_expressions(document: model.FabricPolicy) -> tuple[str, ...]:
+    """Return the expressions by which rails are identified that the policy has itself, of all fabrics."""
+    expressions = [
+        rail.selector.expression
+        for fabric in document.fabrics
+        if (claims := claimed_rails.compile_claims(fabric, document)) is not None
+        for rail in claims.rails.values()
+        if not rail.selector.attribute
+    ]
+    return tuple(dict.fromkeys(expressions))

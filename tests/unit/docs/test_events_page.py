@@ -2,7 +2,7 @@
 
 import pages
 
-from extender import gang_events
+from extender import gang_events, selector_reports
 from railwright.documentation import event_reasons
 from webhook import claim_events, pod_events, policy_events
 
@@ -14,11 +14,11 @@ def list_reasons(module) -> set[str]:
 def test_every_reason_of_an_event_is_on_the_page():
     posted = {
         reason
-        for module in (claim_events, gang_events, pod_events, policy_events)
+        for module in (claim_events, gang_events, pod_events, policy_events, selector_reports)
         for reason in list_reasons(module)
         if reason[0].isupper() and reason.isalpha()
     }
-    assert len(posted) == 11
+    assert len(posted) == 12
     assert {row.reason for row in event_reasons.REASONS} == posted
     page = (pages.DOCS / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)

@@ -6,9 +6,10 @@ import re
 
 import msgspec
 import pytest
+import selecting
 from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal, skipped, view
 
-from railwright.fabric.claims import selectors
+from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.injection import claim_plan, context, facts, user_options
 from webhook import response_cache
 
@@ -120,8 +121,9 @@ def test_any_rail_is_an_expression_also_if_those_of_the_rails_end_with_comments(
     (devices,) = claim_plan.build_specs(claimed, plan, ())
     (selector,) = devices["requests"][-1]["exactly"]["selectors"]
     expression = selector["cel"]["expression"]
-    numbers = [{"driver": "dra.net", "attributes": {"dra.net": {"n": number}}, "capacity": {}} for number in range(3)]
-    assert [selectors.matches(expression, device) for device in numbers] == [True, True, False]
+    numbers = [{"driver": "dra.net", "attributes": {"n": {"int": number}}} for number in range(3)]
+    matches = [selecting.evaluate(expression, device).match for device in numbers]
+    assert matches == [Match.YES, Match.YES, Match.NO]
 
 
 def test_the_pods_of_a_gang_name_one_template_and_another_gang_another():

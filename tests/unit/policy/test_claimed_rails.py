@@ -3,11 +3,13 @@
 import admitting
 import devices
 import pytest
+import selecting
 import shapes
 
 from railwright.cluster import policies
 from railwright.fabric import intent, names
-from railwright.fabric.claims import drivers, objects, selectors
+from railwright.fabric.claims import drivers, evaluations, slices
+from railwright.fabric.claims.comparisons import Match
 from railwright.fabric.policy import claimed_rails, compiled, model
 
 HEAD = """\
@@ -30,9 +32,23 @@ def compile_fabric(claims: str, rails: str, more: str = "") -> claimed_rails.Com
 
 
 def list_nics():
-    """Return the NICs of an EKS p4d node as CEL sees them, by name."""
-    (nics, _) = devices.read_slices(*devices.build_slices("n"))
-    return {device.name: objects.describe_device(device, nics.spec.driver) for device in nics.spec.devices}
+    """Return the NICs of an EKS p4d node by name."""
+    return {device.id.device: device for device in list_offered(devices.build_slices("n")[:1])}
+
+
+def list_offered(trees):
+    index = slices.SliceIndex()
+    index.replace(devices.read_slices(*trees))
+    return [*index.devices.values()]
+
+
+def find_matching(expressions, offered):
+    """Return the names of the devices that match all expressions, as a server finds them."""
+    results = evaluations.Evaluations()
+    for device in offered:
+        results.match_all(expressions, device)
+    selecting.answer_here(results)
+    return sorted(device.id.device for device in offered if results.match_all(expressions, device).match is Match.YES)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +66,7 @@ def list_nics():
 def test_the_expression_of_a_rail_is_true_for_its_device_only(rail, device):
     claims = compile_fabric("deviceClass: dranet", f"{{name: rail0, {rail}}}")
     expression = claims.rails["rail0"].expression
-    assert [name for name, nic in list_nics().items() if selectors.matches(expression, nic)] == [device]
+    assert find_matching((expression,), list_nics().values()) == [device]
 
 
 @pytest.mark.parametrize("key", ["deviceName: pci-0000-20-1b-0", 'pciAddress: "0000:20:1b.0"'])
@@ -171,17 +187,13 @@ def test_each_rail_of_the_shipped_policies_is_the_devices_of_one_group_of_the_pu
     (fabric,) = policy.compile_once(compiled.compile_policy).fabrics.values()
     assert fabric.claims is not None
     shape = shapes.load(site)
-    offered = [
-        (device.name, objects.describe_device(device, part.spec.driver))
-        for part in devices.read_slices(*shape.build_slices("n"))
-        for device in part.spec.devices
-    ]
+    offered = list_offered(shape.build_slices("n"))
     assert fabric.claims.claims.device_class in shape.classes
     for rail in fabric.claims.rails.values():
         in_class = shape.classes[fabric.claims.claims.device_class]
-        nics = [name for name, nic in offered if selectors.match_all((in_class, rail.expression), nic)]
+        nics = find_matching((in_class, rail.expression), offered)
         assert len(nics) == fabric.fabric.devices_per_rail, rail.name
         assert len({shape.groups[name] for name in nics}) == 1
         if rail.accelerators is not None:
-            (gpu,) = [name for name, gpu in offered if selectors.match_all((rail.accelerators.expression,), gpu)]
+            (gpu,) = find_matching((rail.accelerators.expression,), offered)
             assert shape.groups[gpu] == shape.groups[nics[0]]

@@ -1,0 +1,110 @@
+"""Runs a module in a process of its own, with a deadline and limits of memory and priority.
+
+For work whose cost somebody else determines: this process goes on answering requests, and outlives it. A thread would
+not help: it would hold the interpreter, and each response would wait for it several times.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+_NICENESS = 10  # gives requests priority on few cores
+
+
+class ProcessError(Exception):
+    """The process could not be started, failed, or did not end in time. `output` is what it wrote before."""
+
+    def __init__(self, problem: str, output: bytes = b"") -> None:
+        super().__init__(problem)
+        self.output = output
+
+
+class ExceededError(ProcessError):
+    """The process did not end within its time, or its CPU time was over."""
+
+
+class Job(NamedTuple):
+    """A module that reads its standard input to the end and writes its result to the standard output."""
+
+    module: str
+    purpose: str  # completes "the process that ..."
+
+    async def run(self, text: bytes, seconds: float) -> bytes:
+        """Return the output of a new process, which is killed after `seconds` or on cancellation.
+
+        Raises ProcessError.
+        """
+        running = _Running()
+        try:
+            return await asyncio.to_thread(running.run, self, text, seconds)
+        finally:
+            running.end()  # otherwise the exit of this process would wait for it
+
+    def run_now(self, text: bytes, seconds: float) -> bytes:
+        """Block until the output of a new process is there. Raises ProcessError."""
+        return _Running().run(self, text, seconds)
+
+
+class _Running:
+    """One process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    def run(self, job: Job, text: bytes, seconds: float) -> bytes:
+        """Block until the process has ended; `end` may be called meanwhile from another thread."""
+        command = (sys.executable, "-P", "-m", job.module)
+        try:
+            with subprocess.Popen(  # noqa: S603 - runs a module of this package
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as self._process:
+                try:
+                    if self._ended:
+                        self._process.kill()
+                    output, stderr = self._process.communicate(text, timeout=seconds)
+                except BaseException:
+                    self._process.kill()
+                    raise
+        except subprocess.TimeoutExpired as error:
+            raise ExceededError(
+                f"the process that {job.purpose} took more than {seconds:.1f} s", error.output or b""
+            ) from None
+        except OSError as error:
+            raise ProcessError(f"no process that {job.purpose}: {error}") from None
+        code = self._process.returncode
+        if code == -signal.SIGPROF:
+            raise ExceededError(f"the process that {job.purpose} took too much CPU time", output)
+        if code != 0:
+            last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ProcessError(f"the process that {job.purpose} ended with {code}: {last}", output)
+        return output
+
+    def end(self) -> None:
+        """Kill the process if it is running."""
+        self._ended = True
+        if self._process is not None:
+            self._process.kill()
+
+
+def limit(memory: int) -> int:
+    """Limit this process, which runs a job: `memory` bytes of address space at most. Returns the limit in force."""
+    import resource  # noqa: PLC0415 - missing on Windows, where only commands run
+
+    os.nice(_NICENESS)
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
+    memory_limit = memory if allowed == resource.RLIM_INFINITY else min(memory, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+    with contextlib.suppress(OSError):  # Linux: if memory runs out, kill this process instead of the server
+        pathlib.Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    return memory_limit
+
+
+def limit_cpu_time(seconds: float) -> None:
+    """End this process if it takes more CPU time than this from now on, however busy the host is."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -1,0 +1,85 @@
+"""Devices of a class or request that is not understood are unknown: no reason to refuse a node, and reported."""
+
+import devices
+import pytest
+import selecting
+from claimed import RAIL, build_claim, policy
+
+from railwright.fabric.claims import claim_index, inventory, unknown_selectors
+from railwright.fabric.claims.comparisons import Match
+from railwright.fabric.policy import claimed_resources
+
+CIDR = 'device.driver == "dra.net" && cidr("10.0.0.0/8").containsIP("10.1.2.3")'
+LATER = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.matches("^rdmap")'
+
+
+def offer(*classes):
+    known = inventory.Inventory()
+    known.replace_classes(devices.read_classes(*classes))
+    known.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    return known
+
+
+def count(known, name):
+    return known.count_devices("n1").allocatable.get(name, 0) // 1000
+
+
+def test_devices_of_a_class_that_is_not_understood_may_be_all_of_its_driver():
+    known = offer(devices.build_class("nics", CIDR, extended_resource="example.com/nic"))
+    selecting.settle(known)
+    assert count(known, "example.com/nic") == 5
+    [row] = known.list_unknown()
+    assert (row.kind, row.metadata.name, row.match) == ("DeviceClass", "nics", Match.UNKNOWN)
+    assert (row.expression, "cidr" in row.cause) == (CIDR, True)
+    assert row.device.startswith("dra.net/")
+
+
+def test_a_class_that_is_not_evaluated_yet_counts_all_devices_and_then_its_own():
+    known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
+    assert count(known, "example.com/nic") == 5
+    assert known.results.count_pending
+    assert known.answer({}) == {"n1"}
+    assert count(known, "example.com/nic") == 5
+    selecting.settle(known)
+    assert (count(known, "example.com/nic"), known.results.count_pending) == (4, 0)
+    [row] = known.list_unknown()
+    assert (row.match, row.cause) == (Match.FAILS, 'the device has no "rdmaDevice"')
+
+
+def test_a_class_that_is_understood_is_not_reported():
+    known = offer(devices.NIC_CLASS, devices.GPU_CLASS)
+    selecting.settle(known)
+    assert count(known, "deviceclass.resource.kubernetes.io/" + devices.NIC_CLASS["metadata"]["name"])
+    assert known.list_unknown() == []
+
+
+def test_answers_to_questions_about_a_class_that_is_gone_change_nothing():
+    known = offer(devices.build_class("nics", LATER, extended_resource="example.com/nic"))
+    count(known, "example.com/nic")
+    questions = known.results.list_questions()
+    known.replace_classes(())
+    assert known.answer({question.number: selecting.evaluate(LATER, {}) for question in questions}) == set()
+    assert count(known, "example.com/nic") == 0
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["dra.net"].rdmaDevice.matches("^rdmap32s27$")',
+        'has(device.attributes["dra.net"].rdmaDevice) && device.attributes["dra.net"].rdmaDevice in ["rdmap32s27"'
+        + ', "rdmap32s27"' * 100
+        + "]",
+    ],
+    ids=["not plain", "long"],
+)
+def test_a_request_of_a_user_that_is_not_plain_is_for_no_rail_and_is_reported(expression):
+    known = offer(devices.NIC_CLASS, devices.GPU_CLASS)
+    known.replace_claim_resources(claimed_resources.list_claim_resources(policy().document))
+    assert count(known, RAIL[1]) == 1
+    tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
+    known.upsert_claim(devices.read_claim(tree))
+    names = known.compute_requests(claim_index.PodKey("u"))
+    assert [name for name in RAIL if name in names] == []
+    assert known.results.list_questions() == [], "expressions of users are not evaluated in another process either"
+    [row] = known.list_unknown()
+    assert (row.kind, row.metadata.name, row.expression) == (unknown_selectors.CLAIM, "c", expression)
