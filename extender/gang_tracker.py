@@ -287,4 +287,4 @@ def _build_key(gang: membership.GangKey, pod: str) -> tuple[str, str]:
 
 def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_request.SchedulingRequest:
     """Return the request without the parts that may have megabytes: nodes, offers and unused fields of the pod."""
-    return msgspec.structs.replace(request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={})
+    return msgspec.structs.replace(request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={}, preemption=None)

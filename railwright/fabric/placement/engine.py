@@ -167,10 +167,11 @@ class PlacementEngine:
         """
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
         gang = gang_status.build_status(request, self._cluster, assumed)
-        view = self._build_view(request, request.requests, gang, assumed)
+        emptied = self._find_emptied(request, inferred)
+        view = self._build_view(request, request.requests, gang, assumed, emptied)
         planning_view = view
         if gang.planning_request != request.requests:
-            planning_view = self._build_view(request, gang.planning_request, gang, assumed)
+            planning_view = self._build_view(request, gang.planning_request, gang, assumed, emptied)
         planned = self._planner.plan(gang, planning_view, memory, assumed)
         return Decision(view, planning_view, self._build_lister(request, assumed), planned, gang.size)
 
@@ -183,7 +184,13 @@ class PlacementEngine:
         index = self._get_index(request, request.requests)
         retried_uids = self._assumed.find_stale_assumptions(request.uid)
         overrides = request_view.find_overrides(
-            request, index, self._cluster, self._assumed, placed=(), retried_uids=retried_uids
+            request,
+            index,
+            self._cluster,
+            self._assumed,
+            placed=(),
+            retried_uids=retried_uids,
+            emptied=self._find_emptied(request, ()),
         )
         view = request_view.RequestView(request, index, overrides)
         # None: a node that the cache does not contain; it is feasible
@@ -212,6 +219,20 @@ class PlacementEngine:
             ],
         )
 
+    def _find_emptied(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+    ) -> request_view.EmptiedNodes:
+        if request.preemption is None:
+            return request_view.NONE_EMPTIED
+        index = self._get_index(request, request.requests)
+        return request_view.find_emptied(
+            request,
+            index,
+            lambda below: self._indexes.get(index.signature, below=below),
+            self._cluster,
+            inferred,
+        )
+
     def _get_index(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
     ) -> node_index.NodeIndex:
@@ -234,10 +255,19 @@ class PlacementEngine:
         requests: resources.Amounts,
         gang: gang_status.GangStatus,
         assumed: assumed_pods.Assumptions,
+        emptied: request_view.EmptiedNodes,
     ) -> request_view.RequestView:
         index = self._get_index(request, requests)
+        if emptied.index is not None:
+            emptied = emptied._replace(index=self._indexes.get(index.signature, below=emptied.below))
         overrides = request_view.find_overrides(
-            request, index, self._cluster, assumed, placed=gang.placed, retried_uids=gang.retried_uids
+            request,
+            index,
+            self._cluster,
+            assumed,
+            placed=gang.placed,
+            retried_uids=gang.retried_uids,
+            emptied=emptied,
         )
         return request_view.RequestView(request, index, overrides)
 

@@ -45,6 +45,12 @@ class Code(ReasonCode):
         "Another scheduler allocated the device after Volcano's session began.",
         "None needed: Volcano tries again in its next session.",
     )
+    RAILS_UNCOUNTED = (
+        "RailsUncounted",
+        Group.FILTER,
+        "kube-scheduler does not count the rails (`ignoredByScheduler: true`), so pods of a PodGroup would share them.",
+        "Set `ignoredByScheduler: false` for each rail under `managedResources` of kube-scheduler's configuration.",
+    )
     PAIR_BUSY = (
         "PairBusy",
         Group.FILTER,

@@ -115,6 +115,10 @@ class ClusterState:
         """Return the pods bound to a node by UID."""
         return self._pods.by_node.get(node, _NO_BOUND_PODS)
 
+    def list_below(self, node: str, priority: int) -> frozenset[str]:
+        """Return the UIDs of the pods bound to a node whose priority is lower."""
+        return frozenset([pod.uid for pod in self.list_pods_on(node) if pod.priority < priority])
+
     def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
