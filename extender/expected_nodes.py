@@ -90,8 +90,10 @@ class ExpectedNodes:
                 others = taken.get(node, _NOTHING)
                 if not pod_usage.has_room(cluster, node, needed, taken=others, below=entry.below):
                     continue
-                if is_own and node in offered and not pod_usage.has_room(
-                    cluster, node, both, taken=others, below=entry.below
+                if (
+                    is_own
+                    and node in offered
+                    and not pod_usage.has_room(cluster, node, both, taken=others, below=entry.below)
                 ):
                     continue  # the scheduler would not offer it
                 taken.setdefault(node, Counter()).update(needed)

@@ -188,6 +188,7 @@ class InferredBindings:
         for previous in self._previous_calls.values():
             if (
                 previous.entry.uid != except_uid
+                and previous.entry.gang not in self._unplaceable
                 and len(previous.feasible) == 1
                 and now - previous.entry.since <= SINGLE_NODE_SECONDS
             ):
@@ -241,7 +242,7 @@ def _is_open(inferred: _InferredPod, cluster: cluster_state.ClusterState, now: f
     return waits and pod_usage.has_room(cluster, assumed_pod.node, assumed_pod.requests, below=inferred.below)
 
 
-def _trim(entries_by_key: dict[str, Any], limit: int) -> None:
+def _trim(entries_by_key: dict[Any, Any], limit: int) -> None:
     """Remove the oldest entry if there are too many."""
     if len(entries_by_key) > limit:
         del entries_by_key[next(iter(entries_by_key))]

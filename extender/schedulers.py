@@ -103,7 +103,8 @@ class Schedulers:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
         policy, cluster, key = self._policy(), self._state.cluster, f"{namespace}/{name}"
         pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)
-        explanation = self.explanations.explain(namespace, name, self.gangs, uid=pod.uid if pod else "")
+        uid, node = (pod.uid, pod.node) if pod else ("", "")
+        explanation = self.explanations.explain(namespace, name, self.gangs, uid=uid, node=node)
         if explanation is None or policy is None or explanation.fabric not in policy.document.fabrics:
             return explanation
         fabric = intent.fill_resources(
@@ -133,7 +134,8 @@ class Schedulers:
             self.gangs.record_rejection(request, self._clock())
             message = rendering.render_for_scheduler(refusal)
             return kube_wire.encode_filter_result([], dict.fromkeys(nodes, message), {}), False
-        result = self._filter(request)
+        inferred = self._inferred_bindings.list_pods(self._state.cluster, self._clock())
+        result = self._filter(request, inferred)
         feasible = (
             filter_call.offered if len(result.feasible) == len(filter_call.offered) else frozenset(result.feasible)
         )
@@ -150,9 +152,12 @@ class Schedulers:
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         decision = self._decide("kube-scheduler", "prioritize", request, self.list_unseen(request))
-        if self._starts_as_a_whole(request) and decision.gang.has_domains:
-            self._inferred_bindings.record_plan(request.gang, fits=decision.plan.is_complete)
-        self._expected_nodes.record_decision(request, self._build_assumed(request), decision)
+        if self._starts_as_a_whole(request) and decision.gang.has_domains and not decision.plan.is_complete:
+            self._inferred_bindings.record_plan(request.gang, fits=False)
+            self._expected_nodes.forget_gang(request.gang)
+        else:
+            self._inferred_bindings.record_plan(request.gang, fits=True)
+            self._expected_nodes.record_decision(request, self._build_assumed(request), decision)
         return kube_wire.encode_priorities(decision.scores)
 
     def _starts_as_a_whole(self, request: scheduling_request.SchedulingRequest) -> bool:
@@ -331,9 +336,11 @@ class Schedulers:
         self._tracing.note(lambda: trace_attributes.list_request(request))
         return request
 
-    def _filter(self, request: scheduling_request.SchedulingRequest) -> engine.FilterResult:
+    def _filter(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod] = ()
+    ) -> engine.FilterResult:
         with self._tracing.span("filter"):
-            result = self._engine.filter(request)
+            result = self._engine.filter(request, inferred)
         self._tracing.note(lambda: trace_attributes.list_filter_result(result))
         return result
 

@@ -14,7 +14,6 @@ from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_resources, model
 
-
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
 _MAX_RECENT = 10_000  # bindings; kube-scheduler and Volcano write some hundreds in a second
 

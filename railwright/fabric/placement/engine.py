@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources
+from railwright.fabric import resources, topology
 from railwright.fabric.claims import pair_demand
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.explain import diagnosis, diagnosis_input, node_explainer, node_rows
@@ -78,15 +78,21 @@ class Decision:
         """Return the number of candidate nodes that the cache does not contain."""
         return self._view.count_unknown()
 
+    def list_offered_leaves(self) -> set[topology.Domain]:
+        """Return the leaves that contain at least one offered node."""
+        return self._view.list_offered_leaves()
+
     def diagnose(self) -> diagnosis.Diagnosis:
         """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
         view, gang = self._planning_view, self.explainer.gang
+        # kube-scheduler offers a PodGroup one topology domain at a time
+        is_short = not self.plan.is_complete and not view.request.offers
         return diagnosis.diagnose(
             diagnosis_input.DiagnosisInput(
                 remaining=gang.remaining_slots,
                 unplaced=gang.remaining,
                 plan=self.plan,
-                capacity=gang_capacity.build(view),
+                capacity=gang_capacity.build_of_all(view) if is_short else gang_capacity.build(view),
                 class_of_node=view.index.class_of_node,
                 peers_by_leaf=gang.peers_by_leaf,
                 list_pods_on=self._list_holders,
@@ -179,8 +185,13 @@ class PlacementEngine:
         """Return the current node index for pods like the requesting one."""
         return self._get_index(request, request.requests)
 
-    def filter(self, request: scheduling_request.SchedulingRequest) -> FilterResult:
-        """Filter the candidate nodes without planning the gang."""
+    def filter(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod] = ()
+    ) -> FilterResult:
+        """Filter the candidate nodes without planning the gang.
+
+        `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption.
+        """
         index = self._get_index(request, request.requests)
         retried_uids = self._assumed.find_stale_assumptions(request.uid)
         overrides = request_view.find_overrides(
@@ -190,7 +201,7 @@ class PlacementEngine:
             self._assumed,
             placed=(),
             retried_uids=retried_uids,
-            emptied=self._find_emptied(request, ()),
+            emptied=self._find_emptied(request, inferred),
         )
         view = request_view.RequestView(request, index, overrides)
         # None: a node that the cache does not contain; it is feasible
@@ -258,8 +269,8 @@ class PlacementEngine:
         emptied: request_view.EmptiedNodes,
     ) -> request_view.RequestView:
         index = self._get_index(request, requests)
-        if emptied.index is not None:
-            emptied = emptied._replace(index=self._indexes.get(index.signature, below=emptied.below))
+        if emptied.reduced_index is not None:
+            emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, below=emptied.below))
         overrides = request_view.find_overrides(
             request,
             index,

@@ -66,7 +66,7 @@ class EmptiedNodes(NamedTuple):
     """Nodes without the pods of lower priority that kube-scheduler has removed from its snapshot."""
 
     names: frozenset[str] = frozenset()
-    index: node_index.NodeIndex | None = None  # has the classes of nodes without these pods
+    reduced_index: node_index.NodeIndex | None = None  # has the classes of nodes without these pods
     below: int = 0  # priority
 
 
@@ -93,9 +93,7 @@ def find_emptied(
     full = {node_class for node_class in index.classes if not _has_room(index, node_class)}
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
     offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
-    shortages = {
-        name: _find_shortage(cluster.get_free(name), request.requests) for name in of_peers.union(offered)
-    }
+    shortages = {name: _find_shortage(cluster.get_free(name), request.requests) for name in of_peers.union(offered)}
     short = [name for name, shortage in shortages.items() if shortage and name not in preemption.bound_elsewhere]
     if not short:
         return NONE_EMPTIED
@@ -177,9 +175,9 @@ def _find_emptied_classes(
 ) -> Overrides:
     """Return the classes of emptied nodes that differ for this request in nothing else."""
     names = emptied.names.difference(except_nodes)
-    if emptied.index is None or not names:
+    if emptied.reduced_index is None or not names:
         return {}
-    classes = {name: emptied.index.class_of_node[name] for name in names}
+    classes = {name: emptied.reduced_index.class_of_node[name] for name in names}
     own = {node_class: index.get_class(node_class.evaluation.facts) for node_class in set(classes.values())}
     return {name: own[node_class] for name, node_class in classes.items()}
 
