@@ -308,8 +308,20 @@ def test_a_shortage_of_rails_that_may_not_be_counted_shows_no_simulation():
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW, gpus=2)
     scheduler = KubeScheduler(cluster, ignored=RESOURCES)
-    assert scheduler.run(cluster.create("high", 4, priority=HIGH, gpus=2)) is None
-    assert count_overbooked(cluster) == 0
+    (peer,) = cluster.create("high", 1, priority=HIGH, gpus=2)
+    assert scheduler.run([peer]) is None
+    assert set(cluster.rejected) == {Code.RAIL_BUSY}
+
+
+def test_nor_does_a_node_that_is_full_without_pods_of_lower_priority():
+    """kube-scheduler has seen the end of a pod that the extender still sees there."""
+    cluster = Cluster(a=2)
+    cluster.show(build_pod("ended", priority=HIGH), "a-00")
+    cluster.show(build_pod("low", priority=LOW, gpus=2), "a-01")
+    cluster.now += 10
+    scheduler = KubeScheduler(cluster, ignored=RESOURCES, unknown=["ended"])
+    (peer,) = cluster.create("high", 1, priority=HIGH, gpus=2)
+    assert scheduler.run([peer]) is None
 
 
 def test_a_scheduler_that_counts_rails_is_believed_to_need_victims_for_them():
