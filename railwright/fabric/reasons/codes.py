@@ -207,7 +207,7 @@ class Code(ReasonCode):
         "CapacityNotOffered",
         Group.GANG,
         "The cluster has enough slots, but the scheduler does not offer all of these nodes.",
-        "Check the job's node selector, affinity, tolerations and queue.",
+        "Check the job's node selector, affinity, tolerations and queue, and the topology key of its PodGroup.",
     )
     NODES_BLOCKED = (
         "NodesBlocked",

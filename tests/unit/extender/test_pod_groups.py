@@ -4,12 +4,15 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import claimed
+import devices
 import msgspec
 import pytest
 from placing import LEAF, RESOURCES, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric import pod_group_views, resources, views
+from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import in_tree
 
@@ -223,6 +226,21 @@ def test_free_nodes_and_nodes_with_victims_are_planned_together():
     places, victims = scheduler.preempt(peers)
     assert sorted(cluster.leaves_of(places).values()) == [4]
     assert set(victims) <= {f"low-{number}" for number in range(8)}
+
+
+def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
+    known = state.State(assume_seconds=30)
+    known.cluster.upsert_node(claimed.build_node("n1"))
+    claimed.name_devices(known.cluster)
+    known.cluster.change_devices(
+        lambda inventory: inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    )
+    claim = claimed.build_claim("low-claim", (0, 1), gpus=2, pod_uid="uid-low", on="n1", entry="railwright")
+    known.cluster.upsert_claim(devices.read_claim(claim))
+    known.cluster.upsert_pod(claimed.build_pod("low", templates=("t",), on="n1"))
+    assert known.cluster.pods["uid-low"].requests[claimed.RAIL[0]] == resources.UNIT
+    removable = pod_usage.count_removable(known.cluster, "n1", known.cluster.list_below("n1", HIGH))
+    assert removable == {resources.PODS: resources.UNIT, "cpu": resources.UNIT}
 
 
 # --- what is inferred of simulations --------------------------------------------------------------------------

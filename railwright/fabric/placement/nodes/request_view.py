@@ -93,7 +93,9 @@ def find_emptied(
     full = {node_class for node_class in index.classes if not _has_room(index, node_class)}
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
     offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
-    shortages = {name: _find_shortage(cluster.get_free(name), request.requests) for name in of_peers.union(offered)}
+    free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
+    shortage_by_free = {amounts: _find_shortage(amounts, request.requests) for amounts in set(free.values())}
+    shortages = {name: shortage_by_free[amounts] for name, amounts in free.items()}
     short = [name for name, shortage in shortages.items() if shortage and name not in preemption.bound_elsewhere]
     if not short:
         return NONE_EMPTIED
