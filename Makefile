@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims prove-claims bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims prove-claims prove-pod-groups bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -165,6 +165,10 @@ bench-claim-view: setup ## measure how old the extender's view of claims is unde
 prove-claims: setup ## check pairs and rails of gangs on claims over 20 seeds and six node shapes; options: BENCH_ARGS="--only eks-p5"
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/python tests/bench/claim_seeds.py $(BENCH_ARGS)
+
+prove-pod-groups: setup ## run each case of gangs by PodGroup twenty times on a control plane
+	@nice -n 10 $(BIN)/python tests/controlplane/build.py
+	$(BIN)/pytest -m soak tests/controlplane/test_pod_groups.py $(TEST_ARGS)
 
 bench-placement: setup ## compare the modelled quality of placements on every shape with the targets; options: BENCH_ARGS="--week"
 	PYTHONPATH=. $(BIN)/python tests/bench/placement.py $(BENCH_ARGS)

@@ -6,7 +6,8 @@ these, so that its gang's plan has one slot less to fill, and other gangs do not
 does not matter to a plan, because they are equal.
 
 An expectation only changes scores. It never removes a node from a filter. It ends after a second, or as soon as the pod
-is observed, deleted or tried again. A node is not expected that is offered to an equal pod although it would be full.
+is observed, deleted or tried again. A node is not expected that its scheduler offers to a pod that would not fit there
+too.
 """
 
 from collections import Counter
@@ -14,9 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import resources
 from railwright.fabric.placement import engine, scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_usage
 from railwright.fabric.workloads import membership
 
 EXPECTED_SECONDS = 1.0  # an allocation is seen after 0.03 s in the median, 99 % within 0.7 s (make bench-claim-view)
@@ -30,6 +30,8 @@ class _Expected(msgspec.Struct, frozen=True):
 
     pod: assumed_pods.AssumedPod
     nodes: tuple[str, ...]
+    scheduler: str
+    below: int | None  # pods of lower priority count as removed; None except for pods of a PodGroup
 
 
 class ExpectedNodes:
@@ -46,12 +48,18 @@ class ExpectedNodes:
         """Forget the pods of a gang that is tried again."""
         self._expected = {uid: entry for uid, entry in self._expected.items() if entry.pod.gang != gang}
 
-    def record_decision(self, entry: assumed_pods.AssumedPod, decision: engine.Decision) -> None:
+    def record_decision(
+        self,
+        request: scheduling_request.SchedulingRequest,
+        entry: assumed_pods.AssumedPod,
+        decision: engine.Decision,
+    ) -> None:
         """Record the scores of a pod's candidate nodes. `entry` is the pod without a node."""
         self.forget(entry.uid)
         nodes = decision.list_best_planned(_SAME_PRIORITY) if entry.gang else ()
         if nodes:
-            self._expected[entry.uid] = _Expected(entry, nodes)
+            below = None if request.preemption is None else request.preemption.below
+            self._expected[entry.uid] = _Expected(entry, nodes, request.spec.scheduler_name, below)
         if len(self._expected) > _MAX_PODS:
             del self._expected[next(iter(self._expected))]
 
@@ -75,12 +83,19 @@ class ExpectedNodes:
             taken.setdefault(pod.node, Counter()).update(pod.requests)
         for entry in expected:
             needed = entry.pod.requests
+            both = Counter(needed)
+            both.update(request.requests)
+            is_own = entry.scheduler == request.spec.scheduler_name
             for node in entry.nodes:
                 others = taken.get(node, _NOTHING)
-                if not _has_room(cluster, node, needed, others):
+                if not pod_usage.has_room(cluster, node, needed, taken=others, below=entry.below):
                     continue
-                if node in offered and needed == request.requests and not _has_room(cluster, node, needed, others, 2):
-                    continue  # the scheduler would not offer it to an equal pod
+                if (
+                    is_own
+                    and node in offered
+                    and not pod_usage.has_room(cluster, node, both, taken=others, below=entry.below)
+                ):
+                    continue  # the scheduler would not offer it
                 taken.setdefault(node, Counter()).update(needed)
                 pods.append(msgspec.structs.replace(entry.pod, node=node))
                 break
@@ -93,13 +108,3 @@ def _is_open(pod: assumed_pods.AssumedPod, cluster: cluster_state.ClusterState, 
     if known is None or known.node or now - pod.since > EXPECTED_SECONDS:
         return False
     return not cluster.claimed.inventory.has_allocated(pod.uid, known.claim_names)
-
-
-def _has_room(
-    cluster: cluster_state.ClusterState, node: str, requests: resources.Amounts, taken: resources.Amounts, pods: int = 1
-) -> bool:
-    """True if the node has room for so many pods beside what others take."""
-    if node not in cluster.nodes:
-        return False
-    free = cluster.get_free(node)
-    return all(free[name] - taken.get(name, 0) >= pods * amount for name, amount in requests.items() if name in free)

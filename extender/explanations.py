@@ -5,7 +5,7 @@ Defines the explanation's JSON. The texts are built on request, by `node_explain
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from railwright.fabric.workloads import membership
 MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
 KUBE_SCHEDULER = "kube-scheduler"
+_MAX_DOMAINS = 8  # topology domains for which kube-scheduler has simulated the placement of a PodGroup
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
 _NO_GANG = locality.GangSummary(
@@ -76,12 +77,27 @@ class _PodRecord(msgspec.Struct):
     scored_rows: Sequence[node_explainer.NodeRow] = ()
     rejected_rows: Sequence[node_explainer.NodeRow] = ()  # by filter or predicate
 
+    def knows_any(self, nodes: Container[str]) -> bool:
+        """True if one of these nodes is known to have been a candidate."""
+        rows = (*self.scored_rows, *self.rejected_rows)
+        return any(name in nodes for name in self.feasible) or any(row.node in nodes for row in rows)
+
+    @property
+    def spare_slots(self) -> int:
+        """Return the slots that the plan has beyond those that the gang needs; negative if it is not complete."""
+        plan, gang = self.wording.plan, self.wording.gang
+        return 0 if plan.is_complete else sum(plan.slots_by_leaf.values()) - gang.remaining_slots
+
 
 class Explanations:
-    """The last decision on each of the last MAX_EXPLAINED pods."""
+    """The last decision on each of the last MAX_EXPLAINED pods.
+
+    kube-scheduler simulates the placement of a PodGroup in one topology domain after the other, and then takes one of
+    them. So there is a decision for each of these domains: sets of candidate nodes that have none in common.
+    """
 
     def __init__(self) -> None:
-        self._records: OrderedDict[str, _PodRecord] = OrderedDict()
+        self._records: OrderedDict[str, list[_PodRecord]] = OrderedDict()  # the last decision is the last one
 
     def record_decision(
         self, scheduler: str, request: scheduling_request.SchedulingRequest, decision: engine.Decision
@@ -115,21 +131,28 @@ class Explanations:
 
     def has_record(self, pod: str, uid: str) -> bool:
         """True if a decision on a pod (namespace/name) is stored, and not on an earlier pod of its name."""
-        record = self._records.get(pod)
-        return record is not None and record.uid == uid
+        records = self._records.get(pod)
+        return records is not None and records[0].uid == uid
 
     def get_evaluation(self, pod: str, node: str) -> node_evaluation.NodeEvaluation | None:
         """Return a node's evaluation in the last decision on a pod (namespace/name), or None if it is not stored."""
-        record = self._records.get(pod)
-        return next((row.evaluation for row in record.scored_rows if row.node == node), None) if record else None
+        rows = (row for record in self._records.get(pod, ()) for row in record.scored_rows)
+        return next((row.evaluation for row in rows if row.node == node), None)
 
     def explain(
-        self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None, *, uid: str = ""
+        self, namespace: str, name: str, tracked: gang_tracker.Gangs | None = None, *, uid: str = "", node: str = ""
     ) -> Explanation | None:
-        """Explain the last decision on a pod. Return None if none is stored on the pod with this UID ("" for any)."""
-        record = self._records.get(f"{namespace}/{name}")
-        if record is None or uid not in ("", record.uid):
+        """Explain the decision on a pod: the one by which it is on its `node`, otherwise the last one.
+
+        Of the domains for which a placement was simulated, the one with the most slots counts while the pod waits.
+        Return None if no decision is stored on the pod with this UID ("" for any).
+        """
+        records = self._records.get(f"{namespace}/{name}")
+        if not records or uid not in ("", records[0].uid):
             return None
+        latest_first = records[::-1]
+        best = max(latest_first, key=lambda record: record.spare_slots)
+        record = next((record for record in latest_first if record.knows_any({node})), best)
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
         explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
@@ -142,9 +165,12 @@ class Explanations:
         )
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
-        record = self._records.get(request.key)
-        if record is None or record.uid != request.uid:
-            record = self._records[request.key] = _PodRecord(
+        records = self._records.get(request.key, [])
+        if records and records[0].uid != request.uid:
+            records = []
+        record = _find_record(records, request)
+        if record is None:
+            record = _PodRecord(
                 pod=request.key,
                 uid=request.uid,
                 scheduler=scheduler,
@@ -153,12 +179,21 @@ class Explanations:
                 needs=request.needs,
                 candidates=len(request.nodes),
             )
-            if len(self._records) > MAX_EXPLAINED:
-                self._records.popitem(last=False)
+        self._records[request.key] = [*(other for other in records if other is not record), record][-_MAX_DOMAINS:]
+        if len(self._records) > MAX_EXPLAINED:
+            self._records.popitem(last=False)
         record.scheduler, record.fabric = scheduler, request.fabric_name
         record.gang, record.needs = request.gang, request.needs
         self._records.move_to_end(request.key)
         return record
+
+
+def _find_record(records: Sequence[_PodRecord], request: scheduling_request.SchedulingRequest) -> _PodRecord | None:
+    """Return the record of the last decision, for a pod of a PodGroup that on the same topology domain."""
+    if not records or request.spec.scheduling_group is None:
+        return records[-1] if records else None
+    candidates = set(request.nodes)
+    return next((record for record in reversed(records) if record.knows_any(candidates)), None)
 
 
 def _build_explanation(

@@ -8,7 +8,7 @@ outcomes. Times are arguments, in seconds.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -26,6 +26,7 @@ MAX_TRACKED = 1000  # gangs, and pods without one
 WAITING_SECONDS = 10.0  # long enough for a scheduler's next two sessions
 REASONS_SECONDS = 1.0  # minimum between two diagnoses of a gang: each visits every leaf, and requests come pod by pod
 RECHECK_SECONDS = 60.0  # between two checks of an unplaceable gang
+_MAX_DOMAINS = 256  # topology domains whose plans are stored for a PodGroup
 _GANGS_PER_CHECK = 50  # checking 1000 gangs at once would delay answers
 UNPLACEABLE = "unplaceable"
 MIXED = "mixed"  # pods were admitted under different versions of the policy; independent of the placement
@@ -60,6 +61,10 @@ class TrackedGang(msgspec.Struct):
     reasons: diagnosis.Diagnosis = diagnosis.NO_ISSUES
     diagnosed_at: float = -math.inf  # time of `reasons`
     planned: placement_result.PlannedPlacement | None = None
+    offered_leaves: frozenset[topology.Domain] = frozenset()  # to which `plan` and `planned` apply; only of a PodGroup
+    # of a PodGroup: offered leaves and plans of other topology domains for which kube-scheduler simulates a placement
+    simulated: Sequence[tuple[frozenset[topology.Domain], placement_result.PlannedPlacement]] = ()
+    decided_at: float = -math.inf  # time of the last decision in this domain
     session: int = 0
     outcome: Outcome | None = None
     mixed: reason.Reason | None = None  # set if pods were admitted under several versions of the policy
@@ -84,6 +89,8 @@ class Gangs:
         """Record a decision on a pod."""
         tracked = self._get_or_add(request, now)
         plan, remaining = decision.plan, decision.gang.remaining
+        if request.spec.scheduling_group is not None and not _enter_domain(tracked, decision, now):
+            return
         if self._needs_diagnosis(tracked, plan, remaining, now):
             tracked.reasons = decision.diagnose() if decision.gang.has_domains else diagnosis.NO_ISSUES
             tracked.diagnosed_at = now
@@ -189,9 +196,10 @@ class Gangs:
         return (_build_outcome(MIXED, tracked.request.gang, members, mixed),) if is_new and mixed else ()
 
     def _check_placement(self, tracked: TrackedGang, members: Sequence[pod_info.PodInfo]) -> Sequence[Outcome]:
+        evaluations = self._engine.get_index(tracked.request)
+        tracked.planned = _find_planned(tracked, {evaluations.leaf_by_node.get(pod.node) for pod in members})
         if tracked.planned is None or len(members) < 2:
             return ()
-        evaluations = self._engine.get_index(tracked.request)
         devices = {*tracked.request.accelerators, *(need.resource for need in tracked.request.needs)}
         workers = [pod for pod in members if not devices.isdisjoint(pod.requests)] or members
         pod_places = [
@@ -266,6 +274,41 @@ class Gangs:
         )
 
 
+def _enter_domain(tracked: TrackedGang, decision: engine.Decision, now: float) -> bool:
+    """Change to the topology domain of a decision on a PodGroup. False if a better one was simulated already.
+
+    kube-scheduler simulates the placement in one domain after the other. Of those that do not hold the gang, the one
+    with the most slots tells most. Which of the others it takes is known when the pods are bound.
+    """
+    leaves, plan = frozenset(decision.list_offered_leaves()), decision.plan
+    if now - tracked.decided_at > WAITING_SECONDS:
+        tracked.offered_leaves, tracked.simulated = leaves, ()
+    if not leaves.isdisjoint(tracked.offered_leaves):
+        tracked.offered_leaves, tracked.decided_at = tracked.offered_leaves | leaves, now
+        return True
+    if not plan.is_complete:
+        missing = decision.gang.remaining_slots - sum(plan.slots_by_leaf.values())
+        if tracked.plan.is_complete or tracked.remaining - sum(tracked.plan.slots_by_leaf.values()) <= missing:
+            return False
+    others = [row for row in tracked.simulated if row[0].isdisjoint(leaves | tracked.offered_leaves)]
+    if tracked.planned is not None:
+        others.append((tracked.offered_leaves, tracked.planned))
+    tracked.simulated = others[-_MAX_DOMAINS:]
+    tracked.offered_leaves, tracked.decided_at = leaves, now
+    tracked.planned, tracked.diagnosed_at = None, -math.inf
+    return True
+
+
+def _find_planned(
+    tracked: TrackedGang, leaves: Collection[topology.Domain | None]
+) -> placement_result.PlannedPlacement | None:
+    """Return the plan for the topology domain that has the most of the pods' leaves."""
+    others = [(row[0].intersection(leaves), row[1]) for row in tracked.simulated]
+    best = max(others, key=lambda row: len(row[0]), default=None)
+    own = tracked.offered_leaves.intersection(leaves)
+    return best[1] if best is not None and len(best[0]) > len(own) else tracked.planned
+
+
 def _build_outcome(
     code: str, gang: membership.GangKey, members: Sequence[pod_info.PodInfo], why: reason.Reason
 ) -> Outcome:
@@ -287,4 +330,6 @@ def _build_key(gang: membership.GangKey, pod: str) -> tuple[str, str]:
 
 def _strip_request(request: scheduling_request.SchedulingRequest) -> scheduling_request.SchedulingRequest:
     """Return the request without the parts that may have megabytes: nodes, offers and unused fields of the pod."""
-    return msgspec.structs.replace(request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={})
+    return msgspec.structs.replace(
+        request, spec=scheduling_request.trim_spec(request.spec), nodes=(), offers={}, preemption=None
+    )

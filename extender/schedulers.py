@@ -33,9 +33,8 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import membership
-from railwright.serving import routes
+from railwright.serving import routes, turns
 from railwright.serving import tracing as traces
-from railwright.serving import turns
 
 Result = TypeVar("Result")
 Observe = Callable[[str, int, int], None]
@@ -120,7 +119,8 @@ class Schedulers:
         """Explain the last decision on a pod, with the rails that its claims hold now; None if none is stored."""
         policy, cluster, key = self._policy(), self._state.cluster, f"{namespace}/{name}"
         pod = next((pod for pod in cluster.pods.values() if pod.key == key), None)
-        explanation = self.explanations.explain(namespace, name, self.gangs, uid=pod.uid if pod else "")
+        uid, node = (pod.uid, pod.node) if pod else ("", "")
+        explanation = self.explanations.explain(namespace, name, self.gangs, uid=uid, node=node)
         if explanation is None or policy is None or explanation.fabric not in policy.document.fabrics:
             return explanation
         fabric = intent.fill_resources(
@@ -144,7 +144,14 @@ class Schedulers:
         if self._inferred_bindings.record_call(filter_call, self._state.cluster):
             self._expected_nodes.forget_gang(request.gang)
         self._expected_nodes.forget(request.uid)
-        result = self._filter(request)
+        if refusal := self._find_uncounted_rails(filter_call):
+            self._count_rejected(refusal.code, len(nodes))
+            self._observe("filter", len(nodes), 0)
+            self.gangs.record_rejection(request, self._clock())
+            message = rendering.render_for_scheduler(refusal)
+            return kube_wire.encode_filter_result([], dict.fromkeys(nodes, message), {}), False
+        inferred = self._inferred_bindings.list_pods(self._state.cluster, self._clock())
+        result = self._filter(request, inferred)
         feasible = (
             filter_call.offered if len(result.feasible) == len(filter_call.offered) else frozenset(result.feasible)
         )
@@ -161,8 +168,24 @@ class Schedulers:
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         decision = self._decide(explanations.KUBE_SCHEDULER, "prioritize", request, self.list_unseen(request))
-        self._expected_nodes.record_decision(self._build_assumed(request), decision)
+        if self._starts_as_a_whole(request) and decision.gang.has_domains and not decision.plan.is_complete:
+            self._inferred_bindings.record_plan(request.gang, fits=False)
+            self._expected_nodes.forget_gang(request.gang)
+        else:
+            self._inferred_bindings.record_plan(request.gang, fits=True)
+            self._expected_nodes.record_decision(request, self._build_assumed(request), decision)
         return kube_wire.encode_priorities(decision.scores)
+
+    def _starts_as_a_whole(self, request: scheduling_request.SchedulingRequest) -> bool:
+        return request.spec.scheduling_group is not None and self._state.cluster.has_min_count(request.gang)
+
+    def _find_uncounted_rails(self, call: inferred_bindings.FilterCall) -> reason.Reason | None:
+        """Return the reason to refuse all nodes to a pod of a PodGroup whose rails kube-scheduler does not count."""
+        if not call.is_grouped or not call.rails:
+            return None
+        if not self._inferred_bindings.has_offered_twice(call.scheduler, call.entry.since):
+            return None
+        return reason.make(Code.RAILS_UNCOUNTED, resources=reason.take_first(sorted(call.rails)))
 
     def list_unseen(self, request: scheduling_request.SchedulingRequest) -> Sequence[assumed_pods.AssumedPod]:
         """Return the pods that kube-scheduler has very likely placed before this request, and that are not seen yet."""
@@ -292,6 +315,9 @@ class Schedulers:
             spec=scheduling_request.trim_spec(request.spec),
             constraints=constraints,
             offered=frozenset(request.nodes),
+            is_grouped=request.spec.scheduling_group is not None,
+            below=None if request.preemption is None else request.preemption.below,
+            rails=_list_requested_rails(request),
         )
 
     def _build_assumed(self, request: scheduling_request.SchedulingRequest) -> assumed_pods.AssumedPod:
@@ -323,6 +349,16 @@ class Schedulers:
         self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
+        if request is not None and pod.spec.scheduling_group and pod.spec.preemption_policy != "Never":
+            scheduler = pod.spec.scheduler_name
+            preemption = scheduling_request.Preemption(
+                below=pod.spec.priority or 0,
+                uncounted=frozenset()
+                if self._inferred_bindings.counts_rails(scheduler)
+                else _list_requested_rails(request),
+                bound_elsewhere=self._state.recent_bindings.list_nodes(self._clock(), except_scheduler=scheduler),
+            )
+            request = msgspec.structs.replace(request, preemption=preemption)
         self._tracing.note(lambda: trace_attributes.list_request(request))
         self._record_asked(request)
         return request
@@ -342,9 +378,11 @@ class Schedulers:
         if request is not None:
             self.asked.record(request.uid, request.spec.scheduler_name, self._clock())
 
-    def _filter(self, request: scheduling_request.SchedulingRequest) -> engine.FilterResult:
+    def _filter(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod] = ()
+    ) -> engine.FilterResult:
         with self._tracing.span("filter"):
-            result = self._engine.filter(request)
+            result = self._engine.filter(request, inferred)
         self._tracing.note(lambda: trace_attributes.list_filter_result(result))
         return result
 
@@ -372,6 +410,12 @@ class Schedulers:
             self._count_rejected(rejection.reason.code, rejection.nodes)
         if not result.feasible:
             self.gangs.record_rejection(request, self._clock())
+
+
+def _list_requested_rails(request: scheduling_request.SchedulingRequest) -> frozenset[str]:
+    """Return the resources of rails that the containers request, not those of claims."""
+    requested = resources.compute_requests(request.spec)
+    return frozenset([need.resource for need in request.needs if need.resource in requested])
 
 
 def _render_rejections(result: engine.FilterResult) -> tuple[Mapping[str, str], Mapping[str, str]]:

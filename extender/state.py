@@ -3,6 +3,8 @@
 A pod that is observed bound or deleted confirms its assumption: from then on the cluster state counts it.
 """
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from extender import waiting_claims
@@ -12,12 +14,34 @@ from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
 from railwright.fabric.policy import claimed_resources, model
 
+_RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
+_MAX_RECENT = 10_000  # bindings; kube-scheduler and Volcano write some hundreds in a second
+
+
+class RecentBindings:
+    """The bindings observed in the last second, which schedulers other than their own may not know yet."""
+
+    def __init__(self) -> None:
+        self._bindings: deque[tuple[float, str, str]] = deque(maxlen=_MAX_RECENT)  # time, node, scheduler
+
+    def record(self, node: str, scheduler: str, now: float) -> None:
+        """Record a binding."""
+        self._bindings.append((now, node, scheduler))
+
+    def list_nodes(self, now: float, *, except_scheduler: str) -> frozenset[str]:
+        """Return the nodes to which other schedulers have just bound a pod."""
+        while self._bindings and now - self._bindings[0][0] > _RECENT_SECONDS:
+            self._bindings.popleft()
+        return frozenset(node for _, node, scheduler in self._bindings if scheduler != except_scheduler)
+
 
 class State:
     """The cluster state and the assumed pods of this process."""
 
-    def __init__(self, *, assume_seconds: float) -> None:
+    def __init__(self, *, assume_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self.cluster = cluster_state.ClusterState()
+        self.recent_bindings = RecentBindings()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
         self.waiting_claims = waiting_claims.WaitingClaims()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
@@ -44,6 +68,7 @@ class Pods:
         self._cluster = state.cluster
         self._assumed = state.assumed
         self._waiting = state.waiting_claims
+        self._recent, self._clock = state.recent_bindings, state.clock
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """Replace all objects."""
@@ -63,9 +88,12 @@ class Pods:
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
+        before = self._cluster.pods.get(obj.metadata.identity)
         self._cluster.upsert_pod(obj)
         self._waiting.upsert(obj)
         pod = self._cluster.pods.get(obj.metadata.identity)
+        if pod is not None and pod.node and not (before is not None and before.node):
+            self._recent.record(pod.node, pod.scheduler, self._clock())
         if pod is None or pod.node:
             self._assumed.confirm(obj.metadata.identity)
         else:

@@ -239,10 +239,10 @@ async def test_a_value_reaches_services_monitors_and_certificates(helm):
     assert {"--listen=:18713", "--dashboard-listen=:18714"} <= set(extender["args"])
     service = by_name["Service", "railwright-extender"]
     assert service["metadata"]["annotations"] == {"a": "b"}
-    assert service["spec"]["ports"][1] == {"name": "dashboard", "port": 8714, "targetPort": "dashboard"}
+    assert service["spec"]["ports"][2] == {"name": "dashboard", "port": 8714, "targetPort": "dashboard"}
     ports = [rule for rule in by_name["NetworkPolicy", "railwright-extender"]["spec"]["ingress"] if "from" in rule]
     peers = [{"namespaceSelector": {"matchLabels": {"x": "y"}}}]
-    assert ports == [{"ports": [{"protocol": "TCP", "port": "dashboard"}], "from": peers}]
+    assert ports[1:] == [{"ports": [{"protocol": "TCP", "port": "dashboard"}], "from": peers}]
     rotator = by_name["Deployment", "railwright-certs"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert f"--host=railwright-webhook.{NAMESPACE}.svc.hpc.example" in rotator
     monitor = by_name["ServiceMonitor", "railwright"]

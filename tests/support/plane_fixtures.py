@@ -11,6 +11,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -45,10 +46,17 @@ def _interrupt(number: int, frame: object) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane():
     """Yield the control plane, started once a run. Its logs are kept, and named, where a test failed."""
+    async with run_plane() as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def run_plane(kind: type[Any] | None = None) -> AsyncIterator[Any]:
+    """Run a control plane, of a subclass of plane.Plane where one is given."""
     from plane import plane as planes
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="railwright-plane-"))
-    async with keep_logs(folder, folder / "logs"), planes.run(folder) as running:
+    async with keep_logs(folder, folder / "logs"), planes.run(folder, kind or planes.Plane) as running:
         yield running
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources
+from railwright.fabric import resources, topology
 from railwright.fabric.claims import pair_demand
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.explain import diagnosis, diagnosis_input, node_explainer, node_rows
@@ -79,15 +79,23 @@ class Decision:
         """Return the number of candidate nodes that the cache does not contain."""
         return self._view.count_unknown()
 
+    def list_offered_leaves(self) -> set[topology.Domain]:
+        """Return the leaves that contain at least one offered node."""
+        return self._view.list_offered_leaves()
+
     def diagnose(self) -> diagnosis.Diagnosis:
         """Explain why the plan is no better. Call it right after the decision, before the node index changes."""
         view, gang = self._planning_view, self.explainer.gang
+        # kube-scheduler offers a PodGroup one topology domain at a time
+        is_short = not self.plan.is_complete and not view.request.offers and not self._planned.begun
+        capacity = gang_capacity.build_of_all(view) if is_short else self._planned.capacity
+        capacity = capacity or gang_capacity.build(view)
         return diagnosis.diagnose(
             diagnosis_input.DiagnosisInput(
                 remaining=gang.remaining_slots,
                 unplaced=gang.remaining,
                 plan=self.plan,
-                capacity=self._planned.capacity or gang_capacity.build(view),
+                capacity=capacity,
                 begun=self._planned.begun,
                 class_of_node=view.index.class_of_node,
                 peers_by_leaf=gang.peers_by_leaf,
@@ -169,10 +177,11 @@ class PlacementEngine:
         """
         assumed = assumed_pods.InferredPods(self._assumed, inferred) if inferred else self._assumed
         gang = gang_status.build_status(request, self._cluster, assumed)
-        view = self._build_view(request, request.requests, gang, assumed)
+        emptied = self._find_emptied(request, inferred)
+        view = self._build_view(request, request.requests, gang, assumed, emptied)
         planning_view = view
         if gang.planning_request != request.requests:
-            planning_view = self._build_view(request, gang.planning_request, gang, assumed)
+            planning_view = self._build_view(request, gang.planning_request, gang, assumed, emptied)
         planned = self._planner.plan(gang, planning_view, memory, assumed)
         return Decision(view, planning_view, self._build_lister(request, assumed), planned, gang.size)
 
@@ -180,12 +189,23 @@ class PlacementEngine:
         """Return the current node index for pods like the requesting one."""
         return self._get_index(request, request.requests)
 
-    def filter(self, request: scheduling_request.SchedulingRequest) -> FilterResult:
-        """Filter the candidate nodes without planning the gang."""
+    def filter(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod] = ()
+    ) -> FilterResult:
+        """Filter the candidate nodes without planning the gang.
+
+        `inferred` are pods of kube-scheduler; those of the gang only show whether it simulates a preemption.
+        """
         index = self._get_index(request, request.requests)
         retried_uids = self._assumed.find_stale_assumptions(request.uid)
         overrides = request_view.find_overrides(
-            request, index, self._cluster, self._assumed, placed=(), retried_uids=retried_uids
+            request,
+            index,
+            self._cluster,
+            self._assumed,
+            placed=(),
+            retried_uids=retried_uids,
+            emptied=self._find_emptied(request, inferred),
         )
         view = request_view.RequestView(request, index, overrides)
         # None: a node that the cache does not contain; it is feasible
@@ -214,6 +234,20 @@ class PlacementEngine:
             ],
         )
 
+    def _find_emptied(
+        self, request: scheduling_request.SchedulingRequest, inferred: Sequence[assumed_pods.AssumedPod]
+    ) -> request_view.EmptiedNodes:
+        if request.preemption is None:
+            return request_view.NONE_EMPTIED
+        index = self._get_index(request, request.requests)
+        return request_view.find_emptied(
+            request,
+            index,
+            lambda below: self._indexes.get(index.signature, below=below),
+            self._cluster,
+            inferred,
+        )
+
     def _get_index(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
     ) -> node_index.NodeIndex:
@@ -236,10 +270,19 @@ class PlacementEngine:
         requests: resources.Amounts,
         gang: gang_status.GangStatus,
         assumed: assumed_pods.Assumptions,
+        emptied: request_view.EmptiedNodes,
     ) -> request_view.RequestView:
         index = self._get_index(request, requests)
+        if emptied.reduced_index is not None:
+            emptied = emptied._replace(reduced_index=self._indexes.get(index.signature, below=emptied.below))
         overrides = request_view.find_overrides(
-            request, index, self._cluster, assumed, placed=gang.placed, retried_uids=gang.retried_uids
+            request,
+            index,
+            self._cluster,
+            assumed,
+            placed=gang.placed,
+            retried_uids=gang.retried_uids,
+            emptied=emptied,
         )
         return request_view.RequestView(request, index, overrides)
 

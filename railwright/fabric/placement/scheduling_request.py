@@ -28,6 +28,19 @@ class NodeOffer(msgspec.Struct, frozen=True, cache_hash=True):
     used_elsewhere: resources.FrozenAmounts = resources.NO_AMOUNTS
 
 
+class Preemption(msgspec.Struct, frozen=True):
+    """Which pods kube-scheduler may leave out of the nodes that it offers to a pod of a PodGroup.
+
+    To find victims for a PodGroup it removes all pods of lower priority from its snapshot, and then asks extenders as
+    always (1.37, pkg/scheduler/framework/preemption/podgrouppreemption.go).
+    """
+
+    below: int  # priority of the PodGroup; pods below it may be victims
+    # Resources that kube-scheduler may leave to us (ignoredByScheduler): a shortage of these alone shows no simulation.
+    uncounted: frozenset[str] = frozenset()
+    bound_elsewhere: frozenset[str] = frozenset()  # nodes to which another scheduler has just bound a pod
+
+
 class SchedulingRequest(msgspec.Struct, frozen=True):
     """One pod to schedule, and its candidate nodes."""
 
@@ -48,6 +61,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True):
     policy: str = ""  # digest; cached evaluations of another policy are invalid
     pairs: pair_demand.PairDemand = pair_demand.NO_PAIRS  # devices that the pod's claims ask for beside each other
     offers: Mapping[str, NodeOffer] = {}  # by node; empty if the scheduler's protocol does not report free resources
+    preemption: Preemption | None = None  # None if the scheduler offers nodes with all of their pods only
 
     @property
     def key(self) -> str:

@@ -45,6 +45,12 @@ class Code(ReasonCode):
         "Another scheduler allocated the device after Volcano's session began.",
         "None needed: Volcano tries again in its next session.",
     )
+    RAILS_UNCOUNTED = (
+        "RailsUncounted",
+        Group.FILTER,
+        "kube-scheduler does not count the rails (`ignoredByScheduler: true`), so pods of a PodGroup would share them.",
+        "Set `ignoredByScheduler: false` for each rail under `managedResources` of kube-scheduler's configuration.",
+    )
     PAIR_BUSY = (
         "PairBusy",
         Group.FILTER,
@@ -212,7 +218,7 @@ class Code(ReasonCode):
         "CapacityNotOffered",
         Group.GANG,
         "The cluster has enough slots, but the scheduler does not offer all of these nodes.",
-        "Check the job's node selector, affinity, tolerations and queue.",
+        "Check the job's node selector, affinity, tolerations and queue, and the topology key of its PodGroup.",
     )
     NODES_BLOCKED = (
         "NodesBlocked",

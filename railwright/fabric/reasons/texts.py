@@ -63,6 +63,13 @@ def _format_assumed_elsewhere(parameters: Parameters) -> str:
     )
 
 
+def _format_uncounted_rails(parameters: Parameters) -> str:
+    return (
+        f"kube-scheduler does not count {_join(parameters['resources'])}, and offers to pods of a PodGroup what it "
+        "assigned to their peers; set ignoredByScheduler: false for it in managedResources"
+    )
+
+
 def _format_pair(parameters: Parameters) -> str:
     devices = [f"{count} {name}" for name, count in parameters["devices"].items]
     more = [f"{parameters['devices'].more} more"] if parameters["devices"].more else []
@@ -275,6 +282,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.DEVICE_ALLOCATED_ELSEWHERE: (
         "{device} of {node} was allocated by another scheduler in the meantime: {free} {resource} free, {needed} needed"
     ),
+    Code.RAILS_UNCOUNTED: _format_uncounted_rails,
     Code.PAIR_BUSY: _format_pair,
     Code.NUMA_ALIGNMENT_BUSY: (
         "no NUMA nodes have the requested GPUs beside the requested rails free now (placement.numa: required)"

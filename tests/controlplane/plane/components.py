@@ -5,7 +5,7 @@ Owns the flags and where health is asked. Refuses to know how programs are start
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from certs import admission
@@ -38,9 +38,17 @@ _HEALTH: Mapping[str, Health] = {
 
 
 class Components:
-    """The plane's ports and files, fixed for one run."""
+    """The plane's ports and files, fixed for one run. `gates` and `apis` are switched on in Kubernetes' programs."""
 
-    def __init__(self, ready: binaries.Binaries, certificates: credentials.Credentials, folder: pathlib.Path) -> None:
+    def __init__(
+        self,
+        ready: binaries.Binaries,
+        certificates: credentials.Credentials,
+        folder: pathlib.Path,
+        *,
+        gates: Sequence[str] = (),
+        apis: Sequence[str] = (),
+    ) -> None:
         self.ready = ready
         self.certificates = certificates
         self.folder = folder
@@ -50,7 +58,14 @@ class Components:
         self.kube_scheduler_conf = folder / "kube-scheduler.yaml"
         self.audit_log = folder / "logs" / "audit.log"  # a line for each pod created
         self._serving = certificates.paths("plane")
-        self._gates = () if binaries.release().has_claims else ("--feature-gates=DynamicResourceAllocation=false",)
+        self._volcano_gates: Sequence[str] = ()
+        settings, served = [f"{gate}=true" for gate in gates], [f"{version}=true" for version in apis]
+        if not binaries.release().has_claims:
+            settings.append("DynamicResourceAllocation=false")
+            self._volcano_gates = ("--feature-gates=DynamicResourceAllocation=false",)
+            served.append("resource.k8s.io/v1=false")
+        self._gates = (f"--feature-gates={','.join(settings)}",) if settings else ()
+        self._apis = (f"--runtime-config={','.join(served)}",) if served else ()
 
     def command(self, name: str) -> list[str]:
         """Return the whole command line of a program."""
@@ -105,7 +120,7 @@ class Components:
             f"--admission-control-config-file={self._admission()}",
             f"--tracing-config-file={DATA / 'tracing.yaml'}",
             *self._gates,
-            *(("--runtime-config=resource.k8s.io/v1=false",) if self._gates else ()),
+            *self._apis,
         ]
 
     def _admission(self) -> pathlib.Path:
@@ -163,7 +178,7 @@ class Components:
             f"--healthz-address={LOOPBACK}:{self.port['vc-scheduler-health']}",
             "--logtostderr=true",
             "--v=3",
-            *self._gates,
+            *self._volcano_gates,
         ]
 
     def _vc_controller_manager(self) -> list[str]:

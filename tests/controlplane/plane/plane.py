@@ -44,10 +44,13 @@ class Plane:
     """A running control plane. Made by `run`.
 
     A subclass can run it in another network namespace: `rows` are its programs after the API server, `enter` is what
-    stands before each command line, and `make_components` and `make_connector` are to be overridden.
+    stands before each command line, and `make_components` and `make_connector` are to be overridden. One with `gates`
+    and `apis` has these feature gates and API versions of Kubernetes switched on.
     """
 
     rows: Sequence[Sequence[str]] = _ROWS
+    gates: Sequence[str] = ()
+    apis: Sequence[str] = ()
     enter: Sequence[str] = ()
 
     def __init__(self, ready: binaries.Binaries, folder: pathlib.Path) -> None:
@@ -65,7 +68,7 @@ class Plane:
 
     def make_components(self, ready: binaries.Binaries) -> components.Components:
         """Return the ports, files and command lines of this plane's programs."""
-        return components.Components(ready, self.certificates, self.folder)
+        return components.Components(ready, self.certificates, self.folder, gates=self.gates, apis=self.apis)
 
     def make_connector(self, tls: ssl.SSLContext) -> aiohttp.BaseConnector:
         """Return the connector of a session with the plane's programs."""
@@ -198,10 +201,10 @@ class Plane:
 
 
 @contextlib.asynccontextmanager
-async def run(folder: pathlib.Path) -> AsyncIterator[Plane]:
+async def run(folder: pathlib.Path, kind: type[Plane] = Plane) -> AsyncIterator[Plane]:
     """Run a control plane in `folder` for the length of a `with` block."""
     started = time.monotonic()
-    plane = Plane(binaries.locate(), folder)
+    plane = kind(binaries.locate(), folder)
     try:
         await plane.start()
         (plane.logs / "started.txt").write_text(f"{time.monotonic() - started:.1f} s\n")

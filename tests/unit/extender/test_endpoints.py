@@ -35,7 +35,10 @@ def list_granted_names(verb: str, resource: str) -> set[str]:
 
 
 def test_a_named_port_is_the_one_this_process_listens_on():
-    assert endpoints.build_ports(service(), OURS) == [{"name": "extender", "port": 9000, "protocol": "TCP"}]
+    assert endpoints.build_ports(service(), OURS) == [
+        {"name": "extender", "port": 9000, "protocol": "TCP"},
+        {"name": "ops", "port": 9001, "protocol": "TCP"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,63 @@ def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
     assert size(of, (JOBS, owner), (PLUGINS_POD_GROUPS, group(0))) == 9
 
 
+OWNERS = {
+    "Job": ("batch/v1", JOBS, {"parallelism": 8}),
+    "StatefulSet": ("apps/v1", STATEFUL_SETS, {"replicas": 8}),
+    "ReplicaSet": ("apps/v1", REPLICA_SETS, {"replicas": 8}),
+    "PyTorchJob": ("kubeflow.org/v1", PYTORCH_JOBS, {"pytorchReplicaSpecs": types(Master=1, Worker=7)}),
+}
+
+
+def build_controlled_group(version: str, kind: str, *, least: int = 0) -> pod_group_views.PodGroup:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u1", "controller": True}
+    policy = {"gang": {"minCount": least}} if least else {"basic": {}}
+    tree = {
+        "metadata": {"name": "pg", "namespace": "ns", "ownerReferences": [owner]},
+        "spec": {"schedulingPolicy": policy},
+    }
+    return msgspec.convert(tree, pod_group_views.PodGroup)
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_it(kind):
+    version, size_kind, spec = OWNERS[kind]
+    of = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
+    grouped = (IN_TREE_POD_GROUPS, build_controlled_group(version, kind))
+    owner = (size_kind, obj("o", spec))
+    assert size(of, grouped, owner) == size(of, owner, grouped) == 8
+    assert size(of, grouped, (size_kind, obj("other", spec))) == 1
+    assert size(of, grouped, (size_kind, obj("o", spec, namespace="elsewhere"))) == 1
+    assert size(of, (IN_TREE_POD_GROUPS, build_controlled_group(version, kind, least=3)), owner) == 3
+
+
+def test_the_size_of_a_pod_group_follows_its_owner_and_ends_with_either():
+    of = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
+    gang, state = membership.find_gang(of), cluster_state.ClusterState()
+    grouped = build_controlled_group("batch/v1", "Job")
+
+    def get_size() -> int:
+        return state.get_gang_size(gang, observed=1)
+
+    state.upsert_size(JOBS, read(JOBS, obj("o", {"parallelism": 8})))
+    before = state.version
+    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
+    assert get_size() == 8
+    assert state.version > before, "plans made without the size are void"
+    state.upsert_size(JOBS, read(JOBS, obj("o", {"parallelism": 6})))
+    assert get_size() == 6
+    state.replace_sizes(IN_TREE_POD_GROUPS_ALPHA, [])
+    assert get_size() == 6, "another version of the API lists its own objects only"
+    state.replace_sizes(IN_TREE_POD_GROUPS, [])
+    assert get_size() == 1
+    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
+    state.remove_size(IN_TREE_POD_GROUPS, grouped)
+    assert get_size() == 1
+    state.upsert_size(IN_TREE_POD_GROUPS, grouped)
+    state.remove_size(JOBS, read(JOBS, obj("o", {})))
+    assert get_size() == 1
+
+
 def test_a_status_change_of_an_owner_leaves_every_plan_alone():
     state = cluster_state.ClusterState()
     state.upsert_size(JOBS, read(JOBS, obj("j", {"parallelism": 8})))

@@ -50,6 +50,8 @@ def explain_shortage(inputs: diagnosis_input.DiagnosisInput, total_slots: int) -
 
 def fits_without_others(inputs: diagnosis_input.DiagnosisInput) -> bool:
     """True if the eligible nodes could hold the whole gang if no other pod ran on them. CPU and memory do not count."""
+    if inputs.begun:  # the capacity lacks the nodes that are kept for other gangs
+        return True
     return _count_slots_without_others(inputs) >= _count_gang_slots(inputs)
 
 

@@ -58,10 +58,16 @@ def build(view: request_view.RequestView) -> GangCapacity:
                 node_classes.move_node(leaves.setdefault(index.leaf_by_node[name], {}), None, node_class)
         return build_on(view, leaves)
     if len(request.nodes) >= MAX_FULL_OFFER:
-        leaves = dict(index.nodes_by_class)
-    else:
-        leaves = {leaf: index.nodes_by_class[leaf] for leaf in view.list_offered_leaves()}
+        return build_of_all(view)
+    leaves = {leaf: index.nodes_by_class[leaf] for leaf in view.list_offered_leaves()}
     replace_classes(leaves, index, view.overrides)
+    return build_on(view, leaves)
+
+
+def build_of_all(view: request_view.RequestView) -> GangCapacity:
+    """Return the capacity of all eligible nodes, offered or not."""
+    leaves: dict[topology.Domain, node_classes.Counts] = dict(view.index.nodes_by_class)
+    replace_classes(leaves, view.index, view.overrides)
     return build_on(view, leaves)
 
 

@@ -53,6 +53,8 @@ class Absent(NamedTuple):
 
     self_uid: str = ""  # the requesting pod, whose own old allocation never counts against it (docs/interface.md 7.7)
     ignored_uids: Collection[str] = ()  # assumptions to ignore
+    # bound pods whose removal the scheduler simulates; the devices of their claims stay allocated
+    removed_uids: Collection[str] = ()
 
 
 NONE_ABSENT = Absent()
@@ -116,7 +118,7 @@ class FactsBuilder:
         allocatable = self._count(node.allocatable).devices
         further = self._count_further(node.name, absent.self_uid)
         if further is None:
-            numa_facts = self._build_numa_facts(node, shape, absent.self_uid, on_node)
+            numa_facts = self._build_numa_facts(node, shape, absent, on_node)
         else:
             numa_facts = _NO_NUMA_FACTS  # where the further devices are is not known
             allocatable = _add(allocatable, further.allocatable)
@@ -180,14 +182,15 @@ class FactsBuilder:
         """
         free = self._cluster.get_free(name)
         returned = pod_usage.count_observed(self._cluster, absent.self_uid, name) if absent.self_uid else {}
-        if not on_node and not returned:
+        if not on_node and not returned and not absent.removed_uids:
             return free
         result = dict(free)
         for requests in self._list_unobserved(name, on_node):
             for resource, amount in requests.items():
                 result[resource] = result.get(resource, 0) - amount
-        for resource, amount in returned.items():
-            result[resource] = result.get(resource, 0) + amount
+        for amounts in (returned, pod_usage.count_removable(self._cluster, name, absent.removed_uids)):
+            for resource, amount in amounts.items():
+                result[resource] = result.get(resource, 0) + amount
         return result
 
     def _list_unobserved(self, name: str, on_node: Sequence[assumed_pods.AssumedPod]) -> Sequence[resources.Amounts]:
@@ -276,7 +279,7 @@ class FactsBuilder:
         self,
         node: node_info.NodeInfo,
         shape: model.NodeShape | None,
-        self_uid: str,
+        absent: Absent,
         on_node: Sequence[assumed_pods.AssumedPod],
     ) -> _NumaFacts:
         """Return the free and allocatable zones, and kubelet's admission error.
@@ -288,7 +291,13 @@ class FactsBuilder:
         if self._numa == "ignore" or (shape is None and report is None and not self._cluster.has_slices):
             return _NO_NUMA_FACTS
         signature, names = self._signature, self._zones.device_names
-        zones = self._zones.compute_free(node, shape, self._list_unobserved(node.name, on_node), except_uid=self_uid)
+        zones = self._zones.compute_free(
+            node,
+            shape,
+            self._list_unobserved(node.name, on_node),
+            except_uid=absent.self_uid,
+            removed_uids=absent.removed_uids,
+        )
         reported = numa.read_allocatable_zones(report, names) if report is not None else ()
         allocatable = self._zones.compute_allocatable(node, shape, reported)
         if report is None or not signature.container_demands or not kubelet_admission.is_strict(report):
@@ -304,7 +313,7 @@ class FactsBuilder:
             return _NumaFacts(zones, allocatable, error, error is not None and find_error(allocatable) is not None)
         if error := find_error(reported):
             return _NumaFacts(zones, allocatable, error, is_never_admissible=True)
-        if self_uid or on_node or not self._zones.is_reported_exactly(node.name):
+        if absent.self_uid or absent.removed_uids or on_node or not self._zones.is_reported_exactly(node.name):
             return _NumaFacts(zones, allocatable)
         return _NumaFacts(zones, allocatable, find_error(zones))
 

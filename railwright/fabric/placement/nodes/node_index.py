@@ -23,7 +23,7 @@ _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
 
 
 class NodeIndex:
-    """The classes of all nodes for one scheduling signature."""
+    """The classes of all nodes for one scheduling signature. With `below`, pods of lower priority count as removed."""
 
     def __init__(
         self,
@@ -31,8 +31,11 @@ class NodeIndex:
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
         domains: domain_index.DomainIndex,
+        *,
+        below: int | None = None,
     ) -> None:
         self.signature = signature
+        self._below = below
         self.facts = facts_builder.FactsBuilder(signature, cluster, assumed)
         self.weights = weights.Weights(signature)
         self._domain_index = domains
@@ -93,7 +96,8 @@ class NodeIndex:
             self._remove_node(name)
             return
         leaf = self._domain_index.leaf_by_node[name]
-        new = self.get_class(self.facts.build(node))
+        removed = self._cluster.list_below(name, self._below) if self._below is not None else ()
+        new = self.get_class(self.facts.build(node, absent=facts_builder.Absent(removed_uids=removed)))
         old = self.class_of_node.get(name)
         if old is not None and self.leaf_by_node[name] != leaf:
             self._remove_node(name)
@@ -124,15 +128,16 @@ class NodeIndexes:
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
         self._domain_indexes: OrderedDict[Hashable, domain_index.DomainIndex] = OrderedDict()
 
-    def get(self, signature: scheduling_signature.SchedulingSignature) -> NodeIndex:
-        """Return the node index of a signature, updated."""
-        index = self._indexes.get(signature.key)
+    def get(self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None) -> NodeIndex:
+        """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
+        key = (signature.key, below)
+        index = self._indexes.get(key)
         if index is None:
             domains = self._get_domain_index(signature.domains, tuple(rail.name for rail in signature.fabric.rails))
-            index = self._indexes[signature.key] = NodeIndex(signature, self._cluster, self._assumed, domains)
+            index = self._indexes[key] = NodeIndex(signature, self._cluster, self._assumed, domains, below=below)
             if len(self._indexes) > MAX_INDEXES:
                 self._indexes.popitem(last=False)
-        self._indexes.move_to_end(signature.key)
+        self._indexes.move_to_end(key)
         index.refresh()
         return index
 

@@ -3,7 +3,7 @@
 Slices count where the node shape has no NUMA layout. Claims then show exactly which devices are in use.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from railwright.fabric import bounded_cache, resources
 from railwright.fabric.claims import node_devices
@@ -60,12 +60,14 @@ class ZoneReader:
         assumed_requests: Iterable[resources.Amounts] = (),
         *,
         except_uid: str = "",
+        removed_uids: Collection[str] = (),
     ) -> numa.Zones:
         """Return the free devices of each NUMA node; () if the layout is unknown.
 
         Source: the report, if it is newer than the last binding; otherwise the node shape, or the report's allocatable,
         minus bound pods. `assumed_requests` are always subtracted. Resources missing from the report come from the
-        shape or from slices. The devices of the pod with UID `except_uid` count as free.
+        shape or from slices. The devices of the pod with UID `except_uid` count as free, as do those of the pods
+        `removed_uids` except what their claims hold.
         """
         assumed = list(assumed_requests)
         from_shape = self._read_shape(node, shape)
@@ -73,14 +75,17 @@ class ZoneReader:
         report = self._cluster.get_topology_report(node.name)
         if report is None and not from_shape:
             return complement
-        bound = self._list_device_pods(node.name, except_uid)
+        device_pods = self._list_device_pods(node.name, except_uid)
+        bound = [pod for pod in device_pods if pod.uid not in removed_uids] if removed_uids else device_pods
         taken = [*(pod.requests for pod in bound), *assumed]
         if from_shape:
             complement = numa.subtract_usage(from_shape, taken)
         if report is None:
             return complement
         names = self.device_names
-        if kubelet_admission.is_current(report, [(pod.bound_at, pod.requests) for pod in bound], names):
+        if len(bound) == len(device_pods) and kubelet_admission.is_current(
+            report, [(pod.bound_at, pod.requests) for pod in bound], names
+        ):
             reported = numa.subtract_usage(numa.read_available_zones(report, names), assumed)
         elif from_shape:
             return complement

@@ -1,6 +1,7 @@
 """Shows the node index to one request, with overrides for offers, nodes of peers, and the pod's own old node."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from railwright.fabric import resources, topology
 from railwright.fabric.placement import scheduling_request
@@ -61,6 +62,63 @@ class RequestView:
         return len(nodes) - len(self.index.class_of_node.keys() & nodes) if nodes else 0
 
 
+class EmptiedNodes(NamedTuple):
+    """Nodes without the pods of lower priority that kube-scheduler has removed from its snapshot."""
+
+    names: frozenset[str] = frozenset()
+    reduced_index: node_index.NodeIndex | None = None  # has the classes of nodes without these pods
+    below: int = 0  # priority
+
+
+NONE_EMPTIED = EmptiedNodes()
+
+
+def find_emptied(
+    request: scheduling_request.SchedulingRequest,
+    index: node_index.NodeIndex,
+    index_below: Callable[[int], node_index.NodeIndex],
+    cluster: cluster_state.ClusterState,
+    inferred: Sequence[assumed_pods.AssumedPod],
+) -> EmptiedNodes:
+    """Return the nodes that the scheduler counts without their pods of lower priority.
+
+    kube-scheduler offers a node without room only if it has removed pods from its snapshot. It then has removed those
+    of all nodes. A node whose other pods leave too little room is not among them, so that what another scheduler has
+    just bound still refuses the pod. Neither is one with pods that kube-scheduler may not know yet. A node to which it
+    has assigned a pod of the gang in this simulation (`inferred`) is.
+    """
+    preemption = request.preemption
+    if preemption is None:
+        return NONE_EMPTIED
+    full = {node_class for node_class in index.classes if not _has_room(index, node_class)}
+    of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
+    offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
+    free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
+    shortage_by_free = {amounts: _find_shortage(amounts, request.requests) for amounts in set(free.values())}
+    shortages = {name: shortage_by_free[amounts] for name, amounts in free.items()}
+    short = [name for name, shortage in shortages.items() if shortage and name not in preemption.bound_elsewhere]
+    if not short:
+        return NONE_EMPTIED
+    emptied = index_below(preemption.below)
+    has_room = {node_class: _has_room(emptied, node_class) for node_class in emptied.classes}
+    names = frozenset(name for name in short if name in of_peers or has_room[emptied.class_of_node[name]])
+    if all(shortages[name] <= preemption.uncounted for name in names):
+        return NONE_EMPTIED
+    return EmptiedNodes(names, emptied, preemption.below)
+
+
+def _has_room(index: node_index.NodeIndex, node_class: node_classes.NodeClass) -> bool:
+    """True if the requested amounts are free, whatever else keeps the pod off such nodes."""
+    facts, requests = node_class.evaluation.facts, index.signature.requests
+    return facts.fits_by_other_resources > 0 and all(
+        free >= requests.get(name, 0) for name, free in zip(index.signature.devices, facts.free, strict=True)
+    )
+
+
+def _find_shortage(free: resources.Amounts, requests: resources.Amounts) -> frozenset[str]:
+    return frozenset([name for name, amount in requests.items() if free.get(name, 0) < amount])
+
+
 def find_overrides(  # noqa: PLR0913 - one argument a fact
     request: scheduling_request.SchedulingRequest,
     index: node_index.NodeIndex,
@@ -69,13 +127,14 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
     *,
     placed: Sequence[placed_peers.PlacedPeer],
     retried_uids: Collection[str],
+    emptied: EmptiedNodes = NONE_EMPTIED,
 ) -> Overrides:
     """Return the nodes that have another class for this request than in the index.
 
     `placed` are the peers of the requesting pod, which share its NICs. `retried_uids` are the UIDs of assumptions that
-    are void, because the scheduler is retrying these pods.
+    are void, because the scheduler is retrying these pods. `emptied` are nodes without pods of lower priority.
     """
-    peer_requests = _list_peer_requests(index, placed)
+    peer_requests = _list_peer_requests(index, placed, emptied.names)
     absent = facts_builder.Absent(request.uid, retried_uids)
     changed_nodes = {pod.node for uid in retried_uids if (pod := assumed.get(uid))}
     changed_nodes |= pod_usage.list_nodes(cluster, request.uid)
@@ -83,10 +142,16 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
         changed_nodes |= {pod.node for pod in assumed.inferred}
 
     def build_facts(name: str, free: resources.Amounts | None = None) -> node_facts.NodeFacts:
-        peers = peer_requests.get(name, ())
-        return index.facts.build(cluster.nodes[name], free, peers, absent=absent, assumed=assumed)
+        removed = cluster.list_below(name, emptied.below) if name in emptied.names else ()
+        return index.facts.build(
+            cluster.nodes[name],
+            free,
+            peer_requests.get(name, ()),
+            absent=absent._replace(removed_uids=removed),
+            assumed=assumed,
+        )
 
-    overrides: Overrides = {}
+    overrides = _find_emptied_classes(index, emptied, changed_nodes | peer_requests.keys())
     class_by_offer: dict[tuple[node_classes.NodeClass, scheduling_request.NodeOffer], node_classes.NodeClass] = {}
     for name, offer in request.offers.items():
         node_class = index.class_of_node.get(name)
@@ -100,15 +165,27 @@ def find_overrides(  # noqa: PLR0913 - one argument a fact
             offered_class = class_by_offer[key] = _apply_offer(index, node_class.evaluation.facts, offer)
         if offered_class is not node_class:
             overrides[name] = offered_class
-    for name in changed_nodes - overrides.keys():
-        if name in cluster.nodes:
+    for name in changed_nodes | (emptied.names & peer_requests.keys()):
+        if name not in overrides and name in cluster.nodes:
             overrides[name] = index.get_class(build_facts(name))
     others = {name: requests for name, requests in peer_requests.items() if name not in overrides}
     return overrides | _find_peer_overrides(index, others)
 
 
+def _find_emptied_classes(
+    index: node_index.NodeIndex, emptied: EmptiedNodes, except_nodes: Collection[str]
+) -> Overrides:
+    """Return the classes of emptied nodes that differ for this request in nothing else."""
+    names = emptied.names.difference(except_nodes)
+    if emptied.reduced_index is None or not names:
+        return {}
+    classes = {name: emptied.reduced_index.class_of_node[name] for name in names}
+    own = {node_class: index.get_class(node_class.evaluation.facts) for node_class in set(classes.values())}
+    return {name: own[node_class] for name, node_class in classes.items()}
+
+
 def _list_peer_requests(
-    index: node_index.NodeIndex, placed: Sequence[placed_peers.PlacedPeer]
+    index: node_index.NodeIndex, placed: Sequence[placed_peers.PlacedPeer], emptied: Collection[str]
 ) -> Mapping[str, list[resources.Amounts]]:
     """Return the requests of the peers on each node that needs an override for them.
 
@@ -117,7 +194,9 @@ def _list_peer_requests(
     peer_requests: dict[str, list[resources.Amounts]] = {}
     for peer in placed:
         node_class = index.class_of_node.get(peer.node)
-        if node_class is not None and (node_class.capacity.slot_numa_factors or index.facts.needs_peer_usage):
+        if node_class is not None and (
+            node_class.capacity.slot_numa_factors or index.facts.needs_peer_usage or peer.node in emptied
+        ):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests
 

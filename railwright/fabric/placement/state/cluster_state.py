@@ -115,6 +115,10 @@ class ClusterState:
         """Return the pods bound to a node by UID."""
         return self._pods.by_node.get(node, _NO_BOUND_PODS)
 
+    def list_below(self, node: str, priority: int) -> frozenset[str]:
+        """Return the UIDs of the pods bound to a node whose priority is lower."""
+        return frozenset([pod.uid for pod in self.list_pods_on(node) if pod.priority < priority])
+
     def get_gang(self, key: membership.GangKey) -> Mapping[str, pod_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
         return self._pods.by_gang.get(key, {}) if key else {}
@@ -122,6 +126,10 @@ class ClusterState:
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size: the larger of the declared size and the number of pods observed."""
         return max(self._sizes.get_declared(key), observed, 1)
+
+    def has_min_count(self, key: membership.GangKey) -> bool:
+        """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
+        return self._sizes.has_min_count(key)
 
     def locate(self, node: node_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
@@ -230,7 +238,7 @@ class ClusterState:
 
     def remove_size(self, kind: kinds.SizeKind, obj: declared_sizes.SizedObject) -> None:
         """Remove an object that declares a gang size."""
-        self.version += self._sizes.set_report(kind, declared_sizes.get_source_object(obj.metadata), {})
+        self.version += self._sizes.remove(kind, declared_sizes.get_source_object(obj.metadata))
 
     def replace_sizes(self, kind: kinds.SizeKind, objects: Sequence[declared_sizes.SizedObject]) -> None:
         """Replace all objects of a kind that declares gang sizes."""

@@ -25,18 +25,38 @@ class Sizes:
         }
         # kind -> reporting object -> its gangs
         self._keys: dict[str, dict[str, tuple[kinds.GangKey, ...]]] = {}
+        # kind -> PodGroup that is controlled by another object -> the kind (KIND.GROUP) and name of that object
+        self._owners: dict[str, dict[str, tuple[str, str]]] = {}
+        self._names: dict[str, dict[str, None]] = {}  # KIND.GROUP -> the names under which its kinds are reported
 
     def get_declared(self, key: kinds.GangKey) -> int:
-        """Return the size of a gang by the first source that reports it, or 0."""
+        """Return the size of a gang by the first source that reports it, or 0.
+
+        A PodGroup without a number has the size of the object that controls it.
+        """
         for reported in self._reported.values():
             rows = reported.get(key) or reported.get(membership.find_pod_group(key))
             if rows:
                 return max(size for _, size in rows)
-        return 0
+        return max((self._get_size_of(*owners[key]) for owners in self._owners.values() if key in owners), default=0)
+
+    def has_min_count(self, key: kinds.GangKey) -> bool:
+        """True if a PodGroup of Kubernetes says how many pods of the gang start together: all of these or none."""
+        return key in self._reported[kinds.SizeSource.IN_TREE]
 
     def upsert(self, kind: kinds.SizeKind, obj: Any) -> bool:
         """Store the sizes of an added or changed object; return True if they changed."""
-        return self.set_report(kind, get_source_object(obj.metadata), kind.read_sizes(obj))
+        source_object = get_source_object(obj.metadata)
+        has_new_owner = isinstance(obj, pod_group_views.PodGroup) and self._set_owner(
+            kind, source_object, obj.metadata.controller
+        )
+        self._names.setdefault(kind.snapshot_kind, {})[kind.name] = None
+        return self.set_report(kind, source_object, kind.read_sizes(obj)) or has_new_owner
+
+    def remove(self, kind: kinds.SizeKind, source_object: str) -> bool:
+        """Remove what an object reports; return True if a size changed."""
+        has_lost_owner = self._set_owner(kind, source_object, None)
+        return self.set_report(kind, source_object, {}) or has_lost_owner
 
     def set_report(self, kind: kinds.SizeKind, source_object: str, report: kinds.SizeReport) -> bool:
         """Replace the sizes reported by `source_object`; return True if they changed."""
@@ -58,9 +78,32 @@ class Sizes:
     def replace(self, kind: kinds.SizeKind, objects: Sequence[Any]) -> bool:
         """Replace the objects of a kind by a full list; return True if a size changed."""
         listed = {get_source_object(obj.metadata) for obj in objects}
-        removed = [source for source in self._keys.get(kind.name, ()) if source not in listed]
-        changes = [self.set_report(kind, source, {}) for source in removed]
+        known = {*self._keys.get(kind.name, ()), *self._owners.get(kind.name, ())}
+        changes = [self.remove(kind, source) for source in known - listed]
         return any([*changes, *(self.upsert(kind, obj) for obj in objects)])
+
+    def _set_owner(self, kind: kinds.SizeKind, pod_group: str, owner: views.OwnerReference | None) -> bool:
+        """Store which object controls a PodGroup; return True if that changed."""
+        owners = self._owners.setdefault(kind.name, {})
+        before = owners.pop(pod_group, None)
+        if owner is None:
+            return before is not None
+        group = owner.api_version.rpartition("/")[0]
+        owners[pod_group] = f"{owner.kind}.{group}", f"{pod_group.partition('/')[0]}/{owner.name}"
+        return owners[pod_group] != before
+
+    def _get_size_of(self, display_kind: str, source_object: str) -> int:
+        """Return the size that an object reports, or 0. A controller's releases differ in the keys, not in the size."""
+        labels = [(name, f"{name} {source_object}") for name in self._names.get(display_kind, ())]
+        sizes = [
+            size
+            for name, label in labels
+            for key in self._keys.get(name, {}).get(source_object, ())
+            for reported in self._reported.values()
+            for reporter, size in reported.get(key, ())
+            if reporter == label
+        ]
+        return max(sizes, default=0)
 
 
 def get_source_object(metadata: views.ObjectMeta | views.Identity) -> str:

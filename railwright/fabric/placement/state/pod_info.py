@@ -21,6 +21,8 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     templates: tuple[claim_index.NamedTemplate, ...] = ()  # from which claims are generated for it
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
+    priority: int = 0
+    scheduler: str = ""  # spec.schedulerName
 
     @property
     def claims(self) -> claim_index.PodKey:
@@ -45,4 +47,6 @@ def read_pod(
         templates=claims.templates,
         bound_at=pod.status.bound_at if pod.spec.node_name else "",
         policy=interner.intern(intent.read_record(pod).digest),
+        priority=pod.spec.priority or 0,
+        scheduler=interner.intern(pod.spec.scheduler_name),
     )

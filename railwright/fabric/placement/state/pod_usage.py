@@ -3,6 +3,7 @@
 The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
@@ -31,6 +32,44 @@ def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> 
     unallocated = cluster.claimed.count_unallocated(pod.claims, pod.container_requests, requests, names)
     held = cluster.claimed.count_held(pod.claims, node, names)
     return {**requests, **{name: unallocated.get(name, 0) + held.get(name, 0) for name in names}}
+
+
+def count_removable(cluster: cluster_state.ClusterState, node: str, uids: Iterable[str]) -> resources.Amounts:
+    """Return what becomes free on a node while a scheduler simulates the removal of bound pods.
+
+    The devices of their claims do not: kube-scheduler counts a claim as allocated until it is deallocated, also in a
+    simulation (its plugin DynamicResources has no PreFilterExtensions).
+    """
+    claimable, total = cluster.list_claimable(node), Counter[str]()
+    for pod in [cluster.pods[uid] for uid in uids if uid in cluster.pods]:
+        total.update({name: amount for name, amount in pod.requests.items() if name not in claimable})
+    return total
+
+
+def has_room(
+    cluster: cluster_state.ClusterState,
+    node: str,
+    requests: resources.Amounts,
+    *,
+    taken: resources.Amounts = resources.NO_AMOUNTS,
+    below: int | None = None,
+) -> bool:
+    """True if a node has room for these requests beside what others have `taken`, by the observed bindings.
+
+    Resources that the node does not report are left out. With `below`, pods of lower priority count as removed.
+    """
+    if node not in cluster.nodes:
+        return False
+    free = cluster.get_free(node)
+    if below is None or _fits(free, requests, taken):
+        return _fits(free, requests, taken)
+    after_removal = Counter(free)
+    after_removal.update(count_removable(cluster, node, cluster.list_below(node, below)))
+    return _fits(after_removal, requests, taken)
+
+
+def _fits(free: resources.Amounts, requests: resources.Amounts, taken: resources.Amounts) -> bool:
+    return all(free[name] - taken.get(name, 0) >= amount for name, amount in requests.items() if name in free)
 
 
 def count_unobserved(

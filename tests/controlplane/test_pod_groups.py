@@ -1,0 +1,381 @@
+"""Gangs by PodGroup (scheduling.k8s.io/v1beta1, gates on) with the extender: preemption, simulations, sizes, explain.
+
+kube-scheduler draws the order of topology domains and ties between them, so each case runs several times: twice in
+`make test`, twenty times in `make prove-pod-groups`.
+"""
+
+import asyncio
+import contextlib
+import json
+
+import devices
+import plane_fixtures
+import pytest
+import pytest_asyncio
+from plane import api as apis
+from plane import kube as kubes
+from plane import plane as planes
+from plane import replicas, volcano, waiting
+
+GROUPS = "scheduling.k8s.io/v1beta1"
+POD_GROUP = f"{GROUPS}/PodGroup"
+PRIORITIES = {"low": 100, "high": 1000}
+KEYS = pytest.mark.parametrize("key", ["", kubes.LEAF], ids=["no key", "leaf key"])
+RUNS = pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.soak)])
+
+
+class Plane(planes.Plane):
+    """A control plane in which kube-scheduler places PodGroups."""
+
+    gates = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob")
+    apis = (GROUPS,)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def plane():
+    async with plane_fixtures.run_plane(Plane) as running:
+        for name, value in PRIORITIES.items():
+            manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            await running.api.create({**manifest, "value": value})
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def counted(plane):
+    """Yield railwright beside a kube-scheduler that counts the rails, as in the shipped example, and Volcano."""
+    async with kubes.running(plane, ignored=False) as running:
+        url = f"{running.proxy.url}/volcano"
+        await plane.schedulers.volcano(volcano.extender(url, managed=kubes.RAILS, predicateVerb="predicate"))
+        yield running
+
+
+def build_group(name: str, minimum: int, *, key: str = "", priority: str = "") -> apis.Object:
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    if key:
+        spec["schedulingConstraints"] = {"topology": [{"key": key}]}
+    if priority:
+        spec["priorityClassName"] = priority
+    return {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def build_pods(name: str, size: int, *, priority: str = "", **kinds) -> list[apis.Object]:
+    spec = {"schedulingGroup": {"podGroupName": name}} | ({"priorityClassName": priority} if priority else {})
+    return [kubes.pod(f"{name}-{rank}", labels={"of": name}, **spec, **kinds) for rank in range(size)]
+
+
+async def start(plane, namespace, name, size, *, key="", priority="", **kinds) -> None:
+    """Create the pods and then the PodGroup, with which kube-scheduler begins."""
+    await kubes.create(plane.api, namespace, build_pods(name, size, priority=priority, **kinds))
+    await plane.api.create(build_group(name, size, key=key, priority=priority), namespace=namespace)
+
+
+async def bound(plane, namespace, name, size) -> apis.Objects:
+    return await kubes.bound(plane.api, namespace, size, f"of={name}")
+
+
+async def wait_refused(plane, namespace, name) -> None:
+    """Wait until kube-scheduler has tried a PodGroup and said that it fits nowhere."""
+
+    async def is_refused() -> bool:
+        group = await plane.api.get(POD_GROUP, name, namespace)
+        said = [row.get("message", "") for row in group.get("status", {}).get("conditions", ())]
+        assert any("placements are available" in message or "schedulable" in message for message in said), said
+        return True
+
+    await waiting.wait(is_refused, describe=f"PodGroup {name} to be refused")
+
+
+async def clear(plane, namespace) -> None:
+    await plane.api.delete_all(POD_GROUP, namespace)
+    await plane.remove_pods(namespace)
+
+
+async def explain(plane, extender, namespace, name) -> dict:
+    """Return what `railwright explain pod` reads."""
+    account = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    token = (await plane.api.request("POST", path, body=account))["status"]["token"]
+    subject = f"--serviceaccount={namespace}:default"
+    await plane.kubectl("create", "rolebinding", "reader", "--clusterrole=view", subject, "-n", namespace, check=False)
+    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
+
+    async def read() -> dict:
+        async with plane.session.get(url, headers={"Authorization": f"Bearer {token}"}) as answer:
+            assert answer.status == 200, await answer.text()
+            return json.loads(await answer.read())
+
+    return await waiting.wait(read, describe=f"an explanation of {name}")
+
+
+# --- preemption -----------------------------------------------------------------------------------------------
+
+
+@RUNS
+@KEYS
+async def test_a_gang_of_higher_priority_gets_one_leaf_and_evicts_no_more(plane, counted, nodes, namespace, key, runs):
+    await kubes.make_leaves(nodes, a=4, b=4)
+    for _ in range(runs):
+        await start(plane, namespace, "low", 8, priority="low")
+        await bound(plane, namespace, "low", 8)
+        await start(plane, namespace, "high", 4, key=key, priority="high")
+        placed = await bound(plane, namespace, "high", 4)
+        assert len(set(kubes.leaves_of(placed))) == 1, kubes.leaves_of(placed)
+        low = await plane.api.list("Pod", namespace, labels="of=low")
+        assert len([pod for pod in low if "deletionTimestamp" not in pod["metadata"]]) == 4
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_a_gang_of_the_same_priority_evicts_nobody(plane, counted, nodes, namespace, runs):
+    await kubes.make_leaves(nodes, a=4)
+    for _ in range(runs):
+        await start(plane, namespace, "first", 4, priority="high")
+        await bound(plane, namespace, "first", 4)
+        await start(plane, namespace, "second", 4, priority="high")
+        await wait_refused(plane, namespace, "second")
+        await bound(plane, namespace, "first", 4)
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_a_gang_evicts_pods_that_hold_only_its_rails(plane, counted, nodes, namespace, runs):
+    """Their GPUs are not scarce. That kube-scheduler counts rails is known since it placed the first gang."""
+    await kubes.make_leaves(nodes, a=4, b=4)
+    for _ in range(runs):
+        await start(plane, namespace, "low", 8, priority="low", gpus=2)
+        await bound(plane, namespace, "low", 8)
+        await start(plane, namespace, "high", 4, priority="high", gpus=2)
+        placed = await bound(plane, namespace, "high", 4)
+        assert len(set(map(kubes.node_of, placed))) == 4
+        assert len(set(kubes.leaves_of(placed))) == 1, kubes.leaves_of(placed)
+        low = await plane.api.list("Pod", namespace, labels="of=low")
+        assert len([pod for pod in low if "deletionTimestamp" not in pod["metadata"]]) == 4
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_ordinary_pods_evict_as_many_as_they_need(plane, counted, nodes, namespace, runs):
+    await kubes.make_leaves(nodes, a=4, b=4, c=4)
+    for _ in range(runs):
+        low = [kubes.pod(f"low-{n}", labels={"of": "low"}, priorityClassName="low") for n in range(12)]
+        await kubes.create(plane.api, namespace, low)
+        await bound(plane, namespace, "low", 12)
+        high = [kubes.pod(f"high-{n}", labels={"of": "high"}, priorityClassName="high") for n in range(4)]
+        await kubes.create(plane.api, namespace, high)
+        await bound(plane, namespace, "high", 4)
+        await asyncio.sleep(1)
+        left = await plane.api.list("Pod", namespace, labels="of=low")
+        assert len([pod for pod in left if "deletionTimestamp" not in pod["metadata"]]) == 8
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_a_gang_evicts_pods_that_volcano_has_placed(plane, counted, nodes, namespace, runs):
+    """No controller creates them again: Volcano would give them the same nodes, because it reads no nominations."""
+    await kubes.make_leaves(nodes, a=4, b=4)
+    spec = {"schedulerName": "volcano", "priorityClassName": "low"}
+    for _ in range(runs):
+        low = [kubes.pod(f"low-{number}", labels={"of": "low"}, **spec) for number in range(8)]
+        await kubes.create(plane.api, namespace, low)
+        await bound(plane, namespace, "low", 8)
+        await start(plane, namespace, "high", 4, priority="high")
+        placed = await bound(plane, namespace, "high", 4)
+        assert len(set(kubes.leaves_of(placed))) == 1, kubes.leaves_of(placed)
+        listed = await plane.api.list("Pod", namespace)
+        left = [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+        assert len({kubes.node_of(pod) for pod in left}) == len(left) == 8
+        await clear(plane, namespace)
+
+
+# --- simulations ----------------------------------------------------------------------------------------------
+
+
+@RUNS
+@pytest.mark.parametrize(("size", "key"), [(24, ""), (12, kubes.LEAF)], ids=["no key", "leaf key"])
+async def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(
+    plane, counted, nodes, namespace, size, key, runs
+):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    for _ in range(runs):
+        await kubes.create(plane.api, namespace, build_pods("next", 8))
+        await start(plane, namespace, "big", size, key=key)
+        await wait_refused(plane, namespace, "big")
+        await plane.api.create(build_group("next", 8), namespace=namespace)
+        assert set(kubes.leaves_of(await bound(plane, namespace, "next", 8))) == {"right"}
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_after_a_gang_that_fits_nowhere_volcano_places_the_next_one_in_its_leaf(
+    plane, counted, nodes, namespace, runs
+):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    for number in range(runs):
+        await start(plane, namespace, "big", 24)
+        await wait_refused(plane, namespace, "big")
+        await plane.api.create(kubes.volcano_job(f"next-{number}", 8), namespace=namespace)
+        placed = await kubes.bound(plane.api, namespace, 8, f"{kubes.VOLCANO_JOB}=next-{number}")
+        assert set(kubes.leaves_of(placed)) == {"right"}
+        await clear(plane, namespace)
+
+
+@RUNS
+@KEYS
+async def test_two_gangs_at_once_get_a_leaf_each(plane, counted, nodes, namespace, key, runs):
+    await kubes.make_leaves(nodes, one=6, two=6, few=2)
+    for _ in range(runs):
+        for name in ("left", "right"):
+            await kubes.create(plane.api, namespace, build_pods(name, 6))
+        await asyncio.gather(
+            *(plane.api.create(build_group(name, 6, key=key), namespace=namespace) for name in ("left", "right"))
+        )
+        leaves = [set(kubes.leaves_of(await bound(plane, namespace, name, 6))) for name in ("left", "right")]
+        assert sorted(leaves, key=str) == [{"one"}, {"two"}]
+        await clear(plane, namespace)
+
+
+@RUNS
+async def test_explain_describes_the_leaf_that_kube_scheduler_took(plane, counted, nodes, namespace, runs):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    for _ in range(runs):
+        await start(plane, namespace, "train", 8, key=kubes.LEAF)
+        (leaf,) = set(kubes.leaves_of(await bound(plane, namespace, "train", 8)))
+
+        async def is_placed(leaf=leaf) -> dict:
+            said = await explain(plane, counted.site.extender, namespace, "train-0")
+            assert said["placement"] is not None
+            return said
+
+        said = await waiting.wait(is_placed, describe="the gang's placement to be assessed")
+        assert (said["outcome"], said["leaves_planned"]) == ("compact", [f"{leaf} in s0"]), said
+        assert {row["node"].rpartition("-")[0] for row in said["nodes"]} == {leaf}
+        assert said["placement"]["outside_plan"] == []
+        await clear(plane, namespace)
+
+
+async def test_explain_says_of_a_gang_that_no_leaf_holds_how_many_the_largest_would(plane, counted, nodes, namespace):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    await start(plane, namespace, "big", 12, key=kubes.LEAF)
+    await wait_refused(plane, namespace, "big")
+    said = await explain(plane, counted.site.extender, namespace, "big-0")
+    assert (said["why"][0]["code"], said["why"][0]["parameters"]["slots"]) == ("CapacityNotOffered", 11), said["why"]
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------
+
+
+@RUNS
+async def test_a_job_whose_pod_group_has_no_number_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace, runs):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    for number in range(runs):
+        await plane.api.create(kubes.job(f"train-{number}", 8), namespace=namespace)
+        placed = await kubes.bound(plane.api, namespace, 8, f"{kubes.JOB_NAME}=train-{number}")
+        assert all("schedulingGroup" in pod["spec"] for pod in placed)
+        assert set(kubes.leaves_of(placed)) == {"right"}
+        said = await explain(plane, counted.site.extender, namespace, placed[0]["metadata"]["name"])
+        assert said["gang_size"] == 8
+        await clear(plane, namespace)
+
+
+# --- claims ----------------------------------------------------------------------------------------------------
+
+NIC_CLASS = devices.build_class("dranet", 'device.driver == "dra.net" && has(device.attributes["dra.net"].rdmaDevice)')
+CLAIM_CLASSES = (devices.GPU_CLASS, NIC_CLASS)
+CLAIM_RAILS = "".join(f"\n    - {{name: rail{n}, device: {device}}}" for n, device in enumerate(devices.RDMA_DEVICES))
+CLAIM_POLICY = f"""
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  claimed:
+    transport: infiniband
+    gpusPerNode: 8
+    claims: {{deviceClass: dranet, accelerators: {{deviceClass: gpu.nvidia.com}}}}
+    rails:{CLAIM_RAILS}
+    placement: {{domains: [{kubes.LEAF}, {kubes.SPINE}]}}
+"""
+CALL = "railwright.io/rails"
+
+
+@contextlib.asynccontextmanager
+async def offer_devices(plane, nodes, **leaves: int):
+    names = {f"{leaf}-{number:02}": leaf for leaf, size in leaves.items() for number in range(size)}
+    slices = [tree for name in names for tree in devices.build_slices(name)]
+    await asyncio.gather(
+        *(plane.api.create(tree) for tree in (*CLAIM_CLASSES, *slices)),
+        *(
+            nodes.make(name, gpus=0, rails={}, labels={kubes.LEAF: leaf, kubes.SPINE: "s0"})
+            for name, leaf in names.items()
+        ),
+    )
+    try:
+        yield
+    finally:
+        await asyncio.gather(
+            *(
+                plane.api.delete(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]["name"])
+                for tree in (*slices, *CLAIM_CLASSES)
+            )
+        )
+
+
+@RUNS
+@pytest.mark.parametrize(("size", "key"), [(12, ""), (6, kubes.LEAF)], ids=["no key", "leaf key"])
+async def test_with_claims_too_the_next_gang_gets_its_leaf(
+    plane, nodes, namespace, site, schedulers, extender_proxy, size, key, runs
+):
+    async with offer_devices(plane, nodes, few=2, right=4, many=5):
+        await site.policy(CLAIM_POLICY)
+        _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
+        extender_proxy.backend = extender.port
+        entry = kubes.entry(extender_proxy.url, ignored=False)
+        entry["managedResources"] = [{"name": CALL, "ignoredByScheduler": False}]
+        await asyncio.gather(site.register(namespace), schedulers.kube(entry))
+        kinds = {"fabric": "claimed", "rails": {}}
+        for _ in range(runs):
+            await kubes.create(plane.api, namespace, build_pods("next", 4, **kinds))
+            await start(plane, namespace, "big", size, key=key, **kinds)
+            await wait_refused(plane, namespace, "big")
+            await plane.api.create(build_group("next", 4), namespace=namespace)
+            placed = await bound(plane, namespace, "next", 4)
+            assert all(pod["spec"].get("resourceClaims") for pod in placed)
+            assert set(kubes.leaves_of(placed)) == {"right"}
+            await clear(plane, namespace)
+
+
+# --- two replicas, and rails that kube-scheduler does not count --------------------------------------------------
+
+
+async def test_a_gang_gets_its_leaf_though_the_leading_replica_dies_within_it(plane, nodes, namespace):
+    await kubes.make_leaves(nodes, few=4, right=8, many=11)
+    async with replicas.pair(plane, kubes.POLICY) as pair:
+        await plane.schedulers.kube(kubes.entry(pair.proxy.url, ignored=False))
+        leader, killed = await pair.leader(), []
+
+        async def kill(request):
+            if request.path == "/scheduler/filter" and not killed and pair.proxy.counts[request.path] >= 4:
+                killed.append(await leader.kill())
+
+        pair.proxy.hook = kill
+        await start(plane, namespace, "train", 8)
+        placed = await bound(plane, namespace, "train", 8)
+        pair.proxy.hook = None
+        assert killed
+        assert set(kubes.leaves_of(placed)) == {"right"}
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+async def test_rails_that_kube_scheduler_does_not_count_are_never_given_twice(plane, nodes, namespace, gpus):
+    """A pod of 8 GPUs fills its node also by these. Pods of 2 would share it, and are refused with the setting."""
+    await kubes.make_leaves(nodes, a=4)
+    async with kubes.running(plane, ignored=True) as running:
+        await start(plane, namespace, "train", 4, gpus=gpus)
+        if gpus == 8:
+            placed = await bound(plane, namespace, "train", 4)
+        else:
+            await wait_refused(plane, namespace, "train")
+            message = await kubes.event(plane.api, namespace, "train-1", "set ignoredByScheduler: false")
+            assert kubes.RAILS[0] in message
+            assert not [pod for pod in await plane.api.list("Pod", namespace) if kubes.node_of(pod)]
+            await plane.schedulers.kube(kubes.entry(running.proxy.url, ignored=False))
+            placed = await bound(plane, namespace, "train", 4)
+        assert len(set(map(kubes.node_of, placed))) == 4

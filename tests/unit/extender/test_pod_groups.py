@@ -1,0 +1,424 @@
+"""Gangs that kube-scheduler 1.37 places as PodGroups, in cycles that it may simulate, with a model of these cycles."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import claimed
+import devices
+import msgspec
+import pytest
+from placing import LEAF, RESOURCES, node, pod, policy
+
+from extender import schedulers, state
+from railwright.fabric import pod_group_views, resources, views
+from railwright.fabric.placement.state import pod_usage
+from railwright.fabric.reasons.codes import Code
+from railwright.fabric.workloads import in_tree
+
+LOW, HIGH = 100, 1000
+
+
+class Cluster:
+    """Nodes, pods and the extender's handlers, with a clock."""
+
+    def __init__(self, **leaves: int) -> None:
+        self.now = 100.0
+        self.state = state.State(assume_seconds=30, clock=lambda: self.now)
+        self.pods: dict[str, views.Pod] = {}
+        self.rejected: Counter[str] = Counter()
+        self.nodes = {f"{leaf}-{number:02}": leaf for leaf, size in leaves.items() for number in range(size)}
+        for name, leaf in self.nodes.items():
+            self.state.cluster.upsert_node(node(name, leaf))
+        fabric_policy = policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(
+            self.state,
+            lambda: fabric_policy,
+            clock=lambda: self.now,
+            observe=lambda *_: None,
+            count_rejected=lambda code, count: self.rejected.update({code: count}),
+        )
+        self._watch = state.Pods(self.state)
+
+    def create(self, name: str, size: int, *, minimum: int | None = None, **kinds) -> list[views.Pod]:
+        """Create the pods of a PodGroup, and the PodGroup."""
+        peers = [build_pod(f"{name}-{rank}", group=name, **kinds) for rank in range(size)]
+        for peer in peers:
+            self.show(peer)
+        gang = {"schedulingPolicy": {"gang": {"minCount": minimum or size}}}
+        group = msgspec.convert(
+            {"metadata": {"name": name, "namespace": "train"}, "spec": gang}, pod_group_views.PodGroup
+        )
+        self.state.cluster.upsert_size(in_tree.POD_GROUPS, group)
+        return peers
+
+    def show(self, shown: views.Pod, on: str = "") -> None:
+        """Show a pod to the extender's watch, as it is or bound."""
+        spec = msgspec.structs.replace(shown.spec, node_name=on or shown.spec.node_name)
+        self.pods[shown.metadata.name] = msgspec.structs.replace(shown, spec=spec)
+        self._watch.upsert(self.pods[shown.metadata.name])
+
+    def delete(self, name: str) -> None:
+        self._watch.remove(self.pods.pop(name))
+
+    def fill(self, name: str = "low", **kinds) -> None:
+        """Bind a pod of a PodGroup to each node."""
+        for peer, on in zip(self.create(name, len(self.nodes), **kinds), self.nodes, strict=True):
+            self.show(peer, on)
+        self.now += 10
+
+    def leaves_of(self, places: Mapping[str, str] | None) -> dict[str, int]:
+        return dict(Counter(self.nodes[on] for on in (places or {}).values()))
+
+
+def build_pod(name: str, *, group: str = "", scheduler: str = "default-scheduler", **kinds) -> views.Pod:
+    spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    return pod(name, schedulerName=scheduler, **spec, **kinds)
+
+
+class KubeScheduler:
+    """The cycle of kube-scheduler 1.37 for a PodGroup (schedule_one_podgroup.go, podgrouppreemption.go).
+
+    `ignored` are the resources that it does not count. It knows all bound pods, except those that are `unknown` to it.
+    """
+
+    def __init__(self, cluster: Cluster, *, ignored: Sequence[str] = (), unknown: Sequence[str] = ()) -> None:
+        self.cluster, self.ignored, self.unknown = cluster, ignored, unknown
+
+    def run(self, peers: Sequence[views.Pod], *, domains: Sequence[str] = ()) -> dict[str, str] | None:
+        """Run a cycle; return the places of all pods, or None. With `domains`, simulate each; the first that fits."""
+        chosen = None
+        for domain in domains or ("",):
+            places = self.simulate(peers, [n for n, leaf in self.cluster.nodes.items() if domain in ("", leaf)])
+            chosen = chosen or places
+        return chosen
+
+    def preempt(self, peers: Sequence[views.Pod]) -> tuple[dict[str, str] | None, list[str]]:
+        """Simulate without the pods of lower priority; return the places, and the names of the victims."""
+        priority = peers[0].spec.priority or 0
+        removed = [name for name, known in self.cluster.pods.items() if (known.spec.priority or 0) < priority]
+        places = self.simulate(peers, list(self.cluster.nodes), removed=removed)
+        on = {self.cluster.pods[name].spec.node_name: name for name in removed}
+        return places, [on[name] for name in (places or {}).values() if name in on]
+
+    def simulate(self, peers, names, *, removed: Sequence[str] = ()) -> dict[str, str] | None:
+        free = {name: self._count_free(name, removed) for name in names}
+        places: dict[str, str] = {}
+        for peer in peers:
+            requests = self._count(peer)
+            offered = [name for name in names if all(free[name][key] >= value for key, value in requests.items())]
+            best = self._ask(peer, offered) if offered else ""
+            if not best:
+                return None
+            places[peer.metadata.name] = best
+            free[best].subtract(requests)
+        return places
+
+    def bind(self, places: Mapping[str, str]) -> None:
+        for name, on in places.items():
+            self.cluster.show(self.cluster.pods[name], on)
+
+    def filter(self, peer: views.Pod, offered: Sequence[str]) -> list[str]:
+        self.cluster.now += 0.01
+        return json.loads(self.cluster.verbs.filter(build_body(peer, offered)))["NodeNames"]
+
+    def _ask(self, peer, offered) -> str:
+        feasible = self.filter(peer, offered)
+        if len(feasible) < 2:
+            return "".join(feasible)
+        answer = json.loads(self.cluster.verbs.prioritize(build_body(peer, feasible)))
+        return min(answer, key=lambda row: (-row["Score"], row["Host"]))["Host"]
+
+    def _count_free(self, name: str, removed: Sequence[str]) -> Counter[str]:
+        free = Counter(self.cluster.state.cluster.nodes[name].allocatable)
+        for key, known in self.cluster.pods.items():
+            if known.spec.node_name == name and key not in removed and key not in self.unknown:
+                free.subtract(self._count(known))
+        return free
+
+    def _count(self, counted: views.Pod) -> dict[str, int]:
+        requests = resources.compute_requests(counted.spec)
+        return {name: amount for name, amount in requests.items() if name not in self.ignored}
+
+
+def build_body(peer: views.Pod, names: Sequence[str]) -> bytes:
+    tree = json.loads(msgspec.json.encode(peer))
+    return json.dumps({"Pod": tree, "Nodes": None, "NodeNames": list(names)}).encode()
+
+
+# --- preemption -----------------------------------------------------------------------------------------------
+
+
+def test_a_gang_of_higher_priority_gets_the_nodes_of_one_leaf():
+    cluster = Cluster(a=4, b=4)
+    cluster.fill(priority=LOW)
+    places, victims = KubeScheduler(cluster).preempt(cluster.create("high", 4, priority=HIGH))
+    assert sorted(cluster.leaves_of(places).values()) == [4]
+    assert len(victims) == 4
+
+
+@pytest.mark.parametrize("priority", [LOW, HIGH])
+def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
+    cluster = Cluster(a=4)
+    cluster.fill(priority=priority)
+    (peer,) = cluster.create("other", 1, priority=LOW)
+    assert KubeScheduler(cluster).filter(peer, list(cluster.nodes)) == []
+    assert set(cluster.rejected) == {Code.RAIL_BUSY}
+
+
+def test_what_pods_of_higher_priority_have_stays_busy_on_a_node_with_victims():
+    cluster = Cluster(a=2)
+    for number, priority in enumerate((LOW, HIGH)):
+        cluster.show(build_pod(f"half-{number}", gpus=4, rails=number, priority=priority, on="a-00"))
+    cluster.fill("rest", priority=LOW, gpus=0, rails=0)
+    cluster.now += 10
+    (peer,) = cluster.create("urgent", 1, priority=LOW + 1)
+    assert KubeScheduler(cluster).filter(peer, ["a-00"]) == [], "the rails are those of the pod of high priority"
+
+
+def test_ordinary_pods_are_refused_where_devices_are_busy():
+    """kube-scheduler asks no extender while it looks for the victims of a pod alone."""
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW)
+    urgent = build_pod("urgent", priority=HIGH)
+    cluster.show(urgent)
+    assert KubeScheduler(cluster).filter(urgent, list(cluster.nodes)) == []
+
+
+def test_a_pod_group_that_never_preempts_is_refused_where_devices_are_busy():
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW)
+    (peer,) = cluster.create("urgent", 1, priority=HIGH, preemptionPolicy="Never")
+    assert KubeScheduler(cluster).filter(peer, list(cluster.nodes)) == []
+
+
+def test_a_node_to_which_another_scheduler_has_just_bound_a_pod_is_refused():
+    cluster = Cluster(a=1)
+    low = build_pod("low", priority=LOW, scheduler="volcano")
+    cluster.show(low, "a-00")
+    (peer,) = cluster.create("high", 1, priority=HIGH)
+    scheduler = KubeScheduler(cluster, unknown=["low"])
+    assert scheduler.run([peer]) is None, "kube-scheduler does not know that the node is full"
+    cluster.now += 2
+    assert KubeScheduler(cluster).preempt([peer])[0] == {"high-0": "a-00"}
+
+
+def test_peers_share_no_node_while_their_victims_are_there():
+    """Peers count on the nodes that are missing for the next: the plan has one slot less each time."""
+    cluster = Cluster(few=3, right=6, many=7)
+    cluster.fill(priority=LOW)
+    peers = cluster.create("high", 6, priority=HIGH)
+    places, _ = KubeScheduler(cluster).preempt(peers)
+    assert cluster.leaves_of(places) == {"right": 6}
+    explanation = cluster.verbs.explanations.explain("train", "high-4")
+    assert explanation is not None
+    assert explanation.remaining == 2
+    assert explanation.bandwidth == 1.0, "nobody shares the NICs of peers that wait for their victims"
+
+
+def test_free_nodes_and_nodes_with_victims_are_planned_together():
+    cluster = Cluster(a=4, b=4)
+    cluster.fill(priority=LOW)
+    for name in ("low-4", "low-5"):
+        cluster.delete(name)
+    scheduler, peers = KubeScheduler(cluster), cluster.create("high", 4, priority=HIGH)
+    assert scheduler.run(peers) is None
+    places, victims = scheduler.preempt(peers)
+    assert sorted(cluster.leaves_of(places).values()) == [4]
+    assert set(victims) <= {f"low-{number}" for number in range(8)}
+
+
+def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
+    known = state.State(assume_seconds=30)
+    known.cluster.upsert_node(claimed.build_node("n1"))
+    claimed.name_devices(known.cluster)
+    known.cluster.change_devices(
+        lambda inventory: inventory.replace_slices(devices.read_slices(*devices.build_slices("n1")))
+    )
+    claim = claimed.build_claim("low-claim", (0, 1), gpus=2, pod_uid="uid-low", on="n1", entry="railwright")
+    known.cluster.upsert_claim(devices.read_claim(claim))
+    known.cluster.upsert_pod(claimed.build_pod("low", templates=("t",), on="n1"))
+    assert known.cluster.pods["uid-low"].requests[claimed.RAIL[0]] == resources.UNIT
+    removable = pod_usage.count_removable(known.cluster, "n1", known.cluster.list_below("n1", HIGH))
+    assert removable == {resources.PODS: resources.UNIT, "cpu": resources.UNIT}
+
+
+# --- what is inferred of simulations --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pause", [0, 2, 6])
+def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(pause):
+    cluster = Cluster(few=4, right=8, many=11)
+    scheduler = KubeScheduler(cluster)
+    assert scheduler.run(cluster.create("big", 24)) is None
+    cluster.now += pause
+    assert cluster.leaves_of(scheduler.run(cluster.create("next", 8))) == {"right": 8}
+
+
+@pytest.mark.parametrize("last", ["few", "right", "many"])
+def test_after_a_gang_that_fits_no_domain_the_next_one_gets_its_leaf(last):
+    cluster = Cluster(few=4, right=8, many=11)
+    scheduler = KubeScheduler(cluster)
+    domains = [*(leaf for leaf in ("few", "right", "many") if leaf != last), last]
+    assert scheduler.run(cluster.create("big", 12), domains=domains) is None
+    assert cluster.leaves_of(scheduler.run(cluster.create("next", 8))) == {"right": 8}
+
+
+def test_another_scheduler_is_not_misled_by_a_gang_that_fits_nowhere():
+    cluster = Cluster(few=4, right=8, many=11)
+    assert KubeScheduler(cluster).run(cluster.create("big", 24)) is None
+    assert not cluster.verbs._get_inferred(""), "nor is Volcano refused these nodes"
+    peers = cluster.create("next", 8, scheduler="second")
+    assert cluster.leaves_of(KubeScheduler(cluster).run(peers)) == {"right": 8}
+
+
+def test_what_one_scheduler_has_placed_stays_when_another_offers_the_node():
+    cluster = Cluster(a=3, b=8)
+    first, second = cluster.create("first", 2), cluster.create("second", 2, scheduler="second")
+    scheduler = KubeScheduler(cluster)
+    names = list(cluster.nodes)
+    scheduler._ask(first[0], names)
+    taken = scheduler._ask(first[0], names)
+    left = [name for name in names if name != taken]
+    scheduler.filter(first[1], left)
+    assert list(cluster.verbs._get_inferred("")) == [taken]
+    scheduler.filter(second[0], names)
+    assert list(cluster.verbs._get_inferred("")) == [taken], "the second scheduler does not know the first one's pod"
+    scheduler.filter(first[1], names)
+    assert list(cluster.verbs._get_inferred("")) == []
+
+
+def test_two_gangs_at_once_get_a_leaf_each():
+    cluster = Cluster(one=6, two=6, few=2)
+    scheduler = KubeScheduler(cluster)
+    gangs = [cluster.create(name, 6) for name in ("left", "right")]
+    places = [scheduler.run(gangs[0])]
+    free = [name for name in cluster.nodes if name not in places[0].values()]
+    places.append(scheduler.simulate(gangs[1], free))
+    assert sorted(map(str, map(cluster.leaves_of, places))) == ["{'one': 6}", "{'two': 6}"]
+
+
+# --- rails that kube-scheduler does not count ------------------------------------------------------------------
+
+
+def count_overbooked(cluster: Cluster) -> int:
+    used = Counter(known.spec.node_name for known in cluster.pods.values() if known.spec.node_name)
+    return sum(number > 1 for number in used.values())
+
+
+@pytest.mark.parametrize("minimum", [4, 1])
+def test_pods_of_a_pod_group_never_share_rails_that_kube_scheduler_does_not_count(minimum):
+    cluster = Cluster(a=4)
+    scheduler = KubeScheduler(cluster, ignored=RESOURCES)
+    peers = cluster.create("train", 4, minimum=minimum, gpus=2)
+    for _ in range(3):
+        assert scheduler.run(peers) is None
+        cluster.now += 3
+    assert cluster.rejected[Code.RAILS_UNCOUNTED] > 0
+    assert count_overbooked(cluster) == 0
+    cluster.now += 10
+    places = KubeScheduler(cluster).run(peers)
+    assert places, "the setting was corrected"
+    assert len(set(places.values())) == 4
+
+
+def test_a_shortage_of_rails_that_may_not_be_counted_shows_no_simulation():
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW, gpus=2)
+    scheduler = KubeScheduler(cluster, ignored=RESOURCES)
+    (peer,) = cluster.create("high", 1, priority=HIGH, gpus=2)
+    assert scheduler.run([peer]) is None
+    assert set(cluster.rejected) == {Code.RAIL_BUSY}
+
+
+def test_nor_does_a_node_that_is_full_without_pods_of_lower_priority():
+    """kube-scheduler has seen the end of a pod that the extender still sees there."""
+    cluster = Cluster(a=2)
+    cluster.show(build_pod("ended", priority=HIGH), "a-00")
+    cluster.show(build_pod("low", priority=LOW, gpus=2), "a-01")
+    cluster.now += 10
+    scheduler = KubeScheduler(cluster, ignored=RESOURCES, unknown=["ended"])
+    (peer,) = cluster.create("high", 1, priority=HIGH, gpus=2)
+    assert scheduler.run([peer]) is None
+
+
+def test_a_scheduler_that_counts_rails_is_believed_to_need_victims_for_them():
+    cluster = Cluster(a=4)
+    scheduler = KubeScheduler(cluster)
+    places = scheduler.run(cluster.create("low", 4, priority=LOW, gpus=2))
+    scheduler.bind(places)
+    cluster.now += 60
+    peers = cluster.create("high", 4, priority=HIGH, gpus=2)
+    assert scheduler.run(peers) is None
+    places, victims = scheduler.preempt(peers)
+    assert places
+    assert len(victims) == 4
+
+
+def test_a_node_without_gpus_shows_that_pods_were_removed_from_all_nodes():
+    cluster = Cluster(a=4)
+    for number, gpus in enumerate((8, 2, 2, 2)):
+        cluster.show(build_pod(f"low-{number}", priority=LOW, gpus=gpus, on=f"a-{number:02}"))
+    cluster.now += 10
+    places, victims = KubeScheduler(cluster).preempt(cluster.create("high", 4, priority=HIGH, gpus=2))
+    assert places
+    assert len(victims) == 4
+
+
+# --- explain ---------------------------------------------------------------------------------------------------
+
+
+def explain(cluster: Cluster, name: str):
+    explanation = cluster.verbs.explain("train", name)
+    assert explanation is not None
+    return explanation
+
+
+@pytest.mark.parametrize("domains", [("right", "few", "many"), ("few", "many", "right"), ("many", "right", "few")])
+def test_explain_describes_the_domain_that_was_taken_and_not_the_one_simulated_last(domains):
+    cluster = Cluster(few=4, right=8, many=11)
+    scheduler = KubeScheduler(cluster)
+    places = {}
+    for domain in domains:
+        places[domain] = scheduler.simulate(cluster_peers(cluster), list_nodes(cluster, domain))
+    scheduler.bind(places["right"])
+    (outcome,) = cluster.verbs.gangs.check(cluster.now)
+    assert outcome.code == "compact"
+    for rank in range(8):
+        explanation = explain(cluster, f"train-{rank}")
+        assert explanation.outcome == "compact"
+        assert explanation.leaves_planned == (["right"] if rank < 7 else []), "no score was requested for the last"
+        assert {row["node"].rpartition("-")[0] for row in explanation.nodes} == {"right"}
+        assert explanation.placement["outside_plan"] == ()
+
+
+def cluster_peers(cluster: Cluster) -> Sequence[views.Pod]:
+    known = [known for name, known in cluster.pods.items() if name.startswith("train")]
+    return known or cluster.create("train", 8)
+
+
+def list_nodes(cluster: Cluster, domain: str) -> list[str]:
+    return [name for name, leaf in cluster.nodes.items() if leaf == domain]
+
+
+@pytest.mark.parametrize("last", ["few", "right", "many"])
+def test_explain_says_of_a_gang_that_fits_no_domain_how_many_slots_the_largest_has(last):
+    cluster = Cluster(few=4, right=8, many=11)
+    domains = [*(leaf for leaf in ("few", "right", "many") if leaf != last), last]
+    assert KubeScheduler(cluster).run(cluster.create("big", 12), domains=domains) is None
+    explanation = explain(cluster, "big-0")
+    why = explanation.why[0]
+    assert why.code == Code.CAPACITY_NOT_OFFERED, "the cluster has 23 free nodes"
+    assert why.parameters["slots"] == 11
+    assert {row["node"].rpartition("-")[0] for row in explanation.nodes} == {"many"}
+
+
+def test_explain_follows_the_cluster_and_not_the_best_that_was_ever_offered():
+    cluster = Cluster(a=4, b=2)
+    scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)
+    assert scheduler.run(peers, domains=["a", "b"]) is None
+    for name in list_nodes(cluster, "a"):
+        cluster.show(pod(f"other-{name}"), name)
+    cluster.now += 60
+    assert scheduler.run(peers, domains=["a", "b"]) is None
+    assert explain(cluster, "big-0").why[0].code == Code.CAPACITY_INSUFFICIENT
