@@ -6,6 +6,7 @@ placed peers can use, and two gangs that are placed at the same time may share a
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +22,13 @@ ReservedNodes = Mapping[topology.Domain, int]
 """Leaf -> number of its nodes that are reserved for a gang."""
 
 
+class Reservation(NamedTuple):
+    """The nodes that a gang plans to use, and the devices that it takes there."""
+
+    nodes: ReservedNodes
+    devices: frozenset[str]
+
+
 class GangMemory(msgspec.Struct, frozen=True):
     """Memory of one gang after the last decision on it."""
 
@@ -28,6 +36,7 @@ class GangMemory(msgspec.Struct, frozen=True):
     bandwidth_of_placed: node_slots.Bandwidth  # planned bandwidth of these peers
     planned_bandwidth: node_slots.Bandwidth  # planned bandwidth of the others
     reserved: ReservedNodes = {}  # for its unplaced pods; the leaf of the pod of the last decision comes last
+    devices: frozenset[str] = frozenset()  # resources of the rails, or else accelerators, that its pods take
     decision: int = 0  # number of this decision
 
     def get_bandwidth_of_placed(self, gang: gang_status.GangStatus) -> node_slots.Bandwidth:
@@ -56,7 +65,7 @@ class PlacementMemory(msgspec.Struct, frozen=True):
         return self.gangs.get(gang, _UNKNOWN)
 
     def record_plan(
-        self, key: membership.GangKey, gang: gang_status.GangStatus, plan: planner.Plan, reserved: ReservedNodes
+        self, key: membership.GangKey, gang: gang_status.GangStatus, plan: planner.Plan, reservation: "Reservation"
     ) -> "PlacementMemory":
         """Return the memory after a plan for a gang. An incomplete plan ends the gang's reservation."""
         number = self.decisions + 1
@@ -66,7 +75,8 @@ class PlacementMemory(msgspec.Struct, frozen=True):
             placed=len(gang.placed),
             bandwidth_of_placed=self.get(key).get_bandwidth_of_placed(gang),
             planned_bandwidth=plan.bandwidth,
-            reserved=reserved,
+            reserved=reservation.nodes,
+            devices=reservation.devices,
             decision=number,
         )
         gangs = {other: memory for other, memory in self.gangs.items() if other != key}

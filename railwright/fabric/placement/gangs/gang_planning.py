@@ -62,7 +62,8 @@ class GangPlanner:
         if not view.request.domains:
             return PlannedGang(planner.NO_PLAN, msgspec.structs.replace(summary, has_domains=False), memory)
         memory = memory.drop_reservations(soft_reservations.list_finished(memory, self._cluster, assumed))
-        others = soft_reservations.list_others(view.request.gang, memory, self._cluster, assumed)
+        devices = _list_devices(view)
+        others = soft_reservations.list_others(view.request.gang, devices, memory, self._cluster, assumed)
         prior = soft_reservations.sum_reserved(others.begun, memory, self._cluster, assumed)
         preferred = single_pods.choose_nodes(view) if view.index.signature.is_single_pod else None
         whole = gang_capacity.build(view) if preferred is None else preferred.capacity
@@ -88,7 +89,7 @@ class GangPlanner:
             if target.leaf is None
             else gang_capacity.find_min_fill_priority(capacity, target.leaf, target.plan),
         )
-        own = _reserve(gang, capacity, plan, target.leaf)
+        own = gang_memory.Reservation(_reserve(gang, capacity, plan, target.leaf), devices)
         memory = memory.record_plan(view.request.gang, gang, plan, own)
         begun = tuple(others.begun) if capacity is not whole else ()
         return PlannedGang(target.plan, summary, memory, begun, capacity)
@@ -131,6 +132,13 @@ def _summarize_unplanned(gang: gang_status.GangStatus, view: request_view.Reques
         remaining_slots=gang.remaining_slots,
         is_planned=gang.planning_request == view.request.requests,
     )
+
+
+def _list_devices(view: request_view.RequestView) -> frozenset[str]:
+    """Return the resources of the rails that pods request, or those of their accelerators if they request no rail."""
+    signature = view.index.signature
+    pools = [need.resource for need in signature.needs if signature.requests.get(need.resource, 0) > 0]
+    return frozenset(pools or signature.devices)
 
 
 def _reserve(

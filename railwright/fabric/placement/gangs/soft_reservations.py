@@ -46,15 +46,20 @@ class OtherGangs(NamedTuple):
 
 def list_others(
     gang: membership.GangKey,
+    devices: frozenset[str],
     memory: gang_memory.PlacementMemory,
     cluster: cluster_state.ClusterState,
     assumed: assumed_pods.Assumptions,
 ) -> OtherGangs:
-    """Return the other gangs with a reservation."""
+    """Return the other gangs with a reservation. Only those that take any of `devices` have a prior right.
+
+    Pods that take other rails may be on one node with theirs.
+    """
     others = OtherGangs([], [])
     for key, remembered in memory.gangs.items():
         if key != gang and remembered.reserved:
-            has_begun = memory.is_recent(remembered) and placed_peers.has_placed(key, cluster, assumed)
+            competes = memory.is_recent(remembered) and not devices.isdisjoint(remembered.devices)
+            has_begun = competes and placed_peers.has_placed(key, cluster, assumed)
             (others.begun if has_begun else others.waiting).append(key)
     return others
 
