@@ -1,4 +1,4 @@
-"""What a value that somebody else writes may cost a server, and the generator of the values that cost most.
+"""Measures what a value that somebody else writes costs a server, and generates the values that cost most.
 
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects of `ROOM` bytes: for each field the

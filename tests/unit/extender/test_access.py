@@ -103,7 +103,7 @@ async def test_the_dashboard_is_for_whoever_may_get_its_path():
 
 
 class SlowApiServer:
-    """Knows no token, and answers once it is told to. Counts the reviews that it has at one time."""
+    """Knows no token, and answers once `go_on` is set. Counts the reviews that it has at one time."""
 
     def __init__(self) -> None:
         self.now = self.most = 0

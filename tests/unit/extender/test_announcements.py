@@ -1,4 +1,4 @@
-"""What an announcement of a pod may do before the watch shows the pod: nothing to the nodes, and not for long."""
+"""Announcements of pods that the watch has not shown: they leave all nodes feasible, and end soon."""
 
 import json
 

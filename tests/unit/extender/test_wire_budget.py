@@ -1,4 +1,4 @@
-"""What a request of anybody who reaches the schedulers' ports may cost, for the fields of each protocol.
+"""Costs of requests by anybody who reaches the schedulers' ports, for the fields of each protocol.
 
 The fields come from the structs that decode the requests, so that a new field is covered. BUDGET=full tries all values.
 """
