@@ -11,8 +11,10 @@ import msgspec
 
 from railwright.cluster import expression_process
 from railwright.fabric.claims import cel_programs, evaluations, inventory, objects, slices
+from railwright.fabric.claims.comparisons import Match
 
 FILE = pathlib.Path(__file__).resolve().parents[1] / "data" / "claims" / "selectors.json"
+LETTERS = {Match.YES: "Y", Match.NO: "N", Match.FAILS: "F", Match.UNKNOWN: "?"}
 INVALID = "invalid"  # the API server does not accept the expression
 
 
@@ -33,6 +35,12 @@ def read_rows() -> list[Row]:
         Row(row["source"], row["expression"], [row["device"]] if "device" in row else shared, row["results"])
         for row in tree["rows"]
     ]
+
+
+def read_devices() -> dict[str, dict[str, Any]]:
+    """Return the devices of the file by name."""
+    devices: dict[str, dict[str, Any]] = json.loads(FILE.read_text())["devices"]
+    return devices
 
 
 def write_results(results: list[str]) -> None:
@@ -57,6 +65,12 @@ def evaluate(expression: str, tree: dict[str, Any]) -> evaluations.Result:
     results.evaluate(expression, device)
     answer_here(results)
     return results.evaluate(expression, device)
+
+
+def evaluate_by_library(expression: str, tree: dict[str, Any]) -> evaluations.Result:
+    """Return the result of CEL's library alone."""
+    offered = offer(tree)
+    return cel_programs.evaluate(expression, offered.device, offered.id.driver)
 
 
 def answer_here(results: evaluations.Evaluations) -> None:

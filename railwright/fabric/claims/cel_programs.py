@@ -14,7 +14,7 @@ import functools
 import importlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -116,14 +116,17 @@ class Program(NamedTuple):
             for field, domain in missing:  # the domain is an empty map, not an error
                 values[field][domain] = {}
             result = self._run(values)
-        if isinstance(result, bool):
+        if isinstance(result, bool):  # an error that the result does not depend on is none
             return result
+        if _refusals:
+            raise NotEvaluatedError(_refusals[0])
         match = _MISSING_KEY.fullmatch(str(result))
         if match is None:
             raise NotEvaluatedError(f"fails: {result}")
         raise FailedError(f"the device has no {match[1]}")
 
     def _run(self, values: Mapping[str, Any]) -> object:
+        _refusals.clear()
         try:
             return self.compiled.eval(data=dict(values)).value()
         except RuntimeError as error:
@@ -271,6 +274,10 @@ class _Tree:
 
     def _note_comparison(self, values: Sequence[_Node]) -> None:
         """Note which attributes are compared: equality of versions and other types differs in the libraries."""
+        for value in values:
+            is_stored = value.kind == "select" or value.name in {"_[_]", "quantity"}
+            if self._get_type(value) == _QUANTITY_TYPE and not is_stored:
+                raise NotEvaluatedError("a computed quantity equals nothing in Kubernetes; write compareTo()")
         attributes = frozenset(attribute for value in values for attribute in self._list_attributes(value))
         if not any(self._get_type(value) == _VERSION_TYPE for value in values):
             self.compared |= attributes
@@ -525,6 +532,7 @@ def _get_number(position: int, value: Any) -> int:
 
 # --- the library ------------------------------------------------------------------------------------------
 
+_refusals: list[str] = []  # of functions in the last evaluation: Kubernetes may have a value where the library fails
 _HIDDEN_FIELD = "railwright_value"  # of the messages that stand for quantities and versions; no expression may read it
 _QUANTITY_TYPE = b"J\x13kubernetes.Quantity"  # Type{message_type: ...}
 _VERSION_TYPE = b"J\x11kubernetes.Semver"
@@ -574,10 +582,32 @@ def _load_library() -> _Library:
     return _Library(environment, quantity_type, version_type)
 
 
+def _record_refusal(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except NotEvaluatedError as error:
+            _refusals.append(str(error))
+            raise
+
+    return call
+
+
 def _declare_functions(cel: Any) -> Sequence[Any]:
     """Return Kubernetes' functions of quantities and versions (k8s.io/apiserver/pkg/cel/library)."""
     text, integer, double, boolean = cel.Type.STRING, cel.Type.INT, cel.Type.DOUBLE, cel.Type.BOOL
     amount, version = cel.Type("kubernetes.Quantity"), cel.Type("kubernetes.Semver")
+
+    def overload(
+        identifier: str,
+        result: Any,
+        parameters: Sequence[Any],
+        is_member: bool,  # noqa: FBT001 - as cel.Overload has it
+        function: Any = None,
+    ) -> Any:
+        if function is None:
+            return cel.Overload(identifier, result, parameters, is_member)
+        return cel.Overload(identifier, result, parameters, is_member, _record_refusal(function))
 
     def declare(name: str, *overloads: Any) -> Any:
         return cel.FunctionDecl(name, list(overloads))
@@ -585,52 +615,52 @@ def _declare_functions(cel: Any) -> Sequence[Any]:
     def compare(name: str, identifier: str, result: Any, function: Any) -> Any:
         return declare(
             name,
-            cel.Overload(f"quantity_{identifier}", result, [amount, amount], True, function),
-            cel.Overload(f"semver_{identifier}", result, [version, version], True),
+            overload(f"quantity_{identifier}", result, [amount, amount], True, function),
+            overload(f"semver_{identifier}", result, [version, version], True),
         )
 
     def add(name: str, sign: int) -> Any:
         return declare(
             name,
-            cel.Overload(
+            overload(
                 f"quantity_{name}", amount, [amount, amount], True,
                 lambda left, right: _write_quantity(_read_quantity(left) + sign * _read_quantity(right)),
             ),
-            cel.Overload(
+            overload(
                 f"quantity_{name}_int", amount, [amount, integer], True,
                 lambda left, right: _write_quantity(_read_quantity(left) + sign * right),
             ),
         )  # fmt: skip
 
     return [
-        declare("quantity", cel.Overload("string_to_quantity", amount, [text], False, _parse_quantity)),
-        declare("isQuantity", cel.Overload("is_quantity_string", boolean, [text], False, _is_quantity)),
+        declare("quantity", overload("string_to_quantity", amount, [text], False, _parse_quantity)),
+        declare("isQuantity", overload("is_quantity_string", boolean, [text], False, _is_quantity)),
         declare(
             "semver",
-            cel.Overload("string_to_semver", version, [text], False, _parse_version),
-            cel.Overload("string_bool_to_semver", version, [text, boolean], False, _parse_lenient_version),
+            overload("string_to_semver", version, [text], False, _parse_version),
+            overload("string_bool_to_semver", version, [text, boolean], False, _parse_lenient_version),
         ),
         declare(
             "isSemver",
-            cel.Overload("is_semver_string", boolean, [text], False, _is_version),
-            cel.Overload("is_semver_string_bool", boolean, [text, boolean], False, _is_lenient_version),
+            overload("is_semver_string", boolean, [text], False, _is_version),
+            overload("is_semver_string_bool", boolean, [text, boolean], False, _is_lenient_version),
         ),
         compare("compareTo", "compare_to", integer, _compare),
         compare("isGreaterThan", "is_greater_than", boolean, lambda left, right: _compare(left, right) > 0),
         compare("isLessThan", "is_less_than", boolean, lambda left, right: _compare(left, right) < 0),
         add("add", 1),
         add("sub", -1),
-        declare("sign", cel.Overload(  # Kubernetes has it as a function, not as a method
+        declare("sign", overload(  # Kubernetes has it as a function, not as a method
             "quantity_sign", integer, [amount], False,
             lambda value: (_read_quantity(value) > 0) - (_read_quantity(value) < 0),
         )),
-        declare("asInteger", cel.Overload("quantity_get_int", integer, [amount], True, _read_integer)),
-        declare("isInteger", cel.Overload(
+        declare("asInteger", overload("quantity_get_int", integer, [amount], True, _read_integer)),
+        declare("isInteger", overload(
             "quantity_is_integer", boolean, [amount], True, lambda value: _read_quantity(value).denominator == 1
         )),
-        declare("asApproximateFloat", cel.Overload("quantity_get_float", double, [amount], True, _read_float)),
+        declare("asApproximateFloat", overload("quantity_get_float", double, [amount], True, _read_float)),
         *(
-            declare(name, cel.Overload(
+            declare(name, overload(
                 f"semver_{name}", integer, [version], True, functools.partial(_get_number, position)
             ))
             for position, name in enumerate(("major", "minor", "patch"))
