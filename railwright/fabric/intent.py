@@ -147,9 +147,11 @@ class InvalidRailsError(ValueError):
 def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     """Return the rails that an annotation selects, in the fabric's order. Raises InvalidRailsError.
 
-    The value is a count, or names and ranges. Duplicates are merged.
+    The value is a count, names and ranges, or `none`. Duplicates are merged.
     """
     text = annotation.strip()
+    if text == names.RAILS_NONE and text not in rail_names:
+        return ()
     if not text:
         raise InvalidRailsError(RailsProblem.EMPTY)
     if is_count(text):

@@ -46,7 +46,7 @@ async def _preview_all(
 ) -> list[previews.AdmissionPreview]:
     try:
         async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-            answers = await dry_runs.ask_all(client, [template.pod for template in pod_templates])
+            answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
             reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
             policy, holder = await _fetch_policy(client, reasons) if reasons else (None, "")
     except errors.UnreachableError as error:

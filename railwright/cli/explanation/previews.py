@@ -15,6 +15,7 @@ from railwright.cli.explanation import templates
 from railwright.cluster import type_errors
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
+from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from webhook import answer, patch, pods, state, wire
@@ -103,7 +104,7 @@ def preview_admission(
     body = build_review(template)
     facts = caches.build_facts(template.namespace)
     if template.requested is not None:
-        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
+        accelerated = stored.has_accelerators(template.requested, policy.document.accelerators)
         facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
@@ -191,8 +192,8 @@ def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
             return f"annotation {key}"
         case pod_changes.AddVolume(volume=volume):
             return f"volume {volume['name']}"
-        case pod_changes.AddResource(container=index, resource=resource, quantity=quantity):
-            return f"{containers[index].name}: {resource} = {quantity}"
+        case pod_changes.AddResource(container=index, init=init, resource=resource, quantity=quantity):
+            return f"{pod.spec.get_container(index, init=init).name}: {resource} = {quantity}"
         case pod_changes.AddMount(container=index, mount=mount):
             return f"{containers[index].name}: mount {mount['mountPath']}"
         case pod_changes.AddCapability(container=index, capability=capability):
@@ -206,17 +207,17 @@ def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
         case pod_changes.AddInitContainer(init_container=container):
             return f"init container {container['name']}"
         case _:
-            return _describe_claim(containers, change)
+            return _describe_claim(pod, change)
 
 
-def _describe_claim(containers: Sequence[views.Container], change: pod_changes.AnyChange) -> str:
+def _describe_claim(pod: views.Pod, change: pod_changes.AnyChange) -> str:
     match change:
-        case pod_changes.RemoveResource(container=index, resource=resource):
-            return f"{containers[index].name}: {resource} (removed)"
+        case pod_changes.RemoveResource(container=index, init=init, resource=resource):
+            return f"{pod.spec.get_container(index, init=init).name}: {resource} (removed)"
         case pod_changes.SetClaim(name=name, template=template):
             return f"claim {name} from template {template}"
-        case pod_changes.UseClaim(container=index, claim=claim):
-            return f"{containers[index].name}: claim {claim}"
+        case pod_changes.UseClaim(container=index, init=init, claim=claim):
+            return f"{pod.spec.get_container(index, init=init).name}: claim {claim}"
         case pod_changes.RemoveClaims(claims=claims):
             return f"claims {', '.join(claims)} (removed)"
         case _:

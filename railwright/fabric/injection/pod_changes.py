@@ -47,6 +47,7 @@ class AddResource(Change, frozen=True):
     container: int  # index in spec.containers
     resource: str
     quantity: int
+    init: bool = False  # True: index in spec.initContainers
 
 
 class RemoveResource(Change, frozen=True):
@@ -54,6 +55,7 @@ class RemoveResource(Change, frozen=True):
 
     container: int
     resource: str
+    init: bool = False
 
 
 class SetClaim(Change, frozen=True):
@@ -69,6 +71,7 @@ class UseClaim(Change, frozen=True):
 
     container: int
     claim: str
+    init: bool = False
 
 
 class RemoveClaims(Change, frozen=True):

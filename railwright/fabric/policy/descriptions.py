@@ -127,6 +127,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Nccl.addressRange": (
         "Address prefix that covers all rails, such as `192.168.0.0/16`. NCCL uses GIDs with addresses in it."
     ),
+    "Nccl.addressRangeIncludesHost": (
+        "`true`: the nodes' own addresses on the rails are in `addressRange`, so that pods on the host network get it "
+        "too. Otherwise NCCL would find no GID there."
+    ),
     "Nccl.addressFamily": "Address family of the GIDs. If unset, IPv4.",
     "Nccl.trafficClass": "DSCP x 4 of the class that the switches treat as lossless.",
     "Nccl.fifoTrafficClass": "Traffic class of NCCL's small control messages. If unset, `trafficClass`.",

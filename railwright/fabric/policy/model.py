@@ -92,6 +92,7 @@ class Nccl(Section, frozen=True):
     forbid_tcp_fallback: bool = False
     gid_index: int | None = None
     address_range: str | None = None
+    address_range_includes_host: bool = False
     address_family: AddressFamily | None = None
     traffic_class: int | None = None
     fifo_traffic_class: int | None = None

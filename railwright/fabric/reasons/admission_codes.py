@@ -50,8 +50,8 @@ class AdmissionCode(ReasonCode):
     )
     HELPER_POD = (
         "HelperPod",
-        "A pod of this kind without accelerators sends no NCCL traffic, so it gets no rails.",
-        "If it is a rank, name its container in `railwright.io/containers`.",
+        "The pod has no accelerators, and others of its workload have them, so it is no rank and gets no rails.",
+        "If it is a rank, name its container in `railwright.io/containers` of the template.",
     )
     LAUNCHER_WITHOUT_ACCELERATORS = (
         "LauncherWithoutAccelerators",
@@ -108,6 +108,11 @@ class AdmissionCode(ReasonCode):
         "GpusNotClaimed",
         "Several containers request GPUs or get the fabric, so the claims have none, and nothing pairs GPUs with NICs.",
         "Request all GPUs in one container.",
+    )
+    GPUS_EXCEED_NODE = (
+        "GpusExceedNode",
+        "The pod requests more accelerators than a node of the fabric has, so it stays Pending.",
+        "Request fewer, or ask the operator to correct `gpusPerNode`.",
     )
     RAIL_RESOURCES_DIFFER = (
         "RailResourcesDiffer",
