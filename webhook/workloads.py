@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import admission, names, text
+from railwright.fabric import admission, intent, names, text
 from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored_templates, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
@@ -64,8 +64,10 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
-        injected_count += outcome.injection is not None
+        injected_count += outcome.injection is not None or outcome.is_audited
         if injected_count > _MAX_TEMPLATES:
+            if outcome.is_audited:
+                break
             return _reject(request, kind, _build_too_many(review))
     return _combine_plans(review, plans)
 
@@ -109,7 +111,8 @@ def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
 
 def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> answer.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
-    injections = [plan.injection for plan in plans if plan.injection is not None]
+    injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
+    is_audited = any(plan.is_audited for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
     audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
     warnings = [warning for plan in plans for warning in plan.warnings]
@@ -118,7 +121,7 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
         review.workload.kind,
         operations=operations,
         warnings=(*keys.check_workload(review.workload, review.before), *warnings, *_warn_overridden_labels(review)),
-        audit=audit if injections else {},
+        audit=audit if injections else {"mode": intent.AUDIT} if is_audited else {},
     )
 
 
@@ -244,7 +247,7 @@ def _build_answer(
     response = wire.Response(operations=operations, warnings=warnings, audit=audit or {})
     return answer.Answer(
         body=wire.write(request.uid, response),
-        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        outcome=answer.PATCHED if operations else answer.WOULD_PATCH if audit and "mode" in audit else answer.ALLOWED,
         kind=kind.display_name,
         operations=len(operations),
         warnings=wire.list_codes(warnings),

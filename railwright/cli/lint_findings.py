@@ -272,6 +272,8 @@ def _inject(
         return pod, fabric_context.FabricUse(), ()
     document = context.policy.document
     outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace))
+    if isinstance(outcome, injection.Audit):
+        outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):
         return pod, fabric_context.FabricUse(document), ()
     if isinstance(outcome, injection.Refusal):

@@ -51,7 +51,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True):
     object: str
     template: str
     pods: int | None
-    outcome: str  # as in metrics and audit annotations: patched, allowed, refused
+    outcome: str  # as in metrics: patched, allowed, refused; in audit mode would-patch, would-refuse
     fabric: str
     role: str
     rails: Sequence[str]
@@ -116,7 +116,9 @@ def preview_admission(
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
     after = jsonpatch.apply_patch(template.pod, operations)
     planned = admission.plan(pod, policy, facts)
-    record = _read_record(after) if isinstance(planned, pod_changes.Injection) else intent.Record()
+    injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
+    refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
+    record = _read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -124,13 +126,13 @@ def preview_admission(
         outcome=response.outcome,
         fabric=response.fabric,
         role=response.role,
-        rails=planned.rails if isinstance(planned, pod_changes.Injection) else (),
+        rails=injection.rails if isinstance(injection, pod_changes.Injection) else (),
         operations=operations,
-        changes=_list_changes(pod, planned),
+        changes=_list_changes(pod, injection),
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=answer_body.get("status", {}).get("message", ""),
+        message=refusal.message if refusal is not None else answer_body.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
         source=source,
@@ -170,7 +172,7 @@ def _read_record(pod: Tree) -> intent.Record:
     return intent.decode_record(text) if text else intent.Record()
 
 
-def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
+def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:
     if not isinstance(planned, pod_changes.Injection):
         return []
     return [

@@ -67,7 +67,9 @@ def bind(
     node: node_views.Node,
     claims: Claims = NO_CLAIMS,
 ) -> Binding | None:
-    """Return what is written to a pod bound to `node`, or None if the pod did not opt in."""
+    """Return what is written to a pod bound to `node`, or None if it did not opt in or is not injected (audit mode)."""
+    if intent.read_record(pod).is_audit:
+        return None
     try:
         ctx = _build_context(pod, policy, cluster)
     except pod_changes.RefusedError:  # the pod was admitted under another policy
@@ -128,6 +130,8 @@ def _find_problem(
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
+    if intent.read_record(pod).is_audit:
+        return False
     try:
         ctx = _build_context(pod, policy, cluster)
         return (

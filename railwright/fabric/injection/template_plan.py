@@ -21,12 +21,16 @@ _TEMPORARY = frozenset({"missing-network", "namespace-unknown"})
 
 
 class TemplatePlan(msgspec.Struct, frozen=True):
-    """The plan of a template. `injection` is its pod's plan, None if the pod did not opt in or its plan is deferred."""
+    """The plan of a template.
+
+    `injection` is its pod's plan, None if the pod did not opt in, or its plan is deferred or would be a rejection.
+    """
 
     template: templates.Template
     changes: tuple[pod_changes.AnyChange, ...]
     warnings: tuple[rendering.Message, ...] = ()
     injection: pod_changes.Injection | None = None
+    is_audited: bool = False  # in audit mode the template is not changed
 
 
 def plan_template(
@@ -41,6 +45,8 @@ def plan_template(
     match outcome:
         case pod_changes.NotOptedIn(warnings=warnings):
             return TemplatePlan(template, copy_label(template), locate(template, warnings))
+        case pod_changes.Audit():
+            return TemplatePlan(template, (), locate(template, outcome.warnings), outcome.injection, is_audited=True)
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
             return TemplatePlan(template, copy_label(template), (_describe_rejection(reason, message),))
         case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:

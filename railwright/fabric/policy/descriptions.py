@@ -108,6 +108,11 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Claims.gangRails": (
         "`same`: all pods of a gang get one set of rails, and wait until it is free. `any`: each pod may get another."
     ),
+    "FabricPolicy.mode": (
+        "`audit`: pods and templates are neither changed nor rejected. Warnings, Events, metrics and the injection "
+        "record say what would have been done."
+    ),
+    "Fabric.mode": "`enforce` or `audit` for this fabric. If unset, that of the policy.",
     "ClaimedAccelerators.deviceClass": "DeviceClass of the GPUs.",
     "Mounts.devInfiniband": "Mounts the host's /dev/infiniband. Needed only if no device plugin provides the devices.",
     "Mounts.sharedMemory": "Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.",

@@ -20,6 +20,19 @@ class AdmissionCode(ReasonCode):
         code.group, code.meaning, code.fix = Group.ADMISSION, meaning, fix
         return code
 
+    # --- audit mode -------------------------------------------------------------------------------------------
+
+    WOULD_INJECT = (
+        "WouldInject",
+        "The fabric is in audit mode: the pod is not changed, and the warning names what would be added.",
+        "Set `mode: enforce` in the policy to have it added.",
+    )
+    WOULD_REJECT = (
+        "WouldReject",
+        "The fabric is in audit mode: the object is admitted unchanged, and would be rejected otherwise.",
+        "See the code of the rejection.",
+    )
+
     # --- left out as the author or the policy says ------------------------------------------------------------
 
     SKIPPED_BY_ANNOTATION = (

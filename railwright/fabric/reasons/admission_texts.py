@@ -64,6 +64,11 @@ def _explain_host_memory(parameters: texts.Parameters) -> str:
     return f"spec.hostIPC is true: {names.DEV_SHM} is the host's"
 
 
+def _explain_audited_rejection(parameters: texts.Parameters) -> str:
+    where = f"fabric {parameters['fabric']}" if parameters["fabric"] else "the policy"
+    return f"{where} is in audit mode, otherwise rejected ({parameters['rejection']}): {parameters['message']}"
+
+
 def _explain_unclaimed_gpus(parameters: texts.Parameters) -> str:
     problem = f"the claims have no GPUs, so nothing pairs them with the NICs of fabric {parameters['fabric']}"
     if init_container := parameters.get("init_container"):
@@ -114,6 +119,11 @@ def _explain_unknown_key(parameters: texts.Parameters) -> str:
 
 
 _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
+    Code.WOULD_INJECT: _fill(
+        "fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get {parts}",
+        "parts",
+    ),
+    Code.WOULD_REJECT: _explain_audited_rejection,
     Code.SKIPPED_BY_ANNOTATION: f"by annotation {names.SKIP}",
     Code.DISABLED_BY_POLICY: "disabled by policy",
     Code.NO_RAILS: "no rails",
