@@ -267,7 +267,8 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     opted_in, missing = 0, []
     for pod in (*snapshot.get_all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
-        if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
+        label = missed.find_label(pod, labels.get(namespace), accelerators, excluded)
+        if label is not None and not missed.is_in_audit(label, snapshot.policy):  # those have the row audit-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
         opted_in += names.INJECTION in pod.metadata.annotations
     opted_in += len(missing)

@@ -55,7 +55,7 @@ def test_the_mode_of_a_fabric_comes_before_that_of_the_policy():
 
 def test_a_second_review_changes_nothing_and_equal_pods_get_the_cached_answer():
     _, _, once = answer(pod(gpus(8)), BY_POLICY)
-    reply, response, again = answer(once, BY_POLICY)
+    _, response, again = answer(once, BY_POLICY)
     assert again == once
     assert "patch" not in response
     cache, at = response_cache.ResponseCache(), known(version=1)
@@ -185,7 +185,8 @@ def test_pods_from_before_are_not_missed_in_audit_mode():
 
 def test_gpus_stay_requests_and_no_claim_is_named():
     by = fabric(
-        "    gpusPerNode: 8\n    mode: audit\n    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+        "    gpusPerNode: 8\n    mode: audit\n"
+        "    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
         rails="[{name: rail0, device: mlx5_0}]",
     )
     _, _, after = answer(pod(gpus(8), initContainers=[cpu("init")]), by)
