@@ -157,11 +157,13 @@ def _handle_frozen(
     A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
     of an unchanged manifest succeeds. The API of the kind rejects any other change.
     """
-    restored, warnings = [], []
+    restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
     for stored, template in _find_changed_templates(review):
         if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
+        elif template.raw == stored.raw:
+            continue  # only the workload's label differs
         elif (
             policy is not None
             and _would_change(template, policy, cluster_facts)
@@ -180,6 +182,17 @@ def _handle_frozen(
         warnings=warnings,
         audit=audit if restored else {},
     )
+
+
+def _warn_late_label(review: _WorkloadReview) -> Iterator[rendering.Message]:
+    """Yield a warning if an update labels a workload whose templates cannot get the label any more."""
+    workload, before = review.workload, review.before
+    label = workload.label
+    if before is None or label in (None, names.FABRIC_NONE, before.label):
+        return
+    if any(template.pod.metadata.labels.get(names.FABRIC) != label for template in workload.templates):
+        late = reason.make(AdmissionCode.LABEL_TOO_LATE, value=text.abbreviate(str(label), 63), kind=workload.kind.name)
+        yield rendering.describe(late)
 
 
 def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates.Template, templates.Template]]:

@@ -88,7 +88,9 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
             for pods in kind.create_pods(origin)
         ]
     if templates:
-        templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.check_workload(workload)))
+        label = object_files.get_mapping(metadata, "labels").get(names.FABRIC)
+        warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
+        templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
     return templates
 
 

@@ -288,6 +288,16 @@ class AdmissionCode(ReasonCode):
         "The label of a template takes precedence over the workload's changed label.",
         "Change the label in the template too.",
     )
+    LABEL_NOT_PASSED = (
+        "LabelNotPassed",
+        "The label is on an object of a kind that passes no label to its pods, such as a CronJob.",
+        "Set the label in the pod template.",
+    )
+    LABEL_TOO_LATE = (
+        "LabelTooLate",
+        "A label is added to a workload whose template cannot change, so its pods do not get it.",
+        "Delete the workload, and create it again with the label.",
+    )
     TEMPLATE_IMMUTABLE = (
         "TemplateImmutable",
         "An update changes an immutable template.",

@@ -281,6 +281,14 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         f"its own label {names.FABRIC} {{label}} takes precedence over the changed label of the {{kind}}; change it "
         "in the template too"
     ),
+    Code.LABEL_NOT_PASSED: (
+        f"label {names.FABRIC} {{value!r}} of the {{kind}} has no effect: a {{kind}} passes no label to its pods; "
+        "set it in {template}.metadata.labels"
+    ),
+    Code.LABEL_TOO_LATE: (
+        f"label {names.FABRIC} {{value!r}} of the {{kind}} comes too late: its template cannot change any more, "
+        "so its pods do not get the label; delete the {kind}, and create it again with the label"
+    ),
     Code.TEMPLATE_IMMUTABLE: (
         "the template of a {kind} cannot change, and this update does more than remove what railwright added at "
         "creation; undo the other changes, or delete the {kind} and create it again"

@@ -314,7 +314,7 @@ def test_a_pod_that_names_its_node_is_refused_where_a_scheduler_must_allocate_cl
     assert planned(pod(gpus(2), nodeName="gpu-0"), by_gpus()).reason == "node-name"
     own = facts.ClusterFacts(namespace="prod", claim_templates={("prod", "nics"): frozenset({"dranet"})})
     claim = [{"name": "mine", "resourceClaimTemplateName": "nics"}]
-    kept = planned(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
-    assert isinstance(kept, pod_changes.Injection), "an author's own claim may be allocated already"
+    outcome = planned(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
+    assert isinstance(outcome, pod_changes.Injection), "an author's own claim may be allocated already"
     cpu_only = pod(cpu(), nodeName="gpu-0", annotations={"railwright.io/rails": "none"})
     assert record(admitted(cpu_only, by_gpus()))["role"] == "excluded"
