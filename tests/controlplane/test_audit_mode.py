@@ -46,10 +46,12 @@ def job(name: str) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def audited(site, namespace):
-    await site.policy(policy("audit"))
+    await site.policy(policy("enforce"))  # the registration waits for a rejection
     await site.start_webhook()
     await site.register(namespace)
     await site.guard(namespace)
+    await site.policy(policy("audit"))
+    await sites.wait_metric(site.webhook, "railwright_policy_generation", 2)
     return site
 
 
@@ -81,7 +83,7 @@ async def test_nothing_is_changed_or_denied_until_one_key_is_set(plane, namespac
     assert await sites.metric(audited.webhook, name, outcome="would-refuse", **counted) == 1
 
     await audited.policy(policy("enforce"))
-    await sites.wait_metric(audited.webhook, "railwright_policy_generation", 2)
+    await sites.wait_metric(audited.webhook, "railwright_policy_generation", 3)
     enforced = await plane.api.create(pod("injected"), namespace=namespace)
     assert enforced["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mlx5_0"] == "1"
     assert "mode" not in json.loads(enforced["metadata"]["annotations"][INJECTION])
