@@ -37,7 +37,7 @@ def select_rails(
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the pod asks for a number of rails, not for certain ones."""
-    annotation = pod.metadata.annotations.get(names.RAILS, names.RAILS_NONE)
+    annotation = pod.metadata.annotations.get(names.RAILS, names.RAILS_NONE).strip()
     return intent.is_count(annotation) if annotation != names.RAILS_NONE else fabric.rails_per_pod == "proportional"
 
 
