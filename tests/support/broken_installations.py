@@ -436,5 +436,6 @@ BREAKS = {
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
+    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no pod of now would change"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

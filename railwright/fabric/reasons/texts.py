@@ -350,7 +350,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
         "a rail is missing on another pod's node"
     ),
     Code.FABRIC_UNDEFINED: (
-        "the current policy does not define the fabric of these pods, or has it in audit mode, so no plan is made"
+        "the fabric of these pods is not defined in the current policy, or is in audit mode, so no plan is made"
     ),
     Code.DOMAINS_UNDEFINED: "the policy names no domains: leaves and crossings are not modelled",
     Code.PARTLY_USED_FIRST: "a single-pod job fills partly used nodes first, on any leaf",

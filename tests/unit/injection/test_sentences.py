@@ -435,7 +435,7 @@ RECORDED = {
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {
     *("KEY_ON_WORKLOAD", "KEY_OF_NAMESPACE", "KEY_WRITTEN_BY_RAILWRIGHT", "KEY_MISPLACED", "KEY_UNKNOWN", "MORE_KEYS"),
-    "PODS_REJECTED",
+    *("PODS_REJECTED", "WOULD_INJECT", "WOULD_REJECT", "LABEL_NOT_PASSED"),
     *("ALLOCATION_UNKNOWN", "ALLOCATED_DEVICES_UNNAMED", "PLACEMENT_TOO_LARGE"),
 }
 
