@@ -8,6 +8,7 @@ import msgspec
 from railwright.fabric import views
 
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
+WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in audit mode, in which the object is admitted unchanged
 
 
 class EventRecord(msgspec.Struct, frozen=True):

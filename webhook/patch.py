@@ -102,8 +102,9 @@ class _Builder:
         self._remove(f"{_format_container_path(change.container)}/env/{change.index}")
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
-        resources = self._find_container(change.container).resources
-        base = self._ensure_parent(f"/spec/containers/{change.container}/resources", resources, {})
+        resources = self._find_container(change.container, init=change.init).resources
+        path = _format_container_path(change.container, init=change.init)
+        base = self._ensure_parent(f"{path}/resources", resources, {})
         limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
         key, amount = escape(change.resource), str(change.quantity)
         for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
@@ -114,11 +115,12 @@ class _Builder:
             self._add(f"{path}/{key}", amount)
 
     def remove_resource(self, change: pod_changes.RemoveResource) -> None:
-        resources = self._find_container(change.container).resources
+        resources = self._find_container(change.container, init=change.init).resources
+        path = _format_container_path(change.container, init=change.init)
         maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
         for field, amounts in maps.items():
             if change.resource in amounts:
-                self._remove(f"{_format_container_path(change.container)}/resources/{field}/{escape(change.resource)}")
+                self._remove(f"{path}/resources/{field}/{escape(change.resource)}")
 
     def set_claim(self, change: pod_changes.SetClaim) -> None:
         entry = {"name": change.name, "resourceClaimTemplateName": change.template}
@@ -129,15 +131,19 @@ class _Builder:
             self.operations.append({"op": "replace", "path": f"{self._base}{path}/{change.index}", "value": entry})
 
     def use_claim(self, change: pod_changes.UseClaim) -> None:
-        resources = self._find_container(change.container).resources
-        base = self._ensure_parent(f"{_format_container_path(change.container)}/resources", resources, {})
+        resources = self._find_container(change.container, init=change.init).resources
+        path = _format_container_path(change.container, init=change.init)
+        base = self._ensure_parent(f"{path}/resources", resources, {})
         self._append(f"{base}/claims", resources.claims_or_none if resources else None, {"name": change.claim})
 
     def remove_claims(self, change: pod_changes.RemoveClaims) -> None:
         self._remove_named("/spec/resourceClaims", self._pod.spec.resource_claims or (), change.claims)
-        for index, container in enumerate(self._pod.spec.containers):
-            claims = container.resources.claims if container.resources else ()
-            self._remove_named(f"{_format_container_path(index)}/resources/claims", claims, change.claims)
+        spec = self._pod.spec
+        for init, containers in ((False, spec.containers), (True, spec.init_containers or ())):
+            for index, container in enumerate(containers):
+                claims = container.resources.claims if container.resources else ()
+                path = _format_container_path(index, init=init)
+                self._remove_named(f"{path}/resources/claims", claims, change.claims)
 
     def _remove_named(self, path: str, entries: Sequence[_Named], names: Collection[str]) -> None:
         """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
@@ -165,8 +171,8 @@ class _Builder:
     def _add(self, path: str, value: object) -> None:
         self.operations.append({"op": "add", "path": f"{self._base}{path}", "value": value})
 
-    def _find_container(self, index: int) -> views.Container:
-        return self._pod.spec.containers[index]
+    def _find_container(self, index: int, *, init: bool = False) -> views.Container:
+        return self._pod.spec.get_container(index, init=init)
 
 
 _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
@@ -188,8 +194,8 @@ _METHODS: Mapping[type, Callable[[_Builder, Any], None]] = {
 }
 
 
-def _format_container_path(index: int) -> str:
-    return f"/spec/containers/{index}"
+def _format_container_path(index: int, *, init: bool = False) -> str:
+    return f"/spec/{'initContainers' if init else 'containers'}/{index}"
 
 
 def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:

@@ -5,7 +5,7 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 
 from collections.abc import Callable, Sequence
 
-from railwright.fabric import admission, names, text, views
+from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
@@ -48,18 +48,17 @@ def handle(
         return _build_answer(request, pod, cached)
     with tracing.span("plan"):
         outcome = admission.plan(pod, policy, cluster_facts)
-    match outcome:
-        case pod_changes.NotOptedIn():
-            awaits_namespace = opt_in.awaits_namespace(pod, policy.document, cluster_facts)
-            return _reject_unknown_namespace(request, pod) if awaits_namespace else _allow(request, outcome.warnings)
-        case pod_changes.Refusal():
-            return _reject(request, pod, outcome)
-        case pod_changes.Injection():
-            with tracing.span("patch"):
-                response = _build_response(pod, outcome)
-            if cache is not None and key is not None:
-                cache.add(key, response)
-            return _build_answer(request, pod, response)
+    if isinstance(outcome, pod_changes.NotOptedIn):
+        if opt_in.awaits_namespace(pod, policy.document, cluster_facts):
+            return _answer_unknown_namespace(request, pod, policy)
+        return _allow(request, outcome.warnings)
+    if isinstance(outcome, pod_changes.Refusal):
+        return _reject(request, pod, outcome)
+    with tracing.span("patch"):
+        response = _build_response(pod, outcome)
+    if cache is not None and key is not None:
+        cache.add(key, response)
+    return _build_answer(request, pod, response)
 
 
 def _build_answer(
@@ -77,7 +76,13 @@ def _build_answer(
     )
 
 
-def _build_response(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
+def _build_response(
+    pod: views.Pod, outcome: pod_changes.Injection | pod_changes.Audit
+) -> response_cache.CachedResponse:
+    return _build_audit(pod, outcome) if isinstance(outcome, pod_changes.Audit) else _build_injection(pod, outcome)
+
+
+def _build_injection(pod: views.Pod, injection: pod_changes.Injection) -> response_cache.CachedResponse:
     operations = patch.build_operations(pod, injection.changes)
     response = wire.Response(
         operations=operations,
@@ -99,6 +104,30 @@ def _build_response(pod: views.Pod, injection: pod_changes.Injection) -> respons
     )
 
 
+def _build_audit(pod: views.Pod, audit: pod_changes.Audit) -> response_cache.CachedResponse:
+    """Build the response to a pod in audit mode: its record, and what would have been done."""
+    operations = patch.build_operations(pod, audit.changes)
+    notes = {"fabric": audit.fabric or _UNKNOWN, "role": audit.role or _UNKNOWN, "mode": intent.AUDIT}
+    outcome = answer.ALLOWED
+    if audit.refusal is not None:
+        notes["refused"] = audit.refusal.reason
+        outcome = answer.WOULD_REFUSE
+    elif audit.injection is not None:
+        notes["rails"] = text.limit(",".join(audit.injection.rails), _MAX_AUDIT)
+        changes = len(audit.injection.changes) - len(audit.changes)
+        notes["changes"] = str(changes)
+        outcome = answer.WOULD_PATCH if changes else answer.ALLOWED
+    response = wire.Response(operations=operations, warnings=audit.warnings, audit=notes)
+    return response_cache.CachedResponse(
+        response=wire.encode_fields(response),
+        outcome=outcome,
+        fabric=audit.fabric or _UNKNOWN,
+        role=audit.role or _UNKNOWN,
+        operations=len(operations),
+        warnings=audit.warnings,
+    )
+
+
 def _handle_without_policy(
     request: wire.Request[views.Pod], pod: views.Pod, cluster_facts: facts.ClusterFacts
 ) -> answer.Answer:
@@ -115,11 +144,25 @@ def _handle_without_policy(
 
 def _reject_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> answer.Answer:
     """Reject a pod of a namespace that the cache does not have yet. The creator retries within moments."""
+    return _reject(request, pod, _build_unknown_namespace(request, pod))
+
+
+def _answer_unknown_namespace(
+    request: wire.Request[views.Pod], pod: views.Pod, policy: policies.Policy
+) -> answer.Answer:
+    """Reject a pod whose namespace may opt it in, unless the policy is in audit mode."""
+    if policy.document.mode != intent.AUDIT:
+        return _reject_unknown_namespace(request, pod)
+    audit = plan.audit_refusal(pod, policy, _build_unknown_namespace(request, pod))
+    return _build_answer(request, pod, _build_audit(pod, audit))
+
+
+def _build_unknown_namespace(request: wire.Request[views.Pod], pod: views.Pod) -> pod_changes.Refusal:
     problem = (
         f"the labels of namespace {request.namespace} are not known yet, so label {names.FABRIC} there may or may not "
         "opt the pod in; try again, or set the label on the pod"
     )
-    return _reject(request, pod, _build_refusal(request, pod, "namespace-unknown", problem))
+    return _build_refusal(request, pod, "namespace-unknown", problem)
 
 
 def _build_refusal(request: wire.Request[views.Pod], pod: views.Pod, reason: str, problem: str) -> pod_changes.Refusal:

@@ -60,7 +60,7 @@ class Uninjected:
     def count(
         self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
     ) -> Mapping[str, int]:
-        """Return the number of pods for every fabric of the policy, and for UNKNOWN.
+        """Return the number of pods for every fabric of the policy, and for UNKNOWN. Fabrics in audit mode have none.
 
         `excluded` are the namespaces that the webhook is not called for.
         """
@@ -71,7 +71,7 @@ class Uninjected:
             if candidate.namespace not in excluded:
                 namespace_labels = get_labels(candidate.namespace)
                 label = missed.resolve_label(candidate.label, candidate.requested, namespace_labels, accelerators)
-                if label is not None:
+                if label is not None and not missed.is_in_audit(label, document):
                     pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
 

@@ -188,11 +188,11 @@ _HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b'
 
 
 def limit_warnings(warnings: Sequence[rendering.Message]) -> list[str]:
-    """Return at most MAX_WARNINGS lines, each cut to MAX_WARNING characters.
+    """Return at most MAX_WARNINGS lines, each shortened to MAX_WARNING characters before its remedy.
 
     If there are more, the last line states how many were left out.
     """
-    limited = [text.limit(warning.line, MAX_WARNING) for warning in warnings]
+    limited = [text.limit_warning(warning.line, MAX_WARNING) for warning in warnings]
     if len(limited) <= MAX_WARNINGS:
         return limited
     more = reason.make(AdmissionCode.MORE_WARNINGS, count=len(limited) - MAX_WARNINGS + 1)

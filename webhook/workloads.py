@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import admission, names, text
+from railwright.fabric import admission, intent, names, text
 from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored_templates, template_plan, templates
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
@@ -64,8 +64,10 @@ def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> 
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
         plans.append(outcome)
-        injected_count += outcome.injection is not None
+        injected_count += outcome.injection is not None or outcome.is_audited
         if injected_count > _MAX_TEMPLATES:
+            if outcome.is_audited:
+                break
             return _reject(request, kind, _build_too_many(review))
     return _combine_plans(review, plans)
 
@@ -109,7 +111,8 @@ def _build_too_many(review: _WorkloadReview) -> pod_changes.Refusal:
 
 def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> answer.Answer:
     operations = [operation for plan in plans for operation in _build_operations(plan.template, plan.changes)]
-    injections = [plan.injection for plan in plans if plan.injection is not None]
+    injections = [plan.injection for plan in plans if plan.injection is not None and not plan.is_audited]
+    is_audited = any(plan.is_audited for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
     audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
     warnings = [warning for plan in plans for warning in plan.warnings]
@@ -118,7 +121,7 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
         review.workload.kind,
         operations=operations,
         warnings=(*keys.check_workload(review.workload, review.before), *warnings, *_warn_overridden_labels(review)),
-        audit=audit if injections else {},
+        audit=audit if injections else {"mode": intent.AUDIT} if is_audited else {},
     )
 
 
@@ -154,11 +157,13 @@ def _handle_frozen(
     A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
     of an unchanged manifest succeeds. The API of the kind rejects any other change.
     """
-    restored, warnings = [], []
+    restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
     for stored, template in _find_changed_templates(review):
         if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
+        elif template.raw == stored.raw:
+            continue  # only the workload's label differs
         elif (
             policy is not None
             and _would_change(template, policy, cluster_facts)
@@ -177,6 +182,17 @@ def _handle_frozen(
         warnings=warnings,
         audit=audit if restored else {},
     )
+
+
+def _warn_late_label(review: _WorkloadReview) -> Iterator[rendering.Message]:
+    """Yield a warning if an update labels a workload whose templates cannot get the label any more."""
+    workload, before = review.workload, review.before
+    label = workload.label
+    if before is None or label in (None, names.FABRIC_NONE, before.label):
+        return
+    if any(template.pod.metadata.labels.get(names.FABRIC) != label for template in workload.templates):
+        late = reason.make(AdmissionCode.LABEL_TOO_LATE, value=text.abbreviate(str(label), 63), kind=workload.kind.name)
+        yield rendering.describe(late)
 
 
 def _find_changed_templates(review: _WorkloadReview) -> Iterator[tuple[templates.Template, templates.Template]]:
@@ -244,7 +260,7 @@ def _build_answer(
     response = wire.Response(operations=operations, warnings=warnings, audit=audit or {})
     return answer.Answer(
         body=wire.write(request.uid, response),
-        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        outcome=answer.PATCHED if operations else answer.WOULD_PATCH if audit and "mode" in audit else answer.ALLOWED,
         kind=kind.display_name,
         operations=len(operations),
         warnings=wire.list_codes(warnings),

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.cli import claim_findings, lint_reports, output
+from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents, nodes
 from railwright.fabric import admission, intent, names, views
-from railwright.fabric.injection import facts, plan
+from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.injection import pod_changes as injection
 from railwright.fabric.lint import (
     claim_types,
@@ -22,6 +23,7 @@ from railwright.fabric.lint import (
     workloads,
 )
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rendering
 
 _CONF = "nccl.conf"
 NOT_CHECKED = "rules that need the fabric were not checked"
@@ -116,7 +118,7 @@ def _check_document(path: str, root: nodes.Node, context: Context) -> lint_repor
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
     claims = claim_findings.check_document(path, document)
-    unquoted = lint_reports.Report(notes=tuple(_list_unquoted(path, document, read)))
+    unquoted = lint_reports.Report(notes=(*_list_unquoted(path, document, read), *_list_wrong_keys(path, document)))
     return lint_reports.join(
         [*(_check_workload(path, document, workload, context) for workload in read), claims, unquoted]
     )
@@ -129,6 +131,22 @@ def _list_unquoted(path: str, document: documents.Document, pods: Sequence[workl
             f"{path}:{document.find_line(value)}: {name}: the value {document.get_source_text(value)} is not text, so "
             "the API server rejects the pod; put it in quotes"
         )
+
+
+def _list_wrong_keys(path: str, document: documents.Document) -> Iterator[str]:
+    """Yield a note for each key of railwright that is misspelt or in the wrong place, as `explain` warns of it."""
+    tree = documents.remove_nulls(document.tree)
+    items = tree.get("items") if isinstance(tree, dict) else None
+    for item in items if isinstance(items, list) else [tree]:
+        try:
+            expanded = pod_templates.expand(item, "") if isinstance(item, dict) and "kind" in item else None
+            pods = [(template, msgspec.convert(template.pod, views.Pod)) for template in expanded or ()]
+        except (output.UnreadableError, msgspec.ValidationError):
+            continue  # the API server rejects it with the reason
+        for template, pod in pods:
+            metadata = pod.metadata
+            warnings = (*template.warnings, *rendering.describe_all(keys.check_pod(metadata)))
+            yield from (f"{path}: {template.owner}: {warning.line}" for warning in warnings)
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
@@ -272,6 +290,8 @@ def _inject(
         return pod, fabric_context.FabricUse(), ()
     document = context.policy.document
     outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace))
+    if isinstance(outcome, injection.Audit):
+        outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):
         return pod, fabric_context.FabricUse(document), ()
     if isinstance(outcome, injection.Refusal):

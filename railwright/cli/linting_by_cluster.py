@@ -69,7 +69,7 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
 
 async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
     pods = [pod for file, text in texts for pod in _list_pods(file, text, namespace)]
-    answers = await dry_runs.ask_all(client, [pod.template.pod for pod in pods])
+    answers = await dry_runs.ask_all(client, [pod.template.marked_pod for pod in pods])
     reasons = list(dict.fromkeys(answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)))
     pairs = list(zip(pods, answers, strict=True))
     located = [finding for pod, answer in pairs for finding in _locate_findings(pod, answer)]

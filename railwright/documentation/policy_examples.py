@@ -30,6 +30,7 @@ _OTHERS: Mapping[tuple[str, str], Any] = {
     ("Nccl", "gdrLevel"): "SYS",
     ("Nccl", "topologyFile"): "/etc/nccl/topo.xml",
     ("Placement", "uplinks"): "rail",
+    ("Fabric", "mode"): "audit",
 }
 
 

@@ -24,15 +24,20 @@ _MAX_SHARED = 8192  # characters of a record that is kept for the next pods; a r
 _MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
 
 
+AUDIT = "audit"  # mode of a policy, of a fabric and of a record
+
+
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
     `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the reason of each
-    variable in `added`.
+    variable in `added`. In audit mode the record says what would have been done, and nothing was.
     """
 
     version: str = ""
     policy: str = ""
+    mode: str | msgspec.UnsetType = msgspec.UNSET  # AUDIT, or left out
+    rejected: str | msgspec.UnsetType = msgspec.UNSET  # in audit mode: code of the rejection
     fabric: str = ""
     role: str = ""
     containers: tuple[str, ...] = ()
@@ -41,6 +46,11 @@ class Record(msgspec.Struct, frozen=True):
     user_values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="kept")
     skipped: Mapping[str, reason.RecordedReason] = {}
     reasons: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def is_audit(self) -> bool:
+        """True if the pod was admitted in audit mode, so that it is not injected."""
+        return self.mode == AUDIT
 
     @property
     def digest(self) -> str:
@@ -113,14 +123,24 @@ def resolve_default(label: str, document: model.FabricPolicy) -> str:
 def find_fabric(pod: views.Pod, document: model.FabricPolicy) -> tuple[str, model.Fabric | None]:
     """Return (name, fabric) a pod opted in to; ("", None) if it did not, or the policy does not define the fabric.
 
-    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in.
+    Without a label the injection record counts: the webhook writes it for pods that their namespace opted in. A pod
+    that was admitted in audit mode has not opted in, nor one without a record while its fabric is in audit mode.
     """
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
         return "", None
-    name = resolve_default(label, document) or read_record(pod).fabric
+    record = read_record(pod)
+    name = resolve_default(label, document) or record.fabric
     fabric = document.fabrics.get(name)
-    return (name, fabric) if fabric is not None else ("", None)
+    if fabric is None or record.is_audit or (record.rails is None and is_in_audit(document, name)):
+        return "", None
+    return name, fabric
+
+
+def is_in_audit(document: model.FabricPolicy, name: str) -> bool:
+    """True if a fabric is in audit mode. The policy's mode counts for fabrics without one, and for unknown names."""
+    fabric = document.fabrics.get(name)
+    return ((fabric.mode if fabric is not None else None) or document.mode) == AUDIT
 
 
 # --- the rails --------------------------------------------------------------------------------------------
@@ -147,9 +167,11 @@ class InvalidRailsError(ValueError):
 def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     """Return the rails that an annotation selects, in the fabric's order. Raises InvalidRailsError.
 
-    The value is a count, or names and ranges. Duplicates are merged.
+    The value is a count, names and ranges, or `none`. Duplicates are merged.
     """
     text = annotation.strip()
+    if text == names.RAILS_NONE and text not in rail_names:
+        return ()
     if not text:
         raise InvalidRailsError(RailsProblem.EMPTY)
     if is_count(text):

@@ -6,7 +6,7 @@ import hashlib
 DOMAIN = "railwright.io"
 FABRIC = f"{DOMAIN}/fabric"  # label on pods, namespaces and workloads: opt in
 UNINJECTED = f"{DOMAIN}/uninjected"  # label on namespaces, `warn`: only the API server reads it (admission-policy.yaml)
-RAILS = f"{DOMAIN}/rails"  # annotation: requests fewer rails than the fabric has
+RAILS = f"{DOMAIN}/rails"  # annotation: requests fewer rails than the fabric has; also written to templates
 CONTAINERS = f"{DOMAIN}/containers"  # annotation: target containers
 SKIP = f"{DOMAIN}/skip"  # annotation: mutations to skip
 DELIVERY = f"{DOMAIN}/delivery"  # annotation: env | file
@@ -20,6 +20,7 @@ UCX_NET_DEVICES = f"{DOMAIN}/ucx-net-devices"  # annotation: value of a variable
 
 FABRIC_DEFAULT = "default"  # label value: the policy's defaultFabric
 FABRIC_NONE = "none"  # label value: opt out, even where the namespace opts in
+RAILS_NONE = "none"  # value of the annotation `rails`: a pod without accelerators gets no rails
 
 MANAGED_RESOURCE = f"{DOMAIN}/rails"  # resource with quantity 0: schedulers ask the extender about pods that name it
 

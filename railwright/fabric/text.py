@@ -50,6 +50,20 @@ def limit(text: str, max_length: int) -> str:
     return truncate(escaped, max_length)
 
 
+def limit_warning(text: str, max_length: int) -> str:
+    """Return a warning with at most `max_length` characters, which keeps its remedy: the part after the last semicolon.
+
+    The middle is left out, because the beginning names the problem.
+    """
+    if len(text) <= max_length:
+        return limit(text, max_length)
+    problem, separator, remedy = text.rpartition("; ")
+    room = max_length - len(separator) - len(remedy)
+    if not separator or room < max_length // 3:
+        return limit(text, max_length)
+    return limit(f"{truncate(problem, room)}{separator}{remedy}", max_length)
+
+
 def join_fitting(items: Iterable[str]) -> str:
     """Return the first items, each once, in about 60 characters, and the number of the others."""
     distinct = list(dict.fromkeys(items))

@@ -440,5 +440,6 @@ BREAKS = {
                                names.INJECTION: "{}",
                                names.PLACEMENT: '{"skipped": {"extender": {"code": "PlacedWithoutExtender"}}}',
                            })), "placed-without-extender", "warn", "default-scheduler: train/llm-0"),
+    "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no pod of now would change"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

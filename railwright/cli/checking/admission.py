@@ -268,7 +268,8 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     opted_in, missing = 0, []
     for pod in (*snapshot.get_all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
-        if missed.find_label(pod, labels.get(namespace), accelerators, excluded) is not None:
+        label = missed.find_label(pod, labels.get(namespace), accelerators, excluded)
+        if label is not None and not missed.is_in_audit(label, snapshot.policy):  # those have the row audit-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
         opted_in += names.INJECTION in pod.metadata.annotations
     opted_in += len(missing)
@@ -319,8 +320,8 @@ def list_pod_rows() -> Iterator[Row]:
         anchor="uninjected",
         name="every opted-in pod has its network",
         assess=_check_uninjected,
-        hint="these pods were created while the webhook was not called, and use TCP; delete them so that their "
-        "controller recreates them: kubectl -n NAMESPACE delete pod NAME",
+        hint="these pods were created while the webhook was not called, or labelled later, and use TCP; delete them so "
+        "that their controller recreates them: kubectl -n NAMESPACE delete pod NAME",
         reads=("pods", "namespaces"),
         uses=(snapshots.NAMESPACED_PODS, "policy", "mutating", "validating"),
         depends_on=("api-reachable",),

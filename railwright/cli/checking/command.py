@@ -11,6 +11,7 @@ from typing import Any
 from railwright.cli import formats, output, styled_lines, waiting
 from railwright.cli.checking import (
     admission,
+    audit_mode,
     certificates,
     check_rows,
     claim_drivers,
@@ -52,7 +53,7 @@ GROUPS: tuple[check_rows.Group, ...] = (
     ),
     check_rows.Group("admission", tuple(admission.list_rows())),
     check_rows.Group("scheduling", tuple(scheduling.list_rows())),
-    check_rows.Group("pods", tuple(admission.list_pod_rows())),
+    check_rows.Group("pods", (*admission.list_pod_rows(), *audit_mode.list_rows())),
     check_rows.Group("your permissions", tuple(kubernetes.list_permission_rows())),
 )
 

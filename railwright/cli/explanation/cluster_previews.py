@@ -46,7 +46,7 @@ async def _preview_all(
 ) -> list[previews.AdmissionPreview]:
     try:
         async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-            answers = await dry_runs.ask_all(client, [template.pod for template in pod_templates])
+            answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
             reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
             policy, holder = await _fetch_policy(client, reasons) if reasons else (None, "")
     except errors.UnreachableError as error:
@@ -89,7 +89,7 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         object=template.owner,
         template=template.part,
         pods=template.pods,
-        outcome=answer.PATCHED if operations else answer.ALLOWED,
+        outcome=_find_outcome(record, has_operations=bool(operations)),
         fabric=record.fabric,
         role=record.role,
         rails=record.rails or (),
@@ -98,11 +98,17 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         warnings=(*template.warnings, *map(_read_warning, admitted.warnings)),
         unchanged=record.user_values,
         skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
-        message="",
+        message=record.rejected or "",
         before=admitted.before,
         after=admitted.after,
         source=previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}{policy}"),
     )
+
+
+def _find_outcome(record: intent.Record, *, has_operations: bool) -> str:
+    if record.is_audit:
+        return answer.WOULD_REFUSE if record.rejected else answer.WOULD_PATCH if record.added else answer.ALLOWED
+    return answer.PATCHED if has_operations else answer.ALLOWED
 
 
 def _find_reason(entry: str) -> str:

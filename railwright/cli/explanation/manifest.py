@@ -100,6 +100,7 @@ def _build_document(preview: previews.AdmissionPreview) -> dict[str, object]:
     return {key: value for key, value in tree.items() if key not in {"before", "after"}}
 
 
+_AUDITED = (answer.WOULD_PATCH, answer.WOULD_REFUSE)
 _CONTEXT = 3  # unchanged lines around a change, as in diff -u
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -124,7 +125,10 @@ def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     """Return the last line: the number of templates by outcome."""
     rejected = sum(map(is_rejected, previews))
     patched = sum(preview.outcome == answer.PATCHED for preview in previews)
-    parts = [f"{patched} injected", f"{rejected} refused", f"{len(previews) - patched - rejected} unchanged"]
+    audited = sum(preview.outcome in _AUDITED for preview in previews)
+    unchanged = len(previews) - patched - rejected - audited
+    parts = [f"{patched} injected", f"{rejected} refused", f"{unchanged} unchanged"]
+    parts += [f"{audited} unchanged in audit mode"] if audited else []
     noun = "template" if len(previews) == 1 else "templates"
     return Text(f"{len(previews)} {noun}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
 
@@ -139,10 +143,14 @@ def _format_title(preview: AdmissionPreview) -> str:
 def _format_outcome(preview: AdmissionPreview) -> str:
     if is_rejected(preview):
         return f"refused: {preview.message}"
+    if preview.outcome == answer.WOULD_REFUSE:
+        return f"audit mode: admitted unchanged; it would be refused: {preview.message}"
     if not preview.fabric:
         return "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
     rails = f", rails {', '.join(preview.rails)}" if preview.rails else ""
     effect = "injected" if preview.operations else "unchanged, it has everything already"
+    if preview.outcome == answer.WOULD_PATCH:
+        effect = "audit mode: unchanged but for the record; it would be injected"
     return f"{effect}: fabric {preview.fabric}, role {preview.role}{rails}"
 
 

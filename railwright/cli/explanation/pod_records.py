@@ -104,6 +104,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     waiting: str  # the scheduler's reason
     events: Sequence[Report]
     source: str = "pod"
+    missed_label: str = ""  # of a pod that is not injected
+    audit: str = ""  # what would have been done to a pod that was admitted in audit mode
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
@@ -135,6 +137,14 @@ def render(record: PodRecord) -> Group:
     """Return the output for a record."""
     rails = f", rails {', '.join(record.rails)}" if record.rails else ""
     fabric = f"fabric {record.fabric}, role {record.role}{rails}" if record.fabric else "did not opt in"
+    if record.missed_label:
+        fabric = (
+            f"label {names.FABRIC} {record.missed_label!r}, but not injected: the label was set after the pod's "
+            "creation, or the webhook was not called; set it in the pod template, then delete the pod, so that it is "
+            "created again"
+        )
+    if record.audit:
+        fabric = f"audit mode, so not changed by railwright; {record.audit}"
     lines: list[RenderableType] = [
         _format(f"Pod {record.pod}: {fabric}", "bold underline"),
         _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
@@ -171,15 +181,32 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
     rails = placement.rails if placement is not None and placement.devices else injection.rails  # chosen at binding
     return PodRecord(
         pod=f"{pod.metadata.namespace}/{pod.metadata.name}",
-        fabric=injection.fabric,
-        role=injection.role,
-        rails=rails or (),
+        fabric="" if injection.is_audit else injection.fabric,
+        role="" if injection.is_audit else injection.role,
+        rails=() if injection.is_audit else rails or (),
         outcome=outcomes[-1] if outcomes else "placed" if node else "waiting",
         node=node,
         placement=placement,
         waiting="" if node else "; ".join(unscheduled),
         events=reports,
+        audit=_describe_audit(injection),
+        missed_label=_find_missed_label(pod),
     )
+
+
+def _find_missed_label(pod: views.Pod) -> str:
+    """Return the label of a pod that opts in and has no record, "" for other pods."""
+    is_missed = intent.has_fabric_label(pod) and names.INJECTION not in pod.metadata.annotations
+    return pod.metadata.labels[names.FABRIC] if is_missed else ""
+
+
+def _describe_audit(record: intent.Record) -> str:
+    if not record.is_audit:
+        return ""
+    if record.rejected:
+        return f"it would have been rejected: {record.rejected}"
+    added = ", ".join(record.added) or "nothing"
+    return f"by fabric {record.fabric} it would have got {added}"
 
 
 def _read_placement(text: str | None) -> Placement | None:

@@ -15,6 +15,7 @@ from railwright.cli.explanation import templates
 from railwright.cluster import type_errors
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
+from railwright.fabric.injection import templates as stored
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from webhook import answer, patch, pods, state, wire
@@ -50,7 +51,7 @@ class AdmissionPreview(msgspec.Struct, frozen=True):
     object: str
     template: str
     pods: int | None
-    outcome: str  # as in metrics and audit annotations: patched, allowed, refused
+    outcome: str  # as in metrics: patched, allowed, refused; in audit mode would-patch, would-refuse
     fabric: str
     role: str
     rails: Sequence[str]
@@ -103,7 +104,7 @@ def preview_admission(
     body = build_review(template)
     facts = caches.build_facts(template.namespace)
     if template.requested is not None:
-        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
+        accelerated = stored.has_accelerators(template.requested, policy.document.accelerators)
         facts = msgspec.structs.replace(facts, job_accelerated=accelerated)
     try:
         pod = msgspec.convert(template.pod, views.Pod)
@@ -115,7 +116,9 @@ def preview_admission(
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []
     after = jsonpatch.apply_patch(template.pod, operations)
     planned = admission.plan(pod, policy, facts)
-    record = _read_record(after) if isinstance(planned, pod_changes.Injection) else intent.Record()
+    injection = planned.enforced if isinstance(planned, pod_changes.Audit) else planned
+    refusal = planned.refusal if isinstance(planned, pod_changes.Audit) else None
+    record = _read_record(after) if isinstance(injection, pod_changes.Injection) else intent.Record()
     return AdmissionPreview(
         object=template.owner,
         template=template.part,
@@ -123,13 +126,13 @@ def preview_admission(
         outcome=response.outcome,
         fabric=response.fabric,
         role=response.role,
-        rails=planned.rails if isinstance(planned, pod_changes.Injection) else (),
+        rails=injection.rails if isinstance(injection, pod_changes.Injection) else (),
         operations=operations,
-        changes=_list_changes(pod, planned),
+        changes=_list_changes(pod, injection),
         warnings=template.warnings + (() if isinstance(planned, pod_changes.Refusal) else planned.warnings),
         unchanged=record.user_values,
         skipped={entry: rendering.describe_recorded(recorded) for entry, recorded in record.skipped.items()},
-        message=answer_body.get("status", {}).get("message", ""),
+        message=refusal.message if refusal is not None else answer_body.get("status", {}).get("message", ""),
         before=template.pod,
         after=after,
         source=source,
@@ -169,7 +172,7 @@ def _read_record(pod: Tree) -> intent.Record:
     return intent.decode_record(text) if text else intent.Record()
 
 
-def _list_changes(pod: views.Pod, planned: plan.Outcome) -> list[Change]:
+def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:
     if not isinstance(planned, pod_changes.Injection):
         return []
     return [
@@ -191,8 +194,8 @@ def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
             return f"annotation {key}"
         case pod_changes.AddVolume(volume=volume):
             return f"volume {volume['name']}"
-        case pod_changes.AddResource(container=index, resource=resource, quantity=quantity):
-            return f"{containers[index].name}: {resource} = {quantity}"
+        case pod_changes.AddResource(container=index, init=init, resource=resource, quantity=quantity):
+            return f"{pod.spec.get_container(index, init=init).name}: {resource} = {quantity}"
         case pod_changes.AddMount(container=index, mount=mount):
             return f"{containers[index].name}: mount {mount['mountPath']}"
         case pod_changes.AddCapability(container=index, capability=capability):
@@ -206,17 +209,17 @@ def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
         case pod_changes.AddInitContainer(init_container=container):
             return f"init container {container['name']}"
         case _:
-            return _describe_claim(containers, change)
+            return _describe_claim(pod, change)
 
 
-def _describe_claim(containers: Sequence[views.Container], change: pod_changes.AnyChange) -> str:
+def _describe_claim(pod: views.Pod, change: pod_changes.AnyChange) -> str:
     match change:
-        case pod_changes.RemoveResource(container=index, resource=resource):
-            return f"{containers[index].name}: {resource} (removed)"
+        case pod_changes.RemoveResource(container=index, init=init, resource=resource):
+            return f"{pod.spec.get_container(index, init=init).name}: {resource} (removed)"
         case pod_changes.SetClaim(name=name, template=template):
             return f"claim {name} from template {template}"
-        case pod_changes.UseClaim(container=index, claim=claim):
-            return f"{containers[index].name}: claim {claim}"
+        case pod_changes.UseClaim(container=index, init=init, claim=claim):
+            return f"{pod.spec.get_container(index, init=init).name}: claim {claim}"
         case pod_changes.RemoveClaims(claims=claims):
             return f"claims {', '.join(claims)} (removed)"
         case _:

@@ -4,7 +4,7 @@
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,29 @@ class Template(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...] = ()  # of the template in the object
     warnings: tuple[rendering.Message, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
+
+    @property
+    def marked_pod(self) -> Tree:
+        """Return the pod with the mark of a template that gets no rails, as far as it shows without the policy.
+
+        A dry run of the pod does not show the other templates. The mark has no effect on ranks.
+        """
+        containers = [
+            object_files.get_mapping(container, "resources") for container in _iterate_containers(self.pod["spec"])
+        ]
+        names_requested = [
+            name for resources in containers for key in ("requests", "limits") for name in resources.get(key) or ()
+        ]
+        uses_devices = any("/" in name for name in names_requested) or any(map(_uses_claims, containers))
+        annotations = object_files.get_mapping(self.pod, "metadata", "annotations")
+        if uses_devices or not self.requested or names.RAILS in annotations:
+            return self.pod
+        metadata = {**self.pod["metadata"], "annotations": {**annotations, names.RAILS: names.RAILS_NONE}}
+        return {**self.pod, "metadata": metadata}
+
+
+def _uses_claims(resources: Tree) -> bool:
+    return bool(resources.get("claims"))
 
 
 def expand(tree: Tree, namespace: str) -> list[Template] | None:
@@ -65,7 +88,9 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
             for pods in kind.create_pods(origin)
         ]
     if templates:
-        templates[0] = msgspec.structs.replace(templates[0], warnings=tuple(keys.check_workload(workload)))
+        label = object_files.get_mapping(metadata, "labels").get(names.FABRIC)
+        warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
+        templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
     return templates
 
 
@@ -117,9 +142,7 @@ def _build_template(
         _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
         if (container_name := str(container.get("name"))) in template.added.commands:
             container["command"] = [*template.added.commands[container_name]]
-    claims = object_files.get_sequence(origin.parent, "volumeClaimTemplates")  # of a StatefulSet
-    claim_names = [str(object_files.get_mapping(claim, "metadata").get("name")) for claim in claims]
-    _append(spec, "volumes", *(_build_claim_volume(claim, name.rstrip("-")) for claim in claim_names))
+    _add_volumes(spec, template.added.volumes, name.rstrip("-"))
     if pods.ssh_volume:
         _mount_keys(spec, pods.ssh_volume, f"{origin.context.workload}-ssh")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -133,9 +156,20 @@ def _iterate_containers(spec: Tree) -> Iterator[Tree]:
     return (container for container in object_files.get_sequence(spec, "containers") if isinstance(container, dict))
 
 
-def _build_claim_volume(claim: str, pod: str) -> Tree:
-    """Return the volume that the controller adds for a claim template; without it the API server rejects the mounts."""
-    return {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod}"}}
+def _add_volumes(spec: Tree, volumes: Sequence[kinds.ControllerVolume], pod: str) -> None:
+    """Add the volumes of claims as the controller does; without them the API server rejects the mounts."""
+    claim_names = list(dict.fromkeys(volume.name for volume in volumes))
+    if claim_names:
+        own = [
+            volume
+            for volume in object_files.get_sequence(spec, "volumes")
+            if object_files.get_mapping(volume).get("name") not in claim_names
+        ]
+        claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claim_names]
+        spec["volumes"] = [*own, *claims]
+    mounts = [{"name": volume.name, "mountPath": volume.mount_path} for volume in volumes if volume.mount_path]
+    for container in _iterate_containers(spec):
+        _append(container, "volumeMounts", *mounts)
 
 
 def _mount_keys(spec: Tree, volume: str, secret: str) -> None:

@@ -10,6 +10,8 @@ from railwright.fabric import quantity, views
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import pod_changes
 
+SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
+
 
 def count(container: views.Container, accelerators: Collection[str]) -> int:
     """Return the number of accelerators that a container requests, by request or limit."""
@@ -20,6 +22,18 @@ def count_in_pod(pod: views.Pod, index: int, accelerators: Collection[str]) -> i
     """Return the number of accelerators of an app container: those it requests, otherwise those of its claims."""
     container = pod.spec.containers[index]
     return count(container, accelerators) or own_claims.count_accelerators(pod, container)
+
+
+def count_at_once(pod: views.Pod, accelerators: Collection[str]) -> int:
+    """Return the accelerators that a node needs for a pod: those of the app containers and sidecars, or of an init one.
+
+    Kubernetes adds up containers that run together, and takes the largest of those that run before.
+    """
+    init_containers = pod.spec.init_containers or ()
+    counts = [count_in_pod(pod, index, accelerators) for index in range(len(pod.spec.containers))]
+    sidecars = [count(init, accelerators) for init in init_containers if init.restart_policy == SIDECAR]
+    before = [count(init, accelerators) for init in init_containers if init.restart_policy != SIDECAR]
+    return max(sum(counts) + sum(sidecars), *before, 0)
 
 
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:

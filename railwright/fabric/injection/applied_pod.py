@@ -66,6 +66,9 @@ def apply(pod: AppliedPod, changes: Iterable[pod_changes.AnyChange]) -> AppliedP
     return draft.build()
 
 
+_ContainerKey = tuple[bool, int]  # True for init containers; index in their list
+
+
 class _Draft:
     """Collects the changes of a pod, so that each part of its view is copied at most once."""
 
@@ -73,22 +76,24 @@ class _Draft:
         self._pod = pod
         self._metadata: dict[str, Any] = {}  # fields of the views that differ
         self._spec: dict[str, Any] = {}
-        self._containers: dict[int, dict[str, Any]] = {}
-        self._amounts: dict[int, dict[str, str | None]] = {}  # by container and resource; None: removed
+        self._containers: dict[_ContainerKey, dict[str, Any]] = {}
+        self._amounts: dict[_ContainerKey, dict[str, str | None]] = {}  # by container and resource; None: removed
         self._claims: list[views.PodResourceClaim] | None = None
         self._networks = pod.networks
 
     def build(self) -> AppliedPod:
         pod = self._pod
-        for index, amounts in self._amounts.items():
-            self._set_amounts(index, amounts)
+        for key, amounts in self._amounts.items():
+            self._set_amounts(key, amounts)
         if self._claims is not None:
             self._spec["resource_claims"] = self._claims
         if self._containers:
-            containers = [*pod.spec.containers]
-            for index, changed in self._containers.items():
-                containers[index] = msgspec.structs.replace(containers[index], **changed)
-            self._spec["containers_or_none"] = containers
+            lists: dict[bool, list[Any]] = {False: [*pod.spec.containers]}
+            if any(init for init, _ in self._containers):
+                lists[True] = self._spec["init_containers"] = self._copy_init_containers()
+            for (init, index), changed in self._containers.items():
+                lists[init][index] = msgspec.structs.replace(lists[init][index], **changed)
+            self._spec["containers_or_none"] = lists[False]
         return AppliedPod(
             metadata=msgspec.structs.replace(pod.metadata, **self._metadata) if self._metadata else pod.metadata,
             spec=msgspec.structs.replace(pod.spec, **self._spec) if self._spec else pod.spec,
@@ -113,22 +118,20 @@ class _Draft:
         spec["volumes_or_none"].append(msgspec.convert(change.volume, views.Volume))
 
     def add_init_container(self, change: pod_changes.AddInitContainer) -> None:
-        spec = self._spec
-        if "init_containers" not in spec:
-            spec["init_containers"] = [*(self._pod.spec.init_containers or ())]
-        spec["init_containers"].append(msgspec.convert(change.init_container, views.InitContainer))
+        self._spec["init_containers"] = self._copy_init_containers()
+        self._spec["init_containers"].append(msgspec.convert(change.init_container, views.InitContainer))
 
     def add_mount(self, change: pod_changes.AddMount) -> None:
-        fields = self._get_fields(change.container)
+        fields = self._get_fields(False, change.container)
         if "volume_mounts_or_none" not in fields:
             fields["volume_mounts_or_none"] = [*self._pod.container(change.container).volume_mounts]
         fields["volume_mounts_or_none"].append(msgspec.convert(change.mount, views.VolumeMount))
 
     def add_resource(self, change: pod_changes.AddResource) -> None:
-        self._amounts.setdefault(change.container, {})[change.resource] = str(change.quantity)
+        self._amounts.setdefault((change.init, change.container), {})[change.resource] = str(change.quantity)
 
     def remove_resource(self, change: pod_changes.RemoveResource) -> None:
-        self._amounts.setdefault(change.container, {})[change.resource] = None
+        self._amounts.setdefault((change.init, change.container), {})[change.resource] = None
 
     def set_claim(self, change: pod_changes.SetClaim) -> None:
         claims = self._get_claims()
@@ -139,17 +142,19 @@ class _Draft:
             claims[change.index] = entry
 
     def use_claim(self, change: pod_changes.UseClaim) -> None:
-        self._set_container_claims(change.container, lambda claims: [*claims, views.ContainerClaim(name=change.claim)])
+        key = (change.init, change.container)
+        self._set_container_claims(key, lambda claims: [*claims, views.ContainerClaim(name=change.claim)])
 
     def remove_claims(self, change: pod_changes.RemoveClaims) -> None:
         self._claims = [claim for claim in self._get_claims() if claim.name not in change.claims]
-        for index in range(len(self._pod.spec.containers)):
-            self._set_container_claims(
-                index, lambda claims: [claim for claim in claims if claim.name not in change.claims]
-            )
+        for init, containers in ((False, self._pod.spec.containers), (True, self._pod.spec.init_containers or ())):
+            for index in range(len(containers)):
+                self._set_container_claims(
+                    (init, index), lambda claims: [claim for claim in claims if claim.name not in change.claims]
+                )
 
     def add_capability(self, change: pod_changes.AddCapability) -> None:
-        fields = self._get_fields(change.container)
+        fields = self._get_fields(False, change.container)
         security = fields.get("security_context", self._pod.container(change.container).security_context)
         security = security or _NO_SECURITY
         capabilities = security.capabilities or views.Capabilities()
@@ -157,7 +162,7 @@ class _Draft:
         fields["security_context"] = _replace(security, capabilities=extended)
 
     def set_privileged(self, change: pod_changes.SetPrivileged) -> None:
-        fields = self._get_fields(change.container)
+        fields = self._get_fields(False, change.container)
         security = fields.get("security_context", self._pod.container(change.container).security_context)
         fields["security_context"] = _replace(security or _NO_SECURITY, privileged=True)
 
@@ -173,25 +178,29 @@ class _Draft:
     def unset_env(self, change: pod_changes.UnsetEnv) -> None:
         del self._get_env(change.container)[change.index]
 
-    def _set_amounts(self, index: int, amounts: Mapping[str, str | None]) -> None:
-        resources = self._get_resources(index)
+    def _copy_init_containers(self) -> list[Any]:
+        return [*(self._spec.get("init_containers") or self._pod.spec.init_containers or ())]
+
+    def _set_amounts(self, key: _ContainerKey, amounts: Mapping[str, str | None]) -> None:
+        resources = self._get_resources(key)
         requests, limits = (
             {name: amount for name, amount in {**before, **amounts}.items() if amount is not None}
             for before in (resources.requests, resources.limits)
         )
-        self._get_fields(index)["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
+        self._get_fields(*key)["resources"] = _replace(resources, requests_or_none=requests, limits_or_none=limits)
 
     def _set_container_claims(
-        self, index: int, change: Callable[[list[views.ContainerClaim]], list[views.ContainerClaim]]
+        self, key: _ContainerKey, change: Callable[[list[views.ContainerClaim]], list[views.ContainerClaim]]
     ) -> None:
-        resources = self._get_resources(index)
+        resources = self._get_resources(key)
         claims = change(resources.claims)
         if claims != resources.claims:
-            self._get_fields(index)["resources"] = _replace(resources, claims_or_none=claims)
+            self._get_fields(*key)["resources"] = _replace(resources, claims_or_none=claims)
 
-    def _get_resources(self, index: int) -> views.ResourceRequirements:
-        resources: views.ResourceRequirements | None = self._get_fields(index).get(
-            "resources", self._pod.container(index).resources
+    def _get_resources(self, key: _ContainerKey) -> views.ResourceRequirements:
+        init, index = key
+        resources: views.ResourceRequirements | None = self._containers.get(key, {}).get(
+            "resources", self._pod.spec.get_container(index, init=init).resources
         )
         return resources or views.ResourceRequirements()
 
@@ -201,17 +210,14 @@ class _Draft:
         return self._claims
 
     def _get_env(self, index: int) -> list[views.EnvVar]:
-        fields = self._get_fields(index)
+        fields = self._get_fields(False, index)
         if "env_or_none" not in fields:
             fields["env_or_none"] = [*self._pod.container(index).env]
         env: list[views.EnvVar] = fields["env_or_none"]
         return env
 
-    def _get_fields(self, index: int) -> dict[str, Any]:
-        fields = self._containers.get(index)
-        if fields is None:
-            fields = self._containers[index] = {}
-        return fields
+    def _get_fields(self, init: bool, index: int) -> dict[str, Any]:  # noqa: FBT001 - the two parts of a key
+        return self._containers.setdefault((init, index), {})
 
 
 _APPLY: Mapping[type[pod_changes.Change], Callable[[_Draft, Any], None]] = {

@@ -71,10 +71,12 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
     claims: Claims = NO_CLAIMS,
     problem: reasons.Reason | None = None,
 ) -> Binding | None:
-    """Return what is written to a pod bound to `node`, or None if the pod did not opt in.
+    """Return what is written to a pod bound to `node`, or None if it did not opt in or is not injected (audit mode).
 
     `problem` says why the extender did not place the pod, None if it did.
     """
+    if intent.read_record(pod).is_audit:
+        return None
     try:
         ctx = _build_context(pod, policy, cluster)
     except pod_changes.RefusedError:  # the pod was admitted under another policy
@@ -145,6 +147,8 @@ def _find_problem(
 
 def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bool:
     """True if the pod's device list depends on its node and is written at binding."""
+    if intent.read_record(pod).is_audit:
+        return False
     try:
         ctx = _build_context(pod, policy, cluster)
         return (

@@ -165,7 +165,27 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     accelerated = accelerators.find_containers(pod, ctx.document.accelerators)
     if len(ctx.targets) != 1 or accelerated != ctx.targets:
         return 0
-    return accelerators.count_in_pod(pod, ctx.targets[0], (claimed.claims.accelerator_resource,))
+    resource = claimed.claims.accelerator_resource
+    count = accelerators.count_in_pod(pod, ctx.targets[0], (resource,))
+    return 0 if find_unfit_init_container(pod, resource, count) is not None else count
+
+
+def list_init_containers(pod: views.Pod, resource: str) -> tuple[int, ...]:
+    """Return the indexes of the init containers that request GPUs."""
+    init_containers = pod.spec.init_containers or ()
+    return tuple([index for index, init in enumerate(init_containers) if accelerators.read_amount(init, resource) > 0])
+
+
+def find_unfit_init_container(pod: views.Pod, resource: str, count: int) -> views.Container | None:
+    """Return an init container whose GPUs cannot be the `count` in the claims of the app container, or None.
+
+    It requests more, or it is a sidecar, which runs at the same time and has GPUs of its own.
+    """
+    for index in list_init_containers(pod, resource):
+        init = pod.spec.get_container(index, init=True)
+        if init.restart_policy == accelerators.SIDECAR or accelerators.read_amount(init, resource) > count:
+            return init
+    return None
 
 
 def _request_rail(rail: claimed_rails.ClaimedRail, position: int) -> claim_templates.RailRequest:

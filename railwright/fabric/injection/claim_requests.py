@@ -6,7 +6,7 @@ It writes no template, so that admission has no side effect. A pod waits until t
 
 from collections.abc import Collection, Iterator
 
-from railwright.fabric import text
+from railwright.fabric import names, text
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
@@ -23,8 +23,11 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     if user_claim := _find_user_claim(pod, ctx):
         skipped = reasons.make(AdmissionCode.OWN_CLAIM, claim=user_claim, fabric=ctx.fabric_name)
         return pod_changes.Contribution(skipped={ENTRY: skipped})
+    _check_node(pod, ctx)
     is_complete = claim_plan.is_complete(pod, ctx, plan)
-    warning = reasons.make(AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name)
+    warning = reasons.make(
+        AdmissionCode.GPUS_NOT_CLAIMED, fabric=ctx.fabric_name, init_container=_find_unfit_init_container(pod, ctx)
+    )
     return pod_changes.Contribution(
         changes=(
             *_set_claims(pod, ctx, plan),
@@ -34,6 +37,25 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
         entries=(ENTRY,),
         warnings=() if is_complete else (warning,),
     )
+
+
+def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
+    """Raise RefusedError for a pod that names its node: a scheduler allocates claims, and none sees such a pod."""
+    if pod.spec.node_name:
+        raise pod_changes.RefusedError(
+            "node-name",
+            f"spec.nodeName is {text.quote(pod.spec.node_name)}: no scheduler allocates the claims of fabric "
+            f"{ctx.fabric_name}, so the pod would never start; remove nodeName, and select the node by nodeSelector "
+            "kubernetes.io/hostname",
+        )
+
+
+def _find_unfit_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
+    """Return the name of an init container that keeps the GPUs out of the claims, "" if none does."""
+    gpu = ctx.document.accelerators[0]
+    count = max(accelerators.count_in_pod(pod, index, (gpu,)) for index in ctx.targets)
+    init = claim_plan.find_unfit_init_container(pod, gpu, count)
+    return init.name if init is not None else ""
 
 
 def _find_user_claim(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
@@ -80,13 +102,15 @@ def _check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], exis
 def _use_claims(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: claim_plan.ClaimPlan
 ) -> Iterator[pod_changes.UseClaim]:
-    for index in ctx.targets:
-        resources = pod.container(index).resources
+    gpu = ctx.document.accelerators[0]
+    init_containers = claim_plan.list_init_containers(pod, gpu) if plan.accelerators else ()
+    for init, index in [(False, index) for index in ctx.targets] + [(True, index) for index in init_containers]:
+        resources = pod.spec.get_container(index, init=init).resources
         used = {claim.name for claim in resources.claims} if resources is not None else set()
         for name in own_claims.name_claims(len(plan.names)):
             if name not in used:
                 reason = f"the container uses the devices of fabric {ctx.fabric_name}"
-                yield pod_changes.UseClaim(entry=ENTRY, reason=reason, container=index, claim=name)
+                yield pod_changes.UseClaim(entry=ENTRY, reason=reason, container=index, claim=name, init=init)
 
 
 def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -96,9 +120,17 @@ def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
         return pod_changes.EMPTY
     gpu = ctx.document.accelerators[0]
     reason = f"fabric {ctx.fabric_name} gives the pod no claims"
+    init_containers = [
+        (True, index, init)
+        for index, init in enumerate(pod.spec.init_containers or ())
+        if init.name != names.PREFLIGHT_CONTAINER
+    ]
     requests = [
-        pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count)
-        for index, container in enumerate(pod.spec.containers)
+        pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count, init=init)
+        for init, index, container in [
+            *((False, index, container) for index, container in enumerate(pod.spec.containers)),
+            *init_containers,
+        ]
         if (count := own_claims.count_accelerators(pod, container)) and not accelerators.mentions(container, gpu)
     ]
     removal = pod_changes.RemoveClaims(entry=ENTRY, reason=reason, claims=claims)
@@ -108,8 +140,12 @@ def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
 def _remove_gpus(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, plan: claim_plan.ClaimPlan
 ) -> Iterator[pod_changes.RemoveResource]:
-    """Remove the GPUs that are in the claims."""
+    """Remove the GPUs that are in the claims. Init containers, which run before, use the same."""
     target, gpu = ctx.targets[0], ctx.document.accelerators[0]
-    if plan.accelerators and accelerators.mentions(pod.container(target), gpu):
-        reason = f"the claims have {plan.accelerators} GPUs"
+    if not plan.accelerators:
+        return
+    reason = f"the claims have {plan.accelerators} GPUs"
+    if accelerators.mentions(pod.container(target), gpu):
         yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=target, resource=gpu)
+    for index in claim_plan.list_init_containers(pod, gpu):
+        yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=index, resource=gpu, init=True)

@@ -57,7 +57,13 @@ def build(
             injection_score.has_injection(measure_injection(container)) for container in pod.spec.containers
         )
 
-    role = roles.find_role(pod, document.roles, accelerated=bool(accelerated), is_known_rank=has_injection)
+    role = roles.find_role(
+        pod,
+        document.roles,
+        accelerated=bool(accelerated),
+        job_accelerated=bool(cluster.job_accelerated),
+        is_known_rank=has_injection,
+    )
     return InjectionContext(
         policy=policy,
         known=cluster,

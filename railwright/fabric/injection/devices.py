@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from railwright.fabric import names
 from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, rails, user_options
 from railwright.fabric.multus import annotation, network_selection
+from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
@@ -19,10 +20,10 @@ def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
     """Request the devices that the pod lacks. Raises RefusedError."""
     selections = (*pod.attached, *_find_default_network(pod))
     if not ctx.role.rails:
-        warnings = tuple(_warn_of_unrequested_devices(pod, ctx, selections))
+        warnings = (*_warn_of_unrequested_devices(pod, ctx, selections), *_warn_of_stale_requests(pod, ctx))
         return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
     if "devices" in ctx.options.skip:
-        warnings = tuple(_warn_of_missing_devices(pod, ctx, selections))
+        warnings = (*_warn_of_missing_devices(pod, ctx, selections), *_warn_of_stale_requests(pod, ctx))
         return pod_changes.Contribution(skipped={"devices": user_options.SKIPPED}, warnings=warnings)
     pools = _find_pools(ctx, selections)
     needed_by_resource = _count_devices(pod, ctx, selections, pools)
@@ -88,12 +89,16 @@ def _find_short_resources(
 
 def _find_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> set[str]:
     """Return the pools that the attachments use."""
-    pool_by_network = ctx.known.networks
     return (
-        {resource for selection in selections if (resource := pool_by_network.get(selection.key))}
-        if pool_by_network
-        else set()
+        {pool for selection in selections if (pool := _find_pool(ctx, selection.key))} if ctx.known.networks else set()
     )
+
+
+def _find_pool(ctx: context.InjectionContext, network: compiled.Network | None) -> str | None:
+    """Return the resource from which a device plugin serves a network."""
+    if network is None:
+        return None
+    return ctx.policy.compile_once(compiled.compile_policy).find_pool(network, ctx.known.networks)
 
 
 def _count_devices(
@@ -115,15 +120,14 @@ def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[Select
 
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
-    pool_by_network = ctx.known.networks or {}
     unmatched_networks = [
-        rail.network for rail in ctx.rails if rail.network and rail.resource == pool_by_network.get(rail.network)
+        rail.network for rail in ctx.rails if rail.network and rail.resource == _find_pool(ctx, rail.network)
     ]
     for selection in selections:
         if selection.key in unmatched_networks:
             unmatched_networks.remove(selection.key)
-        elif resource := pool_by_network.get(selection.key):
-            yield resource
+        elif pool := _find_pool(ctx, selection.key):
+            yield pool
 
 
 def _build_changes(
@@ -184,7 +188,8 @@ def _list_warnings(
 ) -> Iterator[reasons.Reason]:
     yield from _warn_of_policy(ctx)
     if ctx.known.offered is not None:
-        yield from _warn_not_allocatable(pod, ctx, selections, needed_by_resource, ctx.known.offered)
+        yield from _warn_not_allocatable(ctx, selections, needed_by_resource, ctx.known.offered)
+        yield from _warn_of_stale_requests(pod, ctx, needed_by_resource)
 
 
 def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
@@ -192,13 +197,12 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
 
     `railwright.fabric.policy.shortcomings` reports them to the operator.
     """
-    pool_by_network = ctx.known.networks or {}
     without_resource = [rail for rail in ctx.rails if rail.resource is None and rail.network is not None]
     if without_resource and not ctx.fabric.mounts.dev_infiniband:
         rail_names = tuple([rail.name for rail in without_resource])
         yield reasons.make(AdmissionCode.RAIL_WITHOUT_RESOURCE, rails=rail_names, fabric=ctx.fabric_name)
     for rail in ctx.rails:
-        pool = pool_by_network.get(rail.network) if rail.network else None
+        pool = _find_pool(ctx, rail.network)
         if pool and rail.resource and pool != rail.resource:
             yield reasons.make(
                 AdmissionCode.RAIL_RESOURCES_DIFFER, rail=rail.name, resource=rail.resource, network_resource=pool
@@ -207,7 +211,6 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
 
 
 def _warn_not_allocatable(
-    pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     selections: Sequence[Selection],
     needed_by_resource: Mapping[str, int],
@@ -223,27 +226,30 @@ def _warn_not_allocatable(
         rail_names = tuple([rail.name for rail in ctx.rails if rail.resource in missing_of_rails])
         resources = tuple(missing_of_rails)
         yield reasons.make(AdmissionCode.RAIL_DEVICES_NOT_OFFERED, resources=resources, rails=rail_names)
-    pool_by_network = ctx.known.networks or {}
     if missing_of_networks := [resource for resource in missing if resource not in rail_resources]:
         network_names = [
             f"{selection.namespace}/{selection.name}"
             for selection in selections
-            if pool_by_network.get(selection.key) in missing_of_networks
+            if _find_pool(ctx, selection.key) in missing_of_networks
         ]
         yield reasons.make(
             AdmissionCode.NETWORK_DEVICES_NOT_OFFERED,
             resources=tuple(missing_of_networks),
             networks=tuple(network_names),
         )
-    yield from _warn_of_stale_requests(pod, {*needed_by_resource, *ctx.document.accelerators, *allocatable})
 
 
-def _warn_of_stale_requests(pod: applied_pod.AppliedPod, known_resources: Collection[str]) -> Iterator[reasons.Reason]:
-    """Yield a warning for requested devices that no node offers.
+def _warn_of_stale_requests(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, needed: Collection[str] = ()
+) -> Iterator[reasons.Reason]:
+    """Yield a warning for requested devices that no node offers, unless they are `needed` by the rails.
 
     Often the template was mutated under an older policy.
     """
-    for container in pod.spec.containers:
+    if ctx.known.offered is None:
+        return
+    known_resources = {*needed, *ctx.document.accelerators, *ctx.known.offered}
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:

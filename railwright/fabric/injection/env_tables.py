@@ -20,6 +20,8 @@ HCA = "NCCL_IB_HCA"
 _SET_BY_POLICY = reasons.make(VariableCode.SET_BY_POLICY)
 # Literals that name an interface in the pod's own network namespace. A pod on the host's network has none.
 _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"})
+# Literals that select addresses of the pod's rails. The host's addresses may be outside.
+_ADDRESS_RANGES = frozenset({"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"})
 _MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
 
 
@@ -142,9 +144,10 @@ def format_file(file_vars: Sequence[Setting]) -> str:
 
 
 def _build_literals(fabric: policies.Fabric, *, host_network: bool) -> list[nccl.Variable]:
-    """Return the policy's literals. On the host network, leave out those that name an interface of the pod."""
+    """Return the policy's literals. On the host network, leave out those that are true in the pod's network only."""
+    own_network = _INTERFACES if fabric.nccl.address_range_includes_host else _INTERFACES | _ADDRESS_RANGES
     return [
         nccl.Variable(key, value, _SET_BY_POLICY)
         for key, value in fabric.env.items()
-        if not (host_network and key in _INTERFACES)
+        if not (host_network and key in own_network)
     ]

@@ -13,6 +13,7 @@ from railwright.fabric.injection import templates
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.workloads import kinds
 
 _PREFIX: Final = f"{names.DOMAIN}/"
 _LABEL, _ANNOTATION = "label", "annotation"
@@ -24,6 +25,8 @@ _MAX_WARNINGS = 3  # the API server limits the total length of warnings
 _MAX_VALUE = 24  # characters of a value in a warning
 _MAX_KEY = 80  # characters of a key in a warning: a valid key of this prefix has at most 77
 _MIN_SIMILARITY = 0.6  # difflib's ratio
+_MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
+_ENDS = frozenset(key.removeprefix(_PREFIX) for key in _TYPE_BY_KEY)
 _MORE_KEYS = reasons.make(AdmissionCode.MORE_KEYS)
 
 
@@ -48,9 +51,25 @@ def check_workload(
             yield rendering.locate(message, parent) if parent else message
 
 
+def check_label(
+    kind: kinds.WorkloadKind, label: str | None, templates_read: Sequence[templates.Template]
+) -> Iterator[rendering.Message]:
+    """Yield a warning about the label of an object whose kind does not pass it to its pods, if a template lacks it."""
+    lacking = [template for template in templates_read if names.FABRIC not in template.pod.metadata.labels]
+    if label is not None and not kind.passes_label and lacking:
+        yield rendering.describe(
+            reasons.make(
+                AdmissionCode.LABEL_NOT_PASSED,
+                value=text.abbreviate(label, _MAX_VALUE),
+                kind=kind.name,
+                template=lacking[0].title,
+            )
+        )
+
+
 def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
     maps = (metadata.labels, metadata.annotations)
-    return [{key: value for key, value in keys.items() if key.startswith(_PREFIX)} for keys in maps]
+    return [{key: value for key, value in keys.items() if _is_own_key(key)} for keys in maps]
 
 
 def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
@@ -64,10 +83,10 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
 
 def _check_pod(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     for key, value in metadata.labels.items():
-        if key.startswith(_PREFIX) and key not in _VALID_LABELS:
+        if _is_own_key(key) and key not in _VALID_LABELS:
             yield from _explain_wrong_key(metadata, _LABEL, key, value)
     for key, value in metadata.annotations.items():
-        if key.startswith(_PREFIX) and key not in _VALID_ANNOTATIONS:
+        if _is_own_key(key) and key not in _VALID_ANNOTATIONS:
             yield from _explain_wrong_key(metadata, _ANNOTATION, key, value)
 
 
@@ -77,7 +96,7 @@ def _check_object(
     """Yield warnings about one object. `template_metadata` is the metadata of its pod templates by path."""
     for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
         for key, value in keys.items():
-            if not key.startswith(_PREFIX):
+            if not _is_own_key(key):
                 continue
             if key in names.POD_KEYS:
                 template_paths = [
@@ -109,6 +128,18 @@ def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, valu
         yield _make(AdmissionCode.KEY_UNKNOWN, key_type, key, value, suggestion=_suggest_key(key))
 
 
+def _is_own_key(key: str) -> bool:
+    """True for a key of railwright, and for one of its keys below a domain that looks like a misspelt one."""
+    if key.startswith(_PREFIX):
+        return True
+    domain, _, end = key.partition("/")
+    return (
+        end in _ENDS
+        and len(domain) <= _MAX_KEY
+        and difflib.SequenceMatcher(None, domain, names.DOMAIN).ratio() >= _MIN_DOMAIN_SIMILARITY
+    )
+
+
 def _make(code: AdmissionCode, key_type: str, key: str, value: str, **parameters: str) -> reasons.Reason:
     """Build the reason why a key has no effect."""
     return reasons.make(code, type=key_type, key=key[:_MAX_KEY], value=text.abbreviate(value, _MAX_VALUE), **parameters)
@@ -116,7 +147,7 @@ def _make(code: AdmissionCode, key_type: str, key: str, value: str, **parameters
 
 def _suggest_key(key: str) -> str:
     """Return the type and the name of the key that was probably meant, "" if none is similar."""
-    key_end = key[len(_PREFIX) : _MAX_KEY].casefold()
+    key_end = key[:_MAX_KEY].partition("/")[2].casefold()
     key_by_end = {candidate[len(_PREFIX) :]: candidate for candidate in _TYPE_BY_KEY}
     matches = difflib.get_close_matches(key_end, key_by_end, n=1, cutoff=_MIN_SIMILARITY)
     matches = matches or [end for end in key_by_end if end.rstrip("s") in key_end]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from railwright.fabric import intent, names, views
 from railwright.fabric.injection import accelerators
+from railwright.fabric.policy import model
 
 ALWAYS_EXCLUDED = frozenset({"kube-system", names.NAMESPACE})  # railwright's webhook configurations exclude these
 MIRROR = "kubernetes.io/config.mirror"  # on kubelet's copy of a static pod: kubelet runs the file, not the copy
@@ -69,6 +70,11 @@ def resolve_label(
         return bool(requested) and (resources is None or not {CLAIM, *resources}.isdisjoint(requested))
 
     return intent.find_label(pod_label, namespace_labels, is_accelerated)
+
+
+def is_in_audit(label: str, document: model.FabricPolicy | None) -> bool:
+    """True if a label names a fabric in audit mode, whose pods are not injected by intent."""
+    return document is not None and intent.is_in_audit(document, intent.resolve_default(label, document))
 
 
 def list_requested(pod: views.Pod) -> frozenset[str]:

@@ -178,7 +178,7 @@ NCCL_CONF_FILE = FabricVolume(
         },
     },
     mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
-    is_ours=lambda volume: volume.secret is None and volume.host_path is None and volume.empty_dir is None,
+    is_ours=lambda volume: volume.downward_api is not None,
 )
 
 
@@ -216,6 +216,7 @@ def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod
     if not fabric_volume.is_ours(existing):
         raise pod_changes.RefusedError(
             "volume",
-            f"spec.volumes has another volume named {fabric_volume.name}, which is railwright's name; rename it",
+            f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
+            "spec.volumes, or in the claim template that its controller makes a volume of",
         )
     return None

@@ -16,6 +16,7 @@ from railwright.fabric.injection import (
     environment,
     mounts,
     no_rails,
+    node_capacity,
     pod_changes,
     preflight,
     security,
@@ -39,6 +40,7 @@ class Row(NamedTuple):
 
 
 MUTATORS = (
+    Row("", node_capacity.check),
     Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),

@@ -6,7 +6,7 @@ change.
 
 from collections.abc import Mapping, Sequence
 
-from railwright.fabric import views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import (
     accelerators,
     applied_pod,
@@ -21,7 +21,8 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
     pod_changes.SetAnnotation: 0,
@@ -40,7 +41,7 @@ _ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its co
     pod_changes.RemoveClaims: 5,
 }
 
-Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.NotOptedIn
+Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
 
 
 def plan(
@@ -50,7 +51,7 @@ def plan(
     display_name: str = "",
     rows: Sequence[mutators.Row] = mutators.MUTATORS,
 ) -> Outcome:
-    """Return the plan for a pod. Never raises because of the pod's content.
+    """Return the plan for a pod, in audit mode what it would be. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
     """
@@ -63,10 +64,56 @@ def plan(
         record.check_size(pod)
         options = user_options.read(pod, [row.skip for row in rows if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
-        return _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
+        injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
+        return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
     except pod_changes.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
-        return pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
+        refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
+        return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
+
+
+def audit_refusal(pod: views.Pod, policy: policies.Policy, refusal: pod_changes.Refusal) -> pod_changes.Audit:
+    """Return the outcome of audit mode for a pod that would be rejected."""
+    warning = reason.make(
+        AdmissionCode.WOULD_REJECT,
+        fabric=refusal.fabric,
+        rejection=refusal.reason,
+        message=refusal.problem or refusal.message,
+    )
+    return pod_changes.Audit(
+        fabric=refusal.fabric,
+        role=refusal.role,
+        changes=record.write_rejection(pod, policy.digest, refusal.fabric, refusal.role, refusal.reason),
+        warnings=(rendering.describe(warning),),
+        enforced=refusal,
+    )
+
+
+def _audit_injection(injection: pod_changes.Injection) -> pod_changes.Audit:
+    """Return the outcome of audit mode for a pod that would be injected."""
+    written = [change for change in injection.changes if _is_record(change)]
+    others = dict.fromkeys(change.entry for change in injection.changes if change.entry)
+    variables = [entry for entry in others if entry.startswith("env.")]
+    parts = [entry for entry in others if entry not in variables]
+    if variables:
+        parts.append(text.format_count(len(variables), "variable"))
+    would_inject = reason.make(AdmissionCode.WOULD_INJECT, fabric=injection.fabric, parts=tuple(parts))
+    return pod_changes.Audit(
+        fabric=injection.fabric,
+        role=injection.role,
+        changes=tuple(written),
+        warnings=(*rendering.describe_all([would_inject] if parts else []), *locate_audited(injection.warnings)),
+        enforced=injection,
+    )
+
+
+def locate_audited(warnings: Sequence[rendering.Message]) -> tuple[rendering.Message, ...]:
+    """Return the warnings of a pod that is not changed now."""
+    return tuple([rendering.locate(warning, "if enforced") for warning in warnings])
+
+
+def _is_record(change: pod_changes.AnyChange) -> bool:
+    return isinstance(change, pod_changes.SetAnnotation) and change.key == names.INJECTION
 
 
 def format_title(pod: views.Pod, namespace: str) -> str:

@@ -47,6 +47,7 @@ class AddResource(Change, frozen=True):
     container: int  # index in spec.containers
     resource: str
     quantity: int
+    init: bool = False  # True: index in spec.initContainers
 
 
 class RemoveResource(Change, frozen=True):
@@ -54,6 +55,7 @@ class RemoveResource(Change, frozen=True):
 
     container: int
     resource: str
+    init: bool = False
 
 
 class SetClaim(Change, frozen=True):
@@ -69,6 +71,7 @@ class UseClaim(Change, frozen=True):
 
     container: int
     claim: str
+    init: bool = False
 
 
 class RemoveClaims(Change, frozen=True):
@@ -226,6 +229,26 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
     role: str = ""  # "" if unknown
     problem: str = ""  # the message without the pod's name; "" if the message names no pod
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """The outcome for a pod whose fabric is in audit mode: only its record is written."""
+
+    fabric: str  # "" if the fabric is unknown
+    role: str
+    changes: tuple[AnyChange, ...]  # the record
+    warnings: tuple[rendering.Message, ...]
+    enforced: Injection | Refusal  # what would have been done
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Return the rejection, None if the pod would be injected."""
+        return self.enforced if isinstance(self.enforced, Refusal) else None
+
+    @property
+    def injection(self) -> Injection | None:
+        """Return the injection, None if the pod would be rejected."""
+        return self.enforced if isinstance(self.enforced, Injection) else None
 
 
 class NotOptedIn(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ def select_rails(
     if fabric.transport is policies.Transport.TCP:
         return ()
     annotation = pod.metadata.annotations.get(names.RAILS)
-    if annotation is not None:
+    if annotation is not None and annotation.strip() != names.RAILS_NONE:
         policy_rails = _parse_annotation(annotation, fabric.rails)
     elif fabric.rails_per_pod == "proportional":
         policy_rails = _select_proportional(pod, fabric, document)
@@ -37,8 +37,8 @@ def select_rails(
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the pod asks for a number of rails, not for certain ones."""
-    annotation = pod.metadata.annotations.get(names.RAILS)
-    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation)
+    annotation = pod.metadata.annotations.get(names.RAILS, names.RAILS_NONE).strip()
+    return intent.is_count(annotation) if annotation != names.RAILS_NONE else fabric.rails_per_pod == "proportional"
 
 
 def is_opted_out(pod: views.Pod, resource: str) -> bool:

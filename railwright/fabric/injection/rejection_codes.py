@@ -83,6 +83,11 @@ class RejectionCode(enum.StrEnum):
         "The pod has an entry of `spec.resourceClaims` with a name that railwright uses.",
         "Rename the entry, also in `resources.claims` of the containers.",
     )
+    NODE_NAME = (
+        "node-name",
+        "The pod names its node, so that no scheduler allocates the claims of its rails.",
+        "Remove `nodeName`, and select the node by `nodeSelector`.",
+    )
     SECURITY = (
         "security",
         "The container forbids the privilege that the fabric needs.",

@@ -34,6 +34,7 @@ class Role(msgspec.Struct, frozen=True):
 _WORKER = Role(frameworks.WORKER)
 # a rank that also starts the other ranks
 _ACTING_LAUNCHER = Role(frameworks.LAUNCHER, needs_launcher_settings=True)
+HELPER = Role(frameworks.EXCLUDED, reason.make(AdmissionCode.HELPER_POD))
 _LAUNCHERS_EXCLUDED = reason.make(AdmissionCode.EXCLUDED_BY_POLICY, key="roles.launchers", task="")
 _IDLE_LAUNCHER = reason.make(AdmissionCode.LAUNCHER_WITHOUT_ACCELERATORS)
 _IDLE_HEAD = reason.make(AdmissionCode.HEAD_WITHOUT_ACCELERATORS)
@@ -45,12 +46,17 @@ def return_false() -> bool:
 
 
 def find_role(
-    pod: views.Pod, roles: policies.Roles, *, accelerated: bool, is_known_rank: Callable[[], bool] = return_false
+    pod: views.Pod,
+    roles: policies.Roles,
+    *,
+    accelerated: bool,
+    job_accelerated: bool = False,
+    is_known_rank: Callable[[], bool] = return_false,
 ) -> Role:
     """Return the role of a pod. `accelerated`: an app container requests an accelerator.
 
-    `is_known_rank` is called for a task that is a launcher only by its name. It is True if other facts make it a rank
-    too.
+    `job_accelerated`: a template of its workload does. `is_known_rank` is called for a pod without accelerators that is
+    a launcher only by its name, or that is no rank because others have them. It is True if other facts make it one.
     """
     task = pod.metadata.labels.get(volcano.TASK)
     decision = roles.volcano_tasks.get(task) if task else None
@@ -58,20 +64,21 @@ def find_role(
         excluded = reason.make(AdmissionCode.EXCLUDED_BY_POLICY, key="roles.volcanoTasks", task=task or "")
         return Role(frameworks.EXCLUDED, excluded)
     name = shown_roles.find_role(pod, is_accelerated=accelerated)
-    if not name and not accelerated:
-        if job := shown_roles.find_helper_job(pod):
-            return _WORKER if decision == "always" else _build_helper(job)
-        if shown_roles.has_launcher_name(pod):
-            if roles.launchers != "never" and (names.CONTAINERS in pod.metadata.annotations or is_known_rank()):
-                return _ACTING_LAUNCHER
-            name = frameworks.LAUNCHER
+    if not name and not accelerated and shown_roles.has_launcher_name(pod):
+        if roles.launchers != "never" and (names.CONTAINERS in pod.metadata.annotations or is_known_rank()):
+            return _ACTING_LAUNCHER
+        name = frameworks.LAUNCHER
     if decision == "always":
         return _ACTING_LAUNCHER if name == frameworks.LAUNCHER else _WORKER
-    return _DECISIONS[name](pod, roles, accelerated) if name else _WORKER
-
-
-def _build_helper(job: str) -> Role:
-    return Role(frameworks.EXCLUDED, reason.make(AdmissionCode.HELPER_POD, job=job))
+    if name:
+        return _DECISIONS[name](pod, roles, accelerated)
+    if accelerated or shown_roles.is_rank(pod):
+        return _WORKER
+    annotation = pod.metadata.annotations.get(names.RAILS)
+    is_helper = (
+        job_accelerated and not is_known_rank() if annotation is None else annotation.strip() == names.RAILS_NONE
+    )
+    return HELPER if is_helper else _WORKER
 
 
 def _decide_launcher(pod: views.Pod, roles: policies.Roles, accelerated: bool) -> Role:  # noqa: FBT001 - a row's signature

@@ -43,6 +43,7 @@ def lacks_only_additions(
         manifest = None if applied is None else _complete(_JSON_DECODER.decode(applied.raw))
         if stored.inherited is not None and template.inherited == stored.inherited:  # the label may be a copy
             _remove_copied_label(old, new)
+        _remove_mark(old, new)
         _remove_additions(old, new, manifest, resources)
         return bool(old == new)
     except _UNREADABLE:
@@ -64,6 +65,13 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
 def _remove_copied_label(old: Tree, new: Tree) -> None:
     if names.FABRIC not in new["metadata"]["labels"]:
         old["metadata"]["labels"].pop(names.FABRIC, None)
+
+
+def _remove_mark(old: Tree, new: Tree) -> None:
+    """Remove the annotation of a template whose pods get no rails, if the new template lacks it."""
+    annotations = old["metadata"]["annotations"]
+    if names.RAILS not in new["metadata"]["annotations"] and annotations.get(names.RAILS) == names.RAILS_NONE:
+        del annotations[names.RAILS]
 
 
 def _remove_additions(old: Tree, new: Tree, manifest: Tree | None, resources: Collection[str]) -> None:
@@ -160,8 +168,9 @@ def _complete(tree: Any) -> Tree:
     The types are those of the views, because the template was decoded as a view before.
     """
     template = _add_defaults(tree, ("metadata", {}), ("spec", {}))
-    template["metadata"] = _add_defaults(template["metadata"], ("labels", {}))
-    template["metadata"]["labels"] = {**template["metadata"]["labels"]}
+    template["metadata"] = _add_defaults(template["metadata"], ("labels", {}), ("annotations", {}))
+    for key in ("labels", "annotations"):
+        template["metadata"][key] = {**template["metadata"][key]}
     template["spec"] = _add_defaults(template["spec"], ("volumes", []), ("containers", []), ("resourceClaims", []))
     template["spec"]["containers"] = [_complete_container(container) for container in template["spec"]["containers"]]
     return template

@@ -14,7 +14,6 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
 from railwright.fabric.reasons.admission_codes import AdmissionCode
-from railwright.fabric.workloads import roles
 
 # Refusals that may not apply when the pod is created: package managers create custom resources such as networks after
 # the workload, and a new namespace may not be observed yet.
@@ -22,12 +21,16 @@ _TEMPORARY = frozenset({"missing-network", "namespace-unknown"})
 
 
 class TemplatePlan(msgspec.Struct, frozen=True):
-    """The plan of a template. `injection` is its pod's plan, None if the pod did not opt in or its plan is deferred."""
+    """The plan of a template.
+
+    `injection` is its pod's plan, None if the pod did not opt in, or its plan is deferred or would be a rejection.
+    """
 
     template: templates.Template
     changes: tuple[pod_changes.AnyChange, ...]
     warnings: tuple[rendering.Message, ...] = ()
     injection: pod_changes.Injection | None = None
+    is_audited: bool = False  # in audit mode the template is not changed
 
 
 def plan_template(
@@ -35,13 +38,15 @@ def plan_template(
 ) -> TemplatePlan | pod_changes.Refusal:
     """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
     pod = build_pod(template)
-    if roles.has_launcher_name(pod):
-        accelerated = not template.requested.isdisjoint(policy.document.accelerators)
-        cluster = msgspec.structs.replace(cluster, job_accelerated=accelerated)
+    cluster = msgspec.structs.replace(
+        cluster, job_accelerated=template.is_job_accelerated(policy.document.accelerators)
+    )
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}")
     match outcome:
         case pod_changes.NotOptedIn(warnings=warnings):
             return TemplatePlan(template, copy_label(template), locate(template, warnings))
+        case pod_changes.Audit():
+            return TemplatePlan(template, (), locate(template, outcome.warnings), outcome.injection, is_audited=True)
         case pod_changes.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
             return TemplatePlan(template, copy_label(template), (_describe_rejection(reason, message),))
         case pod_changes.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
@@ -81,25 +86,39 @@ def build_pod(template: templates.Template) -> views.Pod:
         labels[names.FABRIC] = template.label
     metadata = msgspec.structs.replace(pod.metadata, labels_or_none=labels)
     added = template.added
-    if not added.env and not added.commands:
+    if not added.env and not added.commands and not added.volumes:
         return msgspec.structs.replace(pod, metadata=metadata)
     variables = [views.EnvVar(name=name, value="") for name in added.env]
+    mounts = [
+        views.VolumeMount(name=volume.name, mount_path=volume.mount_path)
+        for volume in added.volumes
+        if volume.mount_path
+    ]
     containers = [
         msgspec.structs.replace(
             container,
             env_or_none=[*container.env, *variables] if variables else container.env_or_none,
             command=[*added.commands[container.name]] if container.name in added.commands else container.command,
+            volume_mounts_or_none=[*container.volume_mounts, *mounts] if mounts else container.volume_mounts_or_none,
         )
         for container in pod.spec.containers
     ]
-    spec = msgspec.structs.replace(pod.spec, containers_or_none=containers)
+    claims = {volume.name: views.Volume(name=volume.name) for volume in added.volumes}
+    volumes = [volume for volume in pod.spec.volumes if volume.name not in claims]
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers_or_none=containers,
+        volumes_or_none=[*volumes, *claims.values()] if claims else pod.spec.volumes_or_none,
+    )
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
 def _belongs_to_template(change: pod_changes.AnyChange) -> bool:
-    """True for devices, claims and mounts of the fabric, which quotas and schedulers count."""
+    """True for devices, claims and mounts, which quotas and schedulers count, and the mark of a pod without rails."""
     if change.entry == claim_requests.ENTRY:
         return True
     if isinstance(change, pod_changes.AddResource):
         return change.entry == "devices"
+    if isinstance(change, pod_changes.SetAnnotation):
+        return change.key == names.RAILS
     return isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) and change.entry.startswith("mounts.")

@@ -3,7 +3,7 @@
 Also compares the templates of an update with those of the stored object.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ from railwright.fabric.injection import accelerators
 from railwright.fabric.workloads import kinds, registry
 
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
+
+CLAIMS = "claims"  # among requested resources: a container uses claims; no resource has this name, without a '/'
 
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _ANYTHING = msgspec.json.Decoder()
@@ -41,7 +43,7 @@ class Template(msgspec.Struct, frozen=True):
     context: kinds.TemplateContext
     added: kinds.ControllerMetadata
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
-    requested: frozenset[str] = frozenset()  # extended resources that the containers of all templates request
+    requested: frozenset[str] = frozenset()  # extended resources of the containers of all templates, and CLAIMS
 
     @property
     def pod(self) -> views.Pod:
@@ -52,6 +54,15 @@ class Template(msgspec.Struct, frozen=True):
     def label(self) -> str | None:
         """Return the opt-in label that its pods will have: its own, otherwise the inherited one."""
         return self.pod.metadata.labels.get(names.FABRIC, self.inherited)
+
+    def is_job_accelerated(self, resources: Collection[str]) -> bool:
+        """True if a template of the workload requests one of these accelerators, or uses claims."""
+        return has_accelerators(self.requested, resources)
+
+
+def has_accelerators(requested: Collection[str], accelerators: Collection[str]) -> bool:
+    """True if the requests of a workload's templates contain an accelerator or a claim, which counts as one."""
+    return CLAIMS in requested or any(resource in requested for resource in accelerators)
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -94,9 +105,10 @@ def read(kind: kinds.WorkloadKind, body: bytes) -> Workload:
         for template in _walk(body, template_path.path, _WalkState(template_path, start))
     ]
     pod_specs = [template.written.spec for template in templates if template.written.spec is not None]
-    requested = frozenset().union(
-        *(accelerators.list_requested(container) for spec in pod_specs for container in spec.containers)
-    )
+    containers = [container for spec in pod_specs for container in spec.containers]
+    requested = frozenset().union(*map(accelerators.list_requested, containers))
+    if any(map(accelerators.uses_claims, containers)):
+        requested |= {CLAIMS}
     return Workload(
         kind, metadata, tuple([msgspec.structs.replace(template, requested=requested) for template in templates])
     )

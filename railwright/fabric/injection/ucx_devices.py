@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from railwright.fabric import names, views
 from railwright.fabric.injection import applied_pod, claimed_rails, context, delivery, env_tables, pod_changes
 from railwright.fabric.nccl import derivation_types as nccl
+from railwright.fabric.nccl import libraries
+from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.variable_codes import VariableCode
 
@@ -21,11 +23,13 @@ _RECORDED = env_tables.encode_reasons([_SETTING])
 
 def set_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Set the variable in target containers that do not set it, and the annotation that it reads."""
-    if "env" in ctx.options.skip or VARIABLE in ctx.fabric.env or not claimed_rails.has_claimed_rails(pod, ctx):
+    if "env" in ctx.options.skip or VARIABLE in ctx.fabric.env or pod.spec.node_name:  # nobody binds a pod of a node
+        return pod_changes.EMPTY
+    if not claimed_rails.has_claimed_rails(pod, ctx):
         return pod_changes.EMPTY
     if not delivery.build_route(pod, ctx).by_claims:  # the transport has no list of devices, or the author's is kept
         return pod_changes.EMPTY
-    added = [index for index in ctx.targets if _may_set(pod.container(index))]
+    added = [index for index in ctx.targets if _may_set(pod.container(index), ctx.fabric)]
     if not added and not any(_has_own_entry(pod.container(index)) for index in ctx.targets):
         return pod_changes.EMPTY
     changes: list[pod_changes.AnyChange] = [
@@ -48,9 +52,24 @@ def format_devices(devices: Iterable[str]) -> str:
     return ",".join(f"{device}:1" for device in dict.fromkeys(devices))
 
 
-def _may_set(container: views.Container) -> bool:
-    """True if the container does not set the variable. `envFrom` may set it, and an entry would override that."""
-    return not container.env_from and all(entry.name != VARIABLE for entry in container.env)
+def _may_set(container: views.Container, fabric: policies.Fabric) -> bool:
+    """True if the container does not set the variable, and its UCX may use RDMA.
+
+    `envFrom` may set it, and an entry would override that. Without RDMA, UCX finds none of its transports on the
+    devices and fails.
+    """
+    if container.env_from or any(entry.name == VARIABLE for entry in container.env):
+        return False
+    return libraries.may_use_rdma(_find_transports(container, fabric))
+
+
+def _find_transports(container: views.Container, fabric: policies.Fabric) -> str | None:
+    """Return the value of UCX_TLS, None if it is not set or not known."""
+    own = [entry for entry in container.env if entry.name == libraries.UCX_TRANSPORTS]
+    literal = fabric.env.get(libraries.UCX_TRANSPORTS)
+    if own and not (literal is not None and libraries.UCX_TRANSPORTS in fabric.force_env):
+        return own[-1].value
+    return literal
 
 
 def _has_own_entry(container: views.Container) -> bool:

@@ -20,6 +20,14 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
 }
 _NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = frozenset({"Open MPI"})  # a launcher always uses it
+UCX_TRANSPORTS = "UCX_TLS"
+# Names of transports over verbs, and their aliases (openucx/ucx, src/ucp/core/ucp_context.c, ucp_tl_aliases; `all`).
+_RDMA_TRANSPORTS = frozenset(
+    {
+        *("all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "ud", "ud_v", "ud_x", "ud_verbs", "ud_mlx5"),
+        *("dc", "dc_x", "dc_mlx5", "srd", "gga", "gga_mlx5"),
+    }
+)
 _PREFIXES = tuple((f"\n{word}_", library) for word, library in _LIBRARIES.items())
 
 _BOOTSTRAP = Row(
@@ -37,7 +45,7 @@ _ROCE = (
     Row(
         "NVSHMEM_IB_ADDR_RANGE",
         # NVSHMEM reads the range as IPv4 unless NVSHMEM_IB_ADDR_FAMILY is set, which railwright does not derive
-        lambda case: None if case.nccl.address_family == "AF_INET6" else case.nccl.address_range,
+        lambda case: None if case.nccl.address_family == "AF_INET6" else values.return_address_range(case),
         VariableCode.NVSHMEM_ADDRESS_RANGE,
     ),
     Row(
@@ -70,6 +78,20 @@ CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
 def list_rows(transport: Transport) -> tuple[Row, ...]:
     """Return the rows of every library for a transport."""
     return (_BOOTSTRAP, *_TABLES.get(transport, ()), *common.LAUNCHER_ROWS)
+
+
+def may_use_rdma(transports: str | None) -> bool:
+    """True unless a value of UCX_TLS leaves out every RDMA transport.
+
+    None is an unset or unknown value. UCX reads `^` before a list as "all but these", and a backslash before a name as
+    "this transport only, without those it needs beside it" (openucx/ucx, src/ucp/core/ucp_context.c).
+    """
+    if transports is None:
+        return True
+    named = {name.strip().lstrip("\\").partition(":")[0] for name in transports.lower().lstrip("^").split(",")}
+    if transports.startswith("^"):
+        return not ("all" in named or "ib" in named or named >= {"rc", "ud", "dc"})
+    return not named.isdisjoint(_RDMA_TRANSPORTS)
 
 
 def detect(names: Iterable[str]) -> frozenset[str]:

@@ -40,6 +40,11 @@ def return_primary_interface(format_name: Callable[[str], str]) -> Value:
     return lambda case: None if case.host_network else format_name(case.primary_interface)
 
 
+def return_address_range(case: derivation_types.Case) -> str | None:
+    """Return the range of the rails' addresses; None on the host network, unless it has the nodes' addresses too."""
+    return case.nccl.address_range if not case.host_network or case.nccl.address_range_includes_host else None
+
+
 def return_exact_devices(fallback: str | None = None) -> Value:
     """Return a function that lists exactly the rails' devices, or gives `fallback` if they are unknown.
 

@@ -25,7 +25,7 @@ ADDRESS_FAMILY = Row(
 )
 ADDRESS_RANGE = Row(
     "NCCL_IB_ADDR_RANGE",
-    values.return_policy_value("address_range"),
+    values.return_address_range,
     VariableCode.ADDRESS_RANGE,
 )
 TRAFFIC_CLASS = Row("NCCL_IB_TC", values.return_policy_value("traffic_class"), VariableCode.TRAFFIC_CLASS)

@@ -75,7 +75,8 @@ def shorten_record(record: str) -> str:
         fields = intent.decode_record(record)
     except intent.InvalidRecordError:
         return record[:_MAX_MESSAGE]
-    return msgspec.json.encode({"fabric": fields.fabric, "rails": fields.rails}).decode()
+    audit = {"mode": intent.AUDIT} if fields.is_audit else {}
+    return msgspec.json.encode({**audit, "fabric": fields.fabric, "rails": fields.rails}).decode()
 
 
 def _describe_pod(pod: views.Pod) -> overview_types.Admission:
@@ -96,15 +97,22 @@ def _describe_pod(pod: views.Pod) -> overview_types.Admission:
         at=at,
         object=name,
         gang=gang,
-        outcome=overview_types.INJECTED if record.rails else overview_types.SKIPPED,
+        outcome=overview_types.INJECTED if record.rails and not record.is_audit else overview_types.SKIPPED,
         fabric=record.fabric,
         role=record.role,
         rails=len(record.rails or ()),
         added=len(record.added),
         user_values=len(record.user_values),
         skipped=len(record.skipped),
-        message=text.truncate(_join_skipped(record), _MAX_MESSAGE),
+        message=text.truncate(_describe_audit(record) if record.is_audit else _join_skipped(record), _MAX_MESSAGE),
     )
+
+
+def _describe_audit(record: intent.Record) -> str:
+    """Return what audit mode left out."""
+    if record.rejected:
+        return f"audit mode: not changed; it would be rejected: {record.rejected}"
+    return f"audit mode: not changed; it would get {text.join_first(record.added, 4) or 'nothing'}"
 
 
 def _join_skipped(record: intent.Record) -> str:

@@ -50,11 +50,14 @@ class OptedInPods:
             self.upsert(pod)
 
     def upsert(self, obj: views.Pod) -> None:
-        """Store a pod, or remove it if it is not opted in."""
+        """Store a pod, or remove it if it is not opted in. A pod in audit mode has a row in `admissions` only."""
         if not intent.is_opted_in(obj):
             self.remove(obj)
             return
         self.admissions.upsert(obj)
+        if intent.read_record(obj).is_audit:  # it is not injected, so it is no member of a gang on the fabric
+            self.remove(obj)
+            return
         uid = obj.metadata.identity
         reduced = self._reduce(obj)
         if reduced == self._pods.get(uid):

@@ -44,6 +44,12 @@ class CompiledFabric(msgspec.Struct, frozen=True):
     claims: claimed_rails.CompiledClaims | None
     rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
 
+    @property
+    def claimed_values(self) -> frozenset[str | int]:
+        """Return the attribute values by which claims select the rails; with Multus these are names of resources."""
+        claims = self.claims.rails.values() if self.claims else ()
+        return frozenset(value for rail in claims for value in rail.selector.values)
+
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
     """A policy document with what follows from it."""
@@ -51,13 +57,29 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
     document: model.FabricPolicy
     fabrics: Mapping[str, CompiledFabric]
     resources: frozenset[str]  # that the policy names for the rails of all fabrics; pods may request them
+    claimed_networks: frozenset[Network]  # of rails that come as claims: no pod requests a resource for them
+    claimed_values: frozenset[str | int]  # by which claims of all fabrics select their rails
+
+    def find_pool(self, network: Network, resource_by_network: Mapping[Network, str | None] | None) -> str | None:
+        """Return the resource from which a device plugin serves a network.
+
+        The annotation of a rail's network may name a resource that a driver of claims serves; that is no such pool.
+        """
+        resource = (resource_by_network or {}).get(network)
+        return None if network in self.claimed_networks or resource in self.claimed_values else resource
 
 
 def compile_policy(document: model.FabricPolicy) -> CompiledPolicy:
     """Compile a valid document."""
+    fabrics = {name: _compile_fabric(name, document) for name in document.fabrics}
+    claimed = [fabric for fabric in fabrics.values() if fabric.claims]
     return CompiledPolicy(
         document=document,
-        fabrics={name: _compile_fabric(name, document) for name in document.fabrics},
+        fabrics=fabrics,
+        claimed_networks=frozenset(
+            rail.network for fabric in claimed for rail in fabric.rails.values() if rail.network
+        ),
+        claimed_values=frozenset().union(*(fabric.claimed_values for fabric in claimed)),
         resources=frozenset(
             rail.resource for fabric in document.fabrics.values() for rail in fabric.rails if rail.resource
         ),

@@ -108,6 +108,11 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Claims.gangRails": (
         "`same`: all pods of a gang get one set of rails, and wait until it is free. `any`: each pod may get another."
     ),
+    "FabricPolicy.mode": (
+        "`audit`: pods and templates are neither changed nor rejected. Warnings, Events, metrics and the injection "
+        "record say what would have been done."
+    ),
+    "Fabric.mode": "`enforce` or `audit` for this fabric. If unset, that of the policy.",
     "ClaimedAccelerators.deviceClass": "DeviceClass of the GPUs.",
     "Mounts.devInfiniband": "Mounts the host's /dev/infiniband. Needed only if no device plugin provides the devices.",
     "Mounts.sharedMemory": "Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.",
@@ -126,6 +131,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     "Nccl.gidIndex": "Index in the RoCE GID table. If unset, NCCL chooses (2.21 and newer).",
     "Nccl.addressRange": (
         "Address prefix that covers all rails, such as `192.168.0.0/16`. NCCL uses GIDs with addresses in it."
+    ),
+    "Nccl.addressRangeIncludesHost": (
+        "`true`: the nodes' own addresses on the rails are in `addressRange`, so that pods on the host network get it "
+        "too. Otherwise NCCL would find no GID there."
     ),
     "Nccl.addressFamily": "Address family of the GIDs. If unset, IPv4.",
     "Nccl.trafficClass": "DSCP x 4 of the class that the switches treat as lossless.",

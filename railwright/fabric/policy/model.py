@@ -24,6 +24,7 @@ class Transport(enum.StrEnum):
 
 GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"]
 AddressFamily = Literal["AF_INET", "AF_INET6"]
+Mode = Literal["enforce", "audit"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
 T = TypeVar("T")
 
@@ -92,6 +93,7 @@ class Nccl(Section, frozen=True):
     forbid_tcp_fallback: bool = False
     gid_index: int | None = None
     address_range: str | None = None
+    address_range_includes_host: bool = False
     address_family: AddressFamily | None = None
     traffic_class: int | None = None
     fifo_traffic_class: int | None = None
@@ -161,6 +163,7 @@ class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
     transport: Transport
+    mode: Mode | None = None
     namespaces: LabelSelector = LabelSelector()
     rails: tuple[Rail, ...] = ()
     claims: Claims | None = None
@@ -208,6 +211,7 @@ class FabricPolicy(Section, frozen=True):
     api_version: Literal["railwright.io/v1alpha1"]
     kind: Literal["FabricPolicy"]
     fabrics: dict[str, Fabric]
+    mode: Mode = "enforce"
     default_fabric: str | None = None
     accelerators: tuple[str, ...] = ("nvidia.com/gpu",)
     primary_interface: str = "eth0"

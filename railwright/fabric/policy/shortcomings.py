@@ -15,7 +15,7 @@ Networks = Mapping[tuple[str, str], str | None]
 def find(
     document: model.FabricPolicy, networks: Networks | None, offered: Collection[str] | None
 ) -> tuple[reasons.Reason, ...]:
-    """Return a reason for each shortcoming of each fabric.
+    """Return a reason for each shortcoming of each fabric. Rails that come as claims need no resource.
 
     `networks` maps NetworkAttachmentDefinitions to the resource that each names. `offered` has the resources that at
     least one node has. None means unknown.
@@ -27,6 +27,9 @@ def find(
             network_resources = {rail.name: _find_network_resource(rail, networks or {}) for rail in fabric.rails}
             if networks is not None:
                 shortcomings += _check_networks(path, fabric, networks)
+            if fabric.claims is not None:
+                continue
+            if networks is not None:
                 shortcomings += _check_resources(path, fabric, networks)
             shortcomings += _check_conflicts(path, fabric, network_resources)
             if offered is not None:

@@ -20,6 +20,19 @@ class AdmissionCode(ReasonCode):
         code.group, code.meaning, code.fix = Group.ADMISSION, meaning, fix
         return code
 
+    # --- audit mode -------------------------------------------------------------------------------------------
+
+    WOULD_INJECT = (
+        "WouldInject",
+        "The fabric is in audit mode: the pod is not changed, and the warning names what would be added.",
+        "Set `mode: enforce` in the policy to have it added.",
+    )
+    WOULD_REJECT = (
+        "WouldReject",
+        "The fabric is in audit mode: the object is admitted unchanged, and would be rejected otherwise.",
+        "See the code of the rejection.",
+    )
+
     # --- left out as the author or the policy says ------------------------------------------------------------
 
     SKIPPED_BY_ANNOTATION = (
@@ -50,8 +63,8 @@ class AdmissionCode(ReasonCode):
     )
     HELPER_POD = (
         "HelperPod",
-        "A pod of this kind without accelerators sends no NCCL traffic, so it gets no rails.",
-        "If it is a rank, name its container in `railwright.io/containers`.",
+        "The pod has no accelerators, and others of its workload have them, so it is no rank and gets no rails.",
+        "If it is a rank, name its container in `railwright.io/containers` of the template.",
     )
     LAUNCHER_WITHOUT_ACCELERATORS = (
         "LauncherWithoutAccelerators",
@@ -108,6 +121,11 @@ class AdmissionCode(ReasonCode):
         "GpusNotClaimed",
         "Several containers request GPUs or get the fabric, so the claims have none, and nothing pairs GPUs with NICs.",
         "Request all GPUs in one container.",
+    )
+    GPUS_EXCEED_NODE = (
+        "GpusExceedNode",
+        "The pod requests more accelerators than a node of the fabric has, so it stays Pending.",
+        "Request fewer, or ask the operator to correct `gpusPerNode`.",
     )
     RAIL_RESOURCES_DIFFER = (
         "RailResourcesDiffer",
@@ -274,6 +292,16 @@ class AdmissionCode(ReasonCode):
         "LabelOverridden",
         "The label of a template takes precedence over the workload's changed label.",
         "Change the label in the template too.",
+    )
+    LABEL_NOT_PASSED = (
+        "LabelNotPassed",
+        "The label is on an object of a kind that passes no label to its pods, such as a CronJob.",
+        "Set the label in the pod template.",
+    )
+    LABEL_TOO_LATE = (
+        "LabelTooLate",
+        "A label is added to a workload whose template cannot change, so its pods do not get it.",
+        "Delete the workload, and create it again with the label.",
     )
     TEMPLATE_IMMUTABLE = (
         "TemplateImmutable",

@@ -64,6 +64,24 @@ def _explain_host_memory(parameters: texts.Parameters) -> str:
     return f"spec.hostIPC is true: {names.DEV_SHM} is the host's"
 
 
+def _explain_audited_rejection(parameters: texts.Parameters) -> str:
+    where = f"fabric {parameters['fabric']}" if parameters["fabric"] else "the policy"
+    return f"{where} is in audit mode, otherwise rejected ({parameters['rejection']}): {parameters['message']}"
+
+
+def _explain_unclaimed_gpus(parameters: texts.Parameters) -> str:
+    problem = f"the claims have no GPUs, so nothing pairs them with the NICs of fabric {parameters['fabric']}"
+    if init_container := parameters.get("init_container"):
+        return (
+            f"{problem}: init container {init_container} has GPUs of its own, as a sidecar or because it requests more "
+            "than the container of the ranks; request no more there, and none in a sidecar"
+        )
+    return (
+        f"{problem}: containers with one claim share its devices; request all GPUs in one container, and name no other "
+        f"in annotation {names.CONTAINERS}"
+    )
+
+
 def _explain_missing_node(consequence: str) -> texts.Renderer:
     """Return a renderer for a Binding to a node that is not in the cache."""
 
@@ -101,6 +119,11 @@ def _explain_unknown_key(parameters: texts.Parameters) -> str:
 
 
 _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
+    Code.WOULD_INJECT: _fill(
+        "fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get {parts}",
+        "parts",
+    ),
+    Code.WOULD_REJECT: _explain_audited_rejection,
     Code.SKIPPED_BY_ANNOTATION: f"by annotation {names.SKIP}",
     Code.DISABLED_BY_POLICY: "disabled by policy",
     Code.NO_RAILS: "no rails",
@@ -110,7 +133,8 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     ),
     Code.EXCLUDED_BY_POLICY: _explain_exclusion,
     Code.HELPER_POD: (
-        f"a {{job}}'s pod without accelerators sends no NCCL traffic; annotation {names.CONTAINERS} makes it a rank"
+        "the pod has no accelerators, and others of its workload have them, so it is no rank; annotation "
+        f"{names.CONTAINERS} of the template makes it one"
     ),
     Code.LAUNCHER_WITHOUT_ACCELERATORS: "a launcher without accelerators sends no data",
     Code.HEAD_WITHOUT_ACCELERATORS: "a Ray head without accelerators sends no data",
@@ -146,9 +170,10 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "the operator to set `resource` of the rail in the policy of fabric {fabric}",
         "rails",
     ),
-    Code.GPUS_NOT_CLAIMED: (
-        "the claims have no GPUs, so nothing pairs them with the NICs of fabric {fabric}: containers with one claim "
-        f"share its devices; request all GPUs in one container, and name no other in annotation {names.CONTAINERS}"
+    Code.GPUS_NOT_CLAIMED: _explain_unclaimed_gpus,
+    Code.GPUS_EXCEED_NODE: (
+        "the pod requests {count} {resource}, and a node of fabric {fabric} has {limit}: it stays pending; request at "
+        "most {limit}, or ask the operator to correct fabrics.{fabric}.gpusPerNode"
     ),
     Code.RAIL_RESOURCES_DIFFER: _fill(
         "{rail}: the policy requests {resource} and the network uses {network_resource}, so both are requested; ask "
@@ -259,6 +284,14 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
     Code.LABEL_OVERRIDDEN: (
         f"its own label {names.FABRIC} {{label}} takes precedence over the changed label of the {{kind}}; change it "
         "in the template too"
+    ),
+    Code.LABEL_NOT_PASSED: (
+        f"label {names.FABRIC} {{value!r}} of the {{kind}} has no effect: a {{kind}} passes no label to its pods; "
+        "set it in {template}.metadata.labels"
+    ),
+    Code.LABEL_TOO_LATE: (
+        f"label {names.FABRIC} {{value!r}} of the {{kind}} comes too late: its template cannot change any more, "
+        "so its pods do not get the label; delete the {kind}, and create it again with the label"
     ),
     Code.TEMPLATE_IMMUTABLE: (
         "the template of a {kind} cannot change, and this update does more than remove what railwright added at "

@@ -368,7 +368,7 @@ class Code(ReasonCode):
     FABRIC_UNDEFINED = (
         "FabricUndefined",
         Group.GANG,
-        "The current policy does not define the fabric of these pods.",
+        "The current policy does not define the fabric of these pods, or has it in audit mode.",
         "Define the fabric, or recreate the pods with a defined one.",
     )
     DOMAINS_UNDEFINED = (

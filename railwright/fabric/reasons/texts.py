@@ -362,7 +362,9 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
         f"{parameters['pods']} more {'member' if parameters['pods'] == 1 else 'members'}: "
         "a rail is missing on another pod's node"
     ),
-    Code.FABRIC_UNDEFINED: "the fabric of these pods is not defined in the current policy, so no plan is made",
+    Code.FABRIC_UNDEFINED: (
+        "the fabric of these pods is not defined in the current policy, or is in audit mode, so no plan is made"
+    ),
     Code.DOMAINS_UNDEFINED: "the policy names no domains: leaves and crossings are not modelled",
     Code.PARTLY_USED_FIRST: "a single-pod job fills partly used nodes first, on any leaf",
     Code.OTHERS_PARTLY_USED: (

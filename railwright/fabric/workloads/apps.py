@@ -1,6 +1,7 @@
 """Kubernetes' apps API and the ReplicationController, which know no gangs: the owner is the gang."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, kinds, objects
@@ -16,6 +17,12 @@ class ReplicatedSpec(views.View, frozen=True):
     template: objects.Template | None = None
 
 
+class ClaimingSpec(views.View, frozen=True):
+    """The field of a StatefulSet with the claims whose volumes its controller adds to the pods."""
+
+    volume_claim_templates: Any = None
+
+
 class Replicated(objects.Workload, frozen=True):
     """A StatefulSet or ReplicaSet, with the fields that state its size."""
 
@@ -24,6 +31,11 @@ class Replicated(objects.Workload, frozen=True):
 
 def _list_replicas(workload: Replicated) -> Sequence[objects.Replicas]:
     return (objects.Replicas(replicas=workload.spec.replicas, template=workload.spec.template),)
+
+
+def _build_stateful_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
+    """Build the volumes of claims, which replace those of the template: pkg/controller/statefulset, updateStorage."""
+    return kinds.ControllerMetadata(volumes=kinds.list_claim_volumes(context.spec.volume_claim_templates))
 
 
 def _create_stateful_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
@@ -46,7 +58,8 @@ FRAMEWORK = frameworks.Framework(
             ("v1",),
             "StatefulSet",
             "statefulsets",
-            _TEMPLATES,
+            kinds.locate(_build_stateful_metadata),
+            spec_view=ClaimingSpec,
             create_pods=_create_stateful_pods,
             size=_SIZE,
         ),

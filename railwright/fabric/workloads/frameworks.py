@@ -34,17 +34,6 @@ class GangLabel(msgspec.Struct, frozen=True):
     more: tuple[str, ...] = ()
 
 
-class HelperRule(msgspec.Struct, frozen=True):
-    """The pods of a job that are not ranks unless they have an accelerator: a driver or a parameter server.
-
-    The fabric label on a job applies to all its templates, including those of such pods. `job` names the job in
-    messages.
-    """
-
-    job: str
-    is_helper: Callable[[Labels], bool]
-
-
 class ContainerRule(msgspec.Struct, frozen=True):
     """A kind of object that sets a container of a pod template in another object.
 
@@ -84,7 +73,7 @@ class Framework(msgspec.Struct, frozen=True):
     find_role: Callable[[views.Pod, bool], str] | None = None  # by environment or command; "" if they do not show it
     launcher_rank_label: str = ""  # label that a launcher has only if it also runs a rank
     has_launcher_name: Callable[[Labels], bool] = has_no_launcher_name
-    helpers: HelperRule | None = None
+    is_rank: Callable[[Labels], bool] | None = None  # True for pods that are ranks also without accelerators
     find_ssh_volume: Callable[[Labels], str] | None = None  # volume with the Secret of ssh keys, "" for none
     is_ssh_worker: Callable[[Labels], bool] | None = None
     verification_jobs: tuple[jobs.VerificationJob, ...] = ()

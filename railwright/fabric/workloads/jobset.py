@@ -1,9 +1,11 @@
 """JobSet, also the one that Kubeflow Trainer v2 creates for a TrainJob."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from railwright.fabric import views
 from railwright.fabric.workloads import batch, frameworks, kinds
 
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
@@ -16,9 +18,21 @@ _TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job
 _INITIALIZERS = dict.fromkeys(("dataset-initializer", "model-initializer"), frameworks.INITIALIZER)
 
 
+class Spec(views.View, frozen=True):
+    """The field of a JobSet's spec with the claims whose volumes its controller adds to the pods."""
+
+    volume_claim_policies: Any = None
+
+
 def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
     """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
-    return kinds.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name})
+    policies = context.spec.volume_claim_policies
+    volumes = [
+        volume
+        for policy in (policies if isinstance(policies, list) else ())
+        for volume in kinds.list_claim_volumes(policy.get("templates") if isinstance(policy, dict) else None)
+    ]
+    return kinds.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
 
 
 def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
@@ -34,8 +48,8 @@ def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
     )
 
 
-def _is_helper(labels: frameworks.Labels) -> bool:
-    return JOBSET in labels and labels.get(REPLICATED_JOB) != _TRAINER_NODE and TRAINER_STEP not in labels
+def _is_rank(labels: frameworks.Labels) -> bool:
+    return JOBSET in labels and labels.get(REPLICATED_JOB) == _TRAINER_NODE
 
 
 def _find_ssh_volume(labels: frameworks.Labels) -> str:
@@ -53,6 +67,7 @@ FRAMEWORK = frameworks.Framework(
             "jobsets",
             kinds.locate(_build_metadata, "replicatedJobs", kinds.EACH, "template", "spec"),
             is_frozen=True,
+            spec_view=Spec,
             create_pods=_create_pods,
         ),
     ),
@@ -63,7 +78,7 @@ FRAMEWORK = frameworks.Framework(
         REPLICATED_JOB: {**_INITIALIZERS, frameworks.LAUNCHER: frameworks.LAUNCHER},  # of Trainer v2
         TRAINER_STEP: _INITIALIZERS,
     },
-    helpers=frameworks.HelperRule("JobSet", _is_helper),
+    is_rank=_is_rank,
     find_ssh_volume=_find_ssh_volume,
     # The template of a TrainJob is in a runtime of the cluster.
     containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "numNodes", "resourcesPerNode"),),

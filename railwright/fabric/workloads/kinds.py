@@ -31,12 +31,30 @@ class TemplateContext(msgspec.Struct, frozen=True):
     spec: Any
 
 
+class ControllerVolume(msgspec.Struct, frozen=True):
+    """A volume of a PersistentVolumeClaim that a controller adds to pods, in place of one of the same name."""
+
+    name: str
+    mount_path: str = ""  # in every container; "" if the template has the mounts
+
+
 class ControllerMetadata(msgspec.Struct, frozen=True):
-    """The metadata and settings that a controller adds to the pods of a template, as far as they decide a role."""
+    """The metadata, settings and volumes that a controller adds to the pods of a template.
+
+    Only those that decide a role, or may conflict with what railwright adds.
+    """
 
     labels: Mapping[str, str] = {}
     env: Sequence[str] = ()  # names, in every container
     commands: Mapping[str, Sequence[str]] = {}  # by container
+    volumes: Sequence[ControllerVolume] = ()
+
+
+def list_claim_volumes(templates: Any) -> tuple[ControllerVolume, ...]:
+    """Return the volumes of PersistentVolumeClaim templates, as plain data. Entries without a name are left out."""
+    entries = templates if isinstance(templates, list) else []
+    names = [get_mapping(entry, "metadata").get("name") for entry in entries]
+    return tuple(ControllerVolume(name) for name in names if isinstance(name, str))
 
 
 BuildMetadata = Callable[[TemplateContext], ControllerMetadata]

@@ -19,8 +19,6 @@ _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
 _LAUNCHER = "Launcher"  # a key of mpiReplicaSpecs
-# Replica types of a TFJob that exchange data by gRPC, never by NCCL (training-operator, tensorflow_types.go).
-_TENSORFLOW_HELPERS = frozenset({"ps", "evaluator"})
 
 ReplicaTypes = dict[str, objects.Replicas | None] | None
 
@@ -143,10 +141,6 @@ _MPI_V2 = kinds.WorkloadKind(
 )
 
 
-def _is_helper(labels: frameworks.Labels) -> bool:
-    return labels.get(REPLICA_TYPE) in _TENSORFLOW_HELPERS
-
-
 def _find_ssh_volume(labels: frameworks.Labels) -> str:
     return _MPI_SSH_VOLUME if ROLE in labels else ""
 
@@ -207,7 +201,6 @@ FRAMEWORK = frameworks.Framework(
         MPI_ALPHA_ROLE: _LAUNCHER_ROLE,
     },
     launcher_rank_label=REPLICA_INDEX,  # mpi-operator's runLauncherAsWorker
-    helpers=frameworks.HelperRule("TFJob", _is_helper),
     find_ssh_volume=_find_ssh_volume,
     is_ssh_worker=_is_ssh_worker,
     verification_jobs=(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, kinds
 
 NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -13,14 +14,23 @@ _LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"  # annotation of worker
 _LEADER = "leaderTemplate"
 
 
+class Spec(views.View, frozen=True):
+    """The field of a LeaderWorkerSet's spec with the claims of its StatefulSets."""
+
+    leader_worker_template: Any = None
+
+
 def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
     """Build the labels of LeaderWorkerSet: pkg/controllers. Only the leader has index 0."""
-    return kinds.ControllerMetadata({NAME: context.workload})
+    claims = kinds.get_mapping(context.spec.leader_worker_template).get("volumeClaimTemplates")
+    return kinds.ControllerMetadata({NAME: context.workload}, volumes=kinds.list_claim_volumes(claims))
 
 
 def _build_leader_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
     """Build the labels of a leader. Only leaders are created from a leaderTemplate."""
-    return kinds.ControllerMetadata({NAME: context.workload, WORKER_INDEX: "0"})
+    return kinds.ControllerMetadata(
+        {NAME: context.workload, WORKER_INDEX: "0"}, volumes=_build_metadata(context).volumes
+    )
 
 
 def _create_pods(origin: kinds.TemplateOrigin) -> Iterator[kinds.CreatedPods]:
@@ -59,6 +69,7 @@ FRAMEWORK = frameworks.Framework(
                 kinds.TemplatePath(("spec", "leaderWorkerTemplate", _LEADER), build_metadata=_build_leader_metadata),
                 kinds.TemplatePath(("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata),
             ),
+            spec_view=Spec,
             create_pods=_create_pods,
             count_pods=_count_pods,
         ),

@@ -61,10 +61,6 @@ def _find_role(pod: views.Pod, is_accelerated: bool) -> str:  # noqa: FBT001 - a
     return frameworks.SUBMITTER if _SUBMIT in " ".join(words) else ""
 
 
-def _is_helper(labels: frameworks.Labels) -> bool:
-    return labels.get(NODE_TYPE) == _WORKER
-
-
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         _make_kind("RayCluster", "spec", is_injected=True),
@@ -74,6 +70,5 @@ FRAMEWORK = frameworks.Framework(
     role_labels=(NODE_TYPE,),
     roles={NODE_TYPE: {_HEAD: frameworks.HEAD, "redis-cleanup": frameworks.SUBMITTER}},
     find_role=_find_role,
-    helpers=frameworks.HelperRule("Ray cluster", _is_helper),
     replica_fields=("numOfHosts",),
 )

@@ -26,7 +26,7 @@ _FIND_ROLE = tuple(framework.find_role for framework in registry.FRAMEWORKS if f
 _RANK_LABELS = frozenset(
     framework.launcher_rank_label for framework in registry.FRAMEWORKS if framework.launcher_rank_label
 )
-_HELPERS = tuple(framework.helpers for framework in registry.FRAMEWORKS if framework.helpers is not None)
+_IS_RANK = tuple(framework.is_rank for framework in registry.FRAMEWORKS if framework.is_rank is not None)
 _HAS_LAUNCHER_NAME = tuple(
     framework.has_launcher_name
     for framework in registry.FRAMEWORKS
@@ -57,18 +57,11 @@ def find_role(pod: views.Pod, *, is_accelerated: bool) -> str:
     return ""
 
 
-def find_helper_job(pod: views.Pod) -> str:
-    """Return the job of a pod that is no rank because it has no accelerator, "" for other pods.
-
-    The annotation for containers makes every pod a rank.
-    """
+def is_rank(pod: views.Pod) -> bool:
+    """True if its author or a framework makes a pod a rank, also without accelerators."""
     if names.CONTAINERS in pod.metadata.annotations:
-        return ""
-    labels = pod.metadata.labels
-    for rule in _HELPERS:
-        if rule.is_helper(labels):
-            return rule.job
-    return ""
+        return True
+    return any(is_framework_rank(pod.metadata.labels) for is_framework_rank in _IS_RANK)
 
 
 def is_launcher_rank(pod: views.Pod) -> bool:

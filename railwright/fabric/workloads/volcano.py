@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from railwright.fabric import pod_group_views, views
 from railwright.fabric.workloads import frameworks, kinds, objects, verification_jobs
@@ -14,14 +15,13 @@ TASK_INDEX = "volcano.sh/task-index"
 _MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
 _RAY_HEAD = "ray start --head"  # start of the head's command in the ray plugin
 _MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has three
-# Tasks that exchange data by gRPC, never by NCCL, as TensorFlow's and PaddlePaddle's examples name them.
-_HELPERS = frozenset({"ps", "evaluator", "pserver"})
 
 
 class Spec(views.View, frozen=True):
     """The part of a Job's spec that decides what the controller adds to pods."""
 
     plugins: dict[str, list[str] | None] | None = None  # arguments by plugin
+    volumes: Any = None  # of claims, each mounted in every container
 
 
 class SizeSpec(views.View, frozen=True):
@@ -64,7 +64,14 @@ def _build_metadata(context: kinds.TemplateContext) -> kinds.ControllerMetadata:
     commands = {}
     if "ray" in plugins and task == _find_argument(plugins["ray"], "head", "head"):  # .../ray/ray.go
         commands = {_find_argument(plugins["ray"], "headContainer", "head"): ("sh", "-c", f"{_RAY_HEAD} --block")}
-    return kinds.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands)
+    return kinds.ControllerMetadata(labels, (_MPI_HOST,) if master else (), commands, _list_volumes(context.spec))
+
+
+def _list_volumes(spec: Spec) -> Sequence[kinds.ControllerVolume]:
+    """Return the volumes of a Job, which get random names: job_controller_util.go, createJobPod."""
+    entries = spec.volumes if isinstance(spec.volumes, list) else []
+    paths = [kinds.get_mapping(entry).get("mountPath") for entry in entries]
+    return [kinds.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
 
 
 def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
@@ -130,10 +137,6 @@ def _has_launcher_name(labels: frameworks.Labels) -> bool:
     return JOB in labels and frameworks.is_launcher_name(labels.get(TASK, ""))
 
 
-def _is_helper(labels: frameworks.Labels) -> bool:
-    return JOB in labels and labels.get(TASK) in _HELPERS
-
-
 def _find_ssh_volume(labels: frameworks.Labels) -> str:
     job = labels.get(JOB)
     return f"{job}-ssh" if job else ""
@@ -178,7 +181,6 @@ FRAMEWORK = frameworks.Framework(
     rank_variables=("RANK", "VC_TASK_INDEX", "VK_TASK_INDEX", "TF_CONFIG"),
     find_role=_find_role,
     has_launcher_name=_has_launcher_name,
-    helpers=frameworks.HelperRule("Volcano Job", _is_helper),
     find_ssh_volume=_find_ssh_volume,
     verification_jobs=(verification_jobs.VerificationJob("volcano", f"{JOB}={{name}}", _build_verification_job),),
 )

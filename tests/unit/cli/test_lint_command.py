@@ -331,3 +331,16 @@ def test_a_claim_of_the_wrong_form_is_refused_with_its_line(lint):
     code, _, err = lint(claims_dot_yaml=CLAIM.replace("requests:", "requests: {}\n        other:"))
     assert code == 2
     assert "is not a valid ResourceClaimTemplate" in err
+
+
+def test_a_key_in_the_wrong_place_is_a_note_of_lint(tmp_path, capsys):
+    file = tmp_path / "cron.yaml"
+    file.write_text(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly, labels: {railwright.io/fabric: roce}}\n"
+        "spec: {jobTemplate: {spec: {template: {metadata: {annotations: {railwright.io/fabric: roce}},\n"
+        "  spec: {containers: [{name: c, image: i}]}}}}}\n"
+    )
+    command_line.main(["lint", str(file), "--policy", str(EXAMPLES / "360-roce" / "policy.yaml")])
+    notes = capsys.readouterr().err
+    assert "CronJob nightly: LabelNotPassed: " in notes
+    assert "KeyMisplaced: annotation railwright.io/fabric 'roce'" in notes

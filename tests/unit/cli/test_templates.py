@@ -156,3 +156,49 @@ def test_the_pod_of_a_stateful_set_has_the_volumes_of_its_claims():
     (template,) = templates.expand(tree, "prod")
     assert template.pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
     assert template.path == ("spec", "template")
+
+
+LABEL = {"railwright.io/fabric": "roce"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "steps", "path"),
+    [
+        ("CronJob", "batch/v1", ("jobTemplate", "spec", "template"), "spec.jobTemplate.spec.template"),
+        ("DaemonSet", "apps/v1", ("template",), "spec.template"),
+        ("ReplicaSet", "apps/v1", ("template",), "spec.template"),
+    ],
+)
+def test_a_label_on_an_object_that_does_not_pass_it_is_named_with_the_place_it_belongs_to(kind, version, steps, path):
+    def build(labels: dict) -> dict:
+        spec: dict = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        for step in reversed(steps):
+            spec = {step: spec}
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "labels": LABEL}, "spec": spec}
+
+    (template,) = templates.expand(build({}), "default") or ()
+    (warning,) = template.warnings
+    assert warning.code == "LabelNotPassed"
+    assert f"of the {kind} has no effect" in warning.message
+    assert warning.message.endswith(f"set it in {path}.metadata.labels")
+    (template,) = templates.expand(build(LABEL), "default") or ()
+    assert template.warnings == ()
+
+
+def test_a_dry_run_of_a_pod_is_told_that_others_of_its_workload_have_the_devices():
+    def build(first: dict, **annotations: str) -> dict[str, templates.Template]:
+        keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
+        tasks = [
+            {"name": "board", "template": {"metadata": {"annotations": keys}, "spec": {"containers": [first]}}},
+            {"name": "worker", "template": {"spec": {"containers": [admitting.gpus(8)]}}},
+        ]
+        tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        return {template.part: template for template in templates.expand({**tree, "spec": {"tasks": tasks}}, "d") or ()}
+
+    def find_mark(template: templates.Template) -> str | None:
+        return object_files.get_mapping(template.marked_pod, "metadata", "annotations").get("railwright.io/rails")
+
+    pods = build(admitting.cpu())
+    assert [find_mark(pods[f"task {name}"]) for name in ("board", "worker")] == ["none", None]
+    assert find_mark(build(admitting.cpu(), rails="2")["task board"]) == "2"
+    assert find_mark(build(admitting.cpu(resources={"claims": [{"name": "x"}]}))["task board"]) is None

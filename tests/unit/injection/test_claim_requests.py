@@ -10,7 +10,7 @@ import selecting
 from admitting import admitted, cpu, fabric, gpus, known, limits, messages, planned, pod, record, refusal, skipped, view
 
 from railwright.fabric.claims.comparisons import Match
-from railwright.fabric.injection import claim_plan, context, facts, user_options
+from railwright.fabric.injection import claim_plan, context, facts, pod_changes, user_options
 from webhook import response_cache
 
 DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
@@ -259,3 +259,64 @@ def test_only_multus_attaches_networks_of_claimed_rails():
     for driver, has_networks in (("sriov", False), ("sriov-multus", True)):
         result = admitted(pod(gpus(8)), claims_fabric(claims=f", driver: {driver}, {GPUS}", rails=rails))
         assert ("k8s.v1.cni.cncf.io/networks" in result["metadata"]["annotations"]) == has_networks
+
+
+MULTUS = "".join(
+    f"\n    - {{name: rail{rail}, network: prod/lan{rail + 2}, claim: {{value: x.y/r{rail}}}}}" for rail in range(2)
+)
+POOLS = {("prod", f"lan{rail + 2}"): f"x.y/r{rail}" for rail in range(2)} | {("prod", "storage"): "x.y/storage"}
+
+
+@pytest.mark.parametrize("driver", ["sriov", "sriov-multus"])
+def test_the_resource_that_a_claimed_rails_network_names_is_not_requested_beside_the_claim(driver):
+    by = claims_fabric(claims=f", driver: {driver}", rails=MULTUS + "\n", per_pod="all")
+    at = known(networks=POOLS, offered=frozenset({"nvidia.com/gpu"}))
+    after = admitted(pod(gpus(8)), by, at)
+    assert limits(after) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
+    assert messages(planned(pod(gpus(8)), by, at)) == ()
+    own = {"k8s.v1.cni.cncf.io/networks": "prod/lan2,prod/storage"}
+    assert limits(admitted(pod(gpus(8), annotations=own), by, at)) == {
+        "nvidia.com/gpu": "8",
+        "railwright.io/rails": "0",
+        "x.y/storage": "1",  # of the author's own network, by a device plugin
+    }
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_an_init_container_uses_the_gpus_of_the_claim(count):
+    by = by_gpus(more="    security: {capabilities: [IPC_LOCK]}\n")
+    tree = pod(gpus(4), initContainers=[cpu("fetch"), gpus(count, "diagnose")])
+    after = admitted(tree, by)
+    fetch, diagnose = after["spec"]["initContainers"]
+    assert "resources" not in fetch
+    assert diagnose["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "railwright"}]}
+    assert templates_of(after)[0].startswith("railwright-f-4x2-")
+    assert messages(planned(tree, by)) == ()
+    assert planned(after, by).changes == ()
+
+
+@pytest.mark.parametrize("init", [gpus(8, "diagnose"), gpus(1, "monitor", restartPolicy="Always")])
+def test_gpus_of_an_init_container_that_are_not_those_of_the_app_leave_all_gpus_requests(init):
+    after = admitted(pod(gpus(4), initContainers=[init]), by_gpus())
+    assert after["spec"]["initContainers"] == [init]
+    assert limits(after)["nvidia.com/gpu"] == "4"
+    assert templates_of(after)[0].startswith("railwright-f-0x")
+
+
+def test_gpus_of_an_init_container_return_with_those_of_the_app():
+    once = admitted(pod(gpus(4), initContainers=[gpus(4, "diagnose")]), by_gpus())
+    again = admitted(once, fabric(rails="[{name: rail0, resource: x.y/r}]"))
+    assert "resourceClaims" not in again["spec"] or again["spec"]["resourceClaims"] == []
+    for container in (*again["spec"]["containers"], *again["spec"]["initContainers"]):
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
+        assert container["resources"]["claims"] == []
+
+
+def test_a_pod_that_names_its_node_is_refused_where_a_scheduler_must_allocate_claims():
+    assert planned(pod(gpus(2), nodeName="gpu-0"), by_gpus()).reason == "node-name"
+    own = facts.ClusterFacts(namespace="prod", claim_templates={("prod", "nics"): frozenset({"dranet"})})
+    claim = [{"name": "mine", "resourceClaimTemplateName": "nics"}]
+    outcome = planned(pod(gpus(2), nodeName="gpu-0", resourceClaims=claim), by_gpus(), own)
+    assert isinstance(outcome, pod_changes.Injection), "an author's own claim may be allocated already"
+    cpu_only = pod(cpu(), nodeName="gpu-0", annotations={"railwright.io/rails": "none"})
+    assert record(admitted(cpu_only, by_gpus()))["role"] == "excluded"

@@ -109,7 +109,7 @@ def test_the_preflight_has_the_claims_and_the_annotation_that_lists_their_device
 def test_a_users_volume_by_the_name_of_the_preflights_is_refused():
     tree = build_claiming_pod(volumes=[{"name": "railwright-placement", "emptyDir": {}}])
     by = fabric("    preflight: {enabled: true, image: i}\n", rails=UNNAMED)
-    assert "spec.volumes has another volume named railwright-placement" in admitting.refusal(tree, by)
+    assert "the pod has another volume named railwright-placement" in admitting.refusal(tree, by)
 
 
 UCX = "railwright.io/ucx-net-devices"
@@ -136,13 +136,21 @@ def test_ucx_reads_its_devices_from_the_annotation_that_binding_writes():
         (claiming(env=[{"name": "UCX_NET_DEVICES", "value": "all"}]), "", "roce"),
         (claiming(envFrom=[{"configMapRef": {"name": "site"}}]), "", "roce"),
         (claiming(), "    env: {UCX_NET_DEVICES: all}\n", "roce"),
+        (claiming(env=[{"name": "UCX_TLS", "value": "tcp,cuda_copy,self"}]), "", "roce"),
+        (claiming(env=[{"name": "UCX_TLS", "value": "^ib"}]), "", "roce"),
+        (claiming(), "    env: {UCX_TLS: 'tcp,self'}\n", "roce"),
         (claiming(), "", "efa"),
         (claiming(), "    nccl: {derive: false}\n", "roce"),
     ],
-    ids=["own value", "envFrom", "policy", "EFA", "nothing derived"],
+    ids=["own value", "envFrom", "policy", "TCP", "no InfiniBand", "TCP by policy", "EFA", "nothing derived"],
 )
 def test_ucx_is_left_alone(container, more, transport):
     tree = admitted(build_claiming_pod(container), fabric(more, rails=UNNAMED, transport=transport))
+    assert UCX not in tree["metadata"]["annotations"]
+
+
+def test_ucx_of_a_pod_that_names_its_node_gets_no_placeholder_which_nobody_would_replace():
+    tree = admitted(build_claiming_pod(nodeName="n"), fabric(rails=UNNAMED))
     assert UCX not in tree["metadata"]["annotations"]
 
 

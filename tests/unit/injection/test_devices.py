@@ -290,3 +290,14 @@ def test_a_pod_without_rails_learns_of_devices_that_its_own_networks_lack(own, i
     outcome = planned(tree, fabric(rails=ONE_POOL), known(networks=POOL))
     assert not outcome.rails
     assert any("use x.y/vf, and the pod requests too few" in message for message in messages(outcome)) == is_reported
+
+
+@pytest.mark.parametrize("role", ["worker", "launcher"])
+def test_a_left_over_device_of_an_init_container_and_of_a_pod_without_rails_is_named(role):
+    left_over = {"name": "side", "image": "i", "resources": {"limits": {"x.y/old": "1"}}}
+    tree = pod(gpus(8) if role == "worker" else cpu(), initContainers=[left_over])
+    if role == "launcher":
+        tree["metadata"]["labels"]["training.kubeflow.org/job-role"] = "launcher"
+    offered = frozenset({"nvidia.com/mlx5_0", "nvidia.com/mlx5_1"})
+    (warning,) = messages(planned(tree, fabric(), known(offered=offered)))
+    assert warning.startswith("container side requests x.y/old, which no node offers")

@@ -269,6 +269,13 @@ def test_on_the_hosts_network_no_literal_names_an_interface_of_the_pod():
     assert env(admitted(pod(hostNetwork=True), by)) == {"A": "b", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
 
 
+def test_on_the_hosts_network_a_literal_range_of_the_rails_is_left_out_unless_it_has_the_hosts_addresses():
+    literal = "    env: {NCCL_IB_ADDR_RANGE: 10.0.0.0/8}\n"
+    assert "NCCL_IB_ADDR_RANGE" not in env(admitted(pod(hostNetwork=True), fabric(literal)))
+    said = fabric(literal + "    nccl: {addressRangeIncludesHost: true}\n")
+    assert env(admitted(pod(hostNetwork=True), said))["NCCL_IB_ADDR_RANGE"] == "10.0.0.0/8"
+
+
 # --- libraries beside NCCL --------------------------------------------------------------------------------
 
 FACTS = "    nccl: {trafficClass: 96, addressRange: 10.0.0.0/8}\n"

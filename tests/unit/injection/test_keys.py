@@ -210,3 +210,14 @@ def test_pods_of_others_cost_nothing():
     assert keys.check_pod(views.ObjectMeta()) == ()
     assert planned(pod(cpu(), label=None), BY) == pod_changes.NotOptedIn()
     assert planned(pod(gpus(1), label=None), BY) == pod_changes.NotOptedIn()
+
+
+@pytest.mark.parametrize("domain", ["railwright", "railwrite.io", "ralwright.io", "railwright.com", "Railwright.io"])
+def test_a_misspelt_domain_of_a_key_is_noticed(domain):
+    (warning,) = keys.check_pod(views.ObjectMeta(labels_or_none={f"{domain}/fabric": "roce"}))
+    assert "did you mean label railwright.io/fabric?" in rendering.render(warning)
+
+
+@pytest.mark.parametrize("key", ["railway.app/fabric", "example.com/fabric", "railwrite.io/team", "fabric"])
+def test_keys_of_others_are_left_alone(key):
+    assert keys.check_pod(views.ObjectMeta(labels_or_none={key: "x"}, annotations_or_none={key: "x"})) == ()

@@ -30,6 +30,12 @@ def read_recorded(name: str) -> dict:
     return json.loads((DATA / f"{name}.json").read_text())
 
 
+def mark(tree: dict) -> dict:
+    """Return a pod with the annotation of a template without accelerators beside templates with them."""
+    tree["metadata"].setdefault("annotations", {})["railwright.io/rails"] = "none"
+    return tree
+
+
 def build_pod(
     name: str, labels: dict, *, gpus: int = 0, variables: dict | None = None, owner: str = "", **spec
 ) -> dict:
@@ -96,7 +102,7 @@ CASES = {
         Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
     ),
     "JobSet: driver without GPUs": (
-        read_recorded("jobset-driver"),
+        mark(read_recorded("jobset-driver")),
         Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
     ),
     "JobSet: worker": (
@@ -224,14 +230,16 @@ CASES = {
     ),
     **{
         f"TFJob: {replica} without GPUs": (
-            build_pod(
-                f"j-{replica}-0",
-                {
-                    f"{KUBEFLOW}/operator-name": "tfjob-controller",
-                    f"{KUBEFLOW}/job-name": "j",
-                    f"{KUBEFLOW}/replica-type": replica,
-                    f"{KUBEFLOW}/replica-index": "0",
-                },
+            mark(
+                build_pod(
+                    f"j-{replica}-0",
+                    {
+                        f"{KUBEFLOW}/operator-name": "tfjob-controller",
+                        f"{KUBEFLOW}/job-name": "j",
+                        f"{KUBEFLOW}/replica-type": replica,
+                        f"{KUBEFLOW}/replica-index": "0",
+                    },
+                )
             ),
             Expected("excluded", False, False, "prod/kubeflow-job/j/tfjob-controller", (OTHER, 0)),
         )
@@ -328,7 +336,7 @@ def test_a_trainers_mpi_node_is_started_by_ssh_wherever_its_keys_are_mounted():
 
 
 def test_a_jobset_pod_without_accelerators_is_a_rank_where_its_annotation_says_so():
-    tree = read_recorded("jobset-driver")
+    tree = mark(read_recorded("jobset-driver"))
     tree["metadata"]["annotations"]["railwright.io/containers"] = "driver"
     assert role(tree).rails
 

@@ -278,38 +278,29 @@ TENSORFLOW = {"training.kubeflow.org/operator-name": "tfjob-controller", "traini
 SUBMITTING = "if ! ray job status --address a x; then ray job submit --address a -- python t.py; fi"
 
 
-@pytest.mark.parametrize("replica", ["ps", "evaluator"])
-def test_a_parameter_server_gets_rails_with_an_accelerator_or_by_annotation_only(replica):
-    for container, annotations, role in (
-        (cpu(), {}, "excluded"),
-        (gpus(8), {}, "worker"),
-        (cpu(), {"railwright.io/containers": "c"}, "worker"),
-    ):
-        tree = pod(container, annotations=annotations)
-        tree["metadata"]["labels"] |= TENSORFLOW | {"training.kubeflow.org/replica-type": replica}
-        after = admitted(tree, fabric())
-        assert record(after)["role"] == role
-        assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
-
-
 @pytest.mark.parametrize(
     "labels",
     [
+        TENSORFLOW | {"training.kubeflow.org/replica-type": "ps"},
         {"ray.io/node-type": "worker", "ray.io/group": "cpu"},
-        *({"volcano.sh/job-name": "j", "volcano.sh/task-spec": task} for task in ("ps", "pserver", "evaluator")),
+        {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "tensorboard"},
+        {},
     ],
 )
-def test_a_pod_of_a_cpu_group_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
+def test_a_pod_that_is_marked_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
+    marked = {"railwright.io/rails": "none"}
     for container, annotations, role in (
-        (cpu(), {}, "excluded"),
-        (gpus(8), {}, "worker"),
-        (cpu(), {"railwright.io/containers": "c"}, "worker"),
+        (cpu(), marked, "excluded"),
+        (cpu(), {}, "worker"),
+        (gpus(8), marked, "worker"),
+        (cpu(), {**marked, "railwright.io/containers": "c"}, "worker"),
     ):
         tree = pod(container, annotations=annotations)
         tree["metadata"]["labels"] |= labels
         after = admitted(tree, fabric())
         assert record(after)["role"] == role
         assert ("nvidia.com/mlx5_0" in limits(after)) == (role == "worker")
+        assert planned(after, fabric()).changes == ()
 
 
 @pytest.mark.parametrize("replica", ["chief", "worker", "master"])

@@ -97,6 +97,11 @@ POOL = {"networks": {("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): No
 FULL = {"note": "x" * (256 * 1024 - 10)}
 
 REFUSALS = {
+    "claims and a node by name": Case(
+        ("spec.nodeName is 'n'", "claims of fabric f", "remove nodeName, and select the node by nodeSelector"),
+        lambda name: pod(gpus(8, name), nodeName="n"),
+        by=CLAIMED,
+    ),
     "claim of the author with railwright's name": Case(
         ("spec.resourceClaims[0]", "'railwright'", "which railwright gives to its own claim", "rename it"),
         lambda name: pod(gpus(8, name), resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
@@ -175,7 +180,7 @@ REFUSALS = {
     ),
     "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), annotate("containers", "b")),
     "volume": Case(
-        ("spec.volumes", "railwright-shm", "rename it"),
+        ("volume named railwright-shm", "rename it in spec.volumes"),
         lambda name: pod(gpus(8, name), volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
         fabric("    mounts: {sharedMemory: 1Gi}\n"),
     ),
@@ -228,6 +233,20 @@ WARNINGS = {
         ("the claims have no GPUs", "NICs of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
         lambda name: pod(gpus(4, name), gpus(4, "other")),
         CLAIMED,
+    ),
+    "GPUs of an init container that are not those of the claims": Case(
+        (
+            "the claims have no GPUs",
+            "init container diagnose has GPUs of its own",
+            "request no more there, and none in",
+        ),
+        lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
+        CLAIMED,
+    ),
+    "more GPUs than a node has": Case(
+        ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),
+        lambda name: pod(gpus(16, name)),
+        fabric("    gpusPerNode: 8\n"),
     ),
     "another pool": Case(
         (
@@ -416,7 +435,7 @@ RECORDED = {
 # Codes of keys, of templates and of bindings, which test_keys.py, test_templates.py and webhook/test_bindings.py have.
 ELSEWHERE = {
     *("KEY_ON_WORKLOAD", "KEY_OF_NAMESPACE", "KEY_WRITTEN_BY_RAILWRIGHT", "KEY_MISPLACED", "KEY_UNKNOWN", "MORE_KEYS"),
-    "PODS_REJECTED",
+    *("PODS_REJECTED", "WOULD_INJECT", "WOULD_REJECT", "LABEL_NOT_PASSED"),
     *("ALLOCATION_UNKNOWN", "ALLOCATED_DEVICES_UNNAMED", "PLACEMENT_TOO_LARGE"),
 }
 

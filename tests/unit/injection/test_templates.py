@@ -1,6 +1,10 @@
 """Templates of each kind get devices and mounts, and their pods then need no further devices and mounts."""
 
+import base64
+import json
+
 import admitting
+import jsonpatch
 import pytest
 import working
 from admitting import cpu, fabric, messages
@@ -124,7 +128,7 @@ ROLES = {
     "volcano task of the policy": (VOLCANO, "ps", {}, {"volcano.sh/task-spec": "worker"}, [False]),
     "jobset initializer": (JOBSET, "model-initializer", {}, {}, [False]),
     "jobset forged worker": (JOBSET, "launcher", {}, {"jobset.sigs.k8s.io/replicatedjob-name": "node"}, [False]),
-    "ray head and worker": (RAY, "cpu-group", {}, {}, [False, False]),
+    "ray head and worker": (RAY, "cpu-group", {}, {}, [False, True]),
 }
 
 
@@ -185,3 +189,123 @@ def test_warnings_say_of_which_template():
     (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
     assert messages(given_)[0].startswith("spec.tasks[worker].template: ")
     assert "no node offers nvidia.com/mlx5_0" in messages(given_)[0]
+
+
+CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+
+
+@pytest.mark.parametrize(
+    ("row", "spec"),
+    [
+        (working.kind("StatefulSet.apps"), {"volumeClaimTemplates": [CLAIM]}),
+        (JOBSET, {"volumeClaimPolicies": [{"templates": [CLAIM]}]}),
+    ],
+    ids=["StatefulSet", "JobSet"],
+)
+def test_a_claim_template_with_the_name_of_railwrights_volume_is_refused(row, spec):
+    (refused,) = working.planned(row, working.workload(row, working.template(label="f"), **spec), BY)
+    assert refused.reason == "volume"
+    assert "volume named railwright-shm" in refused.message
+    assert "claim template" in refused.message
+    other = json.loads(json.dumps(spec).replace("railwright-shm", "scratch"))
+    (planned,) = working.planned(row, working.workload(row, working.template(label="f"), **other), BY)
+    assert any(isinstance(change, pod_changes.AddVolume) for change in planned.changes)
+
+
+def test_the_claim_templates_of_a_leader_worker_set_are_read_too():
+    row = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
+    tree = working.workload(row, working.template(label="f"))
+    tree["spec"]["leaderWorkerTemplate"]["volumeClaimTemplates"] = [CLAIM]
+    assert [refused.reason for refused in working.planned(row, tree, BY)] == ["volume", "volume"]
+
+
+def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
+    tree = working.workload(
+        VOLCANO, working.template(label="f"), volumes=[{"mountPath": "/dev/shm/", "volumeClaimName": "x"}]
+    )
+    (planned,) = working.planned(VOLCANO, tree, BY)
+    assert not any(isinstance(change, pod_changes.AddVolume | pod_changes.AddMount) for change in planned.changes)
+
+
+@pytest.mark.parametrize("malformed", [None, 7, "x", {}, [None, 7, {"metadata": None}, {"metadata": {"name": 7}}]])
+def test_malformed_claim_templates_are_left_to_the_api_of_their_kind(malformed):
+    for row, spec in (
+        (working.kind("StatefulSet.apps"), {"volumeClaimTemplates": malformed}),
+        (JOBSET, {"volumeClaimPolicies": malformed}),
+        (JOBSET, {"volumeClaimPolicies": [{"templates": malformed}]}),
+        (VOLCANO, {"volumes": malformed}),
+    ):
+        assert devices(row, working.workload(row, working.template(label="f"), **spec)) == [True]
+
+
+# --- templates without accelerators beside templates with them -----------------------------------------------
+
+LWS = working.kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
+PYTORCH = working.kind("PyTorchJob.kubeflow.org")
+NONE = {"railwright.io/rails": "none"}
+
+
+def build_pair(row, first: dict, second: dict, **metadata) -> dict:
+    """Return a workload of two templates, of which only the second has GPUs unless `first` says otherwise."""
+    one, two = working.template(first), working.template(second)
+    one["metadata"] |= metadata
+    if row is LWS:
+        spec = {"leaderWorkerTemplate": {"size": 3, "leaderTemplate": one, "workerTemplate": two}}
+    elif row is PYTORCH:
+        spec = {"pytorchReplicaSpecs": {"Master": {"template": one}, "Worker": {"template": two}}}
+    elif row is RAY:
+        groups = [{"groupName": name, "template": template} for name, template in (("a", one), ("b", two))]
+        spec = {"headGroupSpec": {"template": working.template(cpu())}, "workerGroupSpecs": groups}
+    else:
+        jobs = [{"name": name, "template": {"spec": {"template": one}}} for name in ("driver",)]
+        jobs.append({"name": "workers", "template": {"spec": {"template": two}}})
+        spec = {"replicatedJobs": jobs}
+    return json.loads(json.dumps({"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": spec}))
+
+
+def list_marks(row, tree) -> list[str | None]:
+    after = working.patched(row, tree, BY)
+    return [
+        (working.at(after, template.pointer)["metadata"].get("annotations") or {}).get("railwright.io/rails")
+        for template in working.read(row, after).templates
+    ]
+
+
+@pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
+def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devices(row):
+    tree = build_pair(row, cpu(), admitting.gpus(8))
+    assert devices(row, tree)[-2:] == [False, True]
+    assert list_marks(row, tree)[-2:] == ["none", None]
+    after = working.patched(row, tree, BY)
+    assert working.patched(row, after, BY) == after
+
+
+@pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
+def test_all_are_ranks_where_none_has_accelerators_or_the_author_says_so(row):
+    assert devices(row, build_pair(row, cpu(), cpu()))[-2:] == [True, True]
+    chosen = build_pair(row, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})
+    assert devices(row, chosen)[-2:] == [True, True]
+    some = build_pair(row, cpu(), admitting.gpus(8), annotations={"railwright.io/rails": "1"})
+    assert devices(row, some)[-2:] == [True, True]
+
+
+def test_claims_of_another_template_count_as_accelerators():
+    claiming = cpu(resources={"claims": [{"name": "gpus"}]})
+    tree = build_pair(LWS, cpu(), claiming)
+    tree["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["resourceClaims"] = [{"name": "gpus"}]
+    assert list_marks(LWS, tree) == ["none", None]
+
+
+def test_a_trainers_node_is_a_rank_by_its_framework():
+    tree = build_pair(JOBSET, cpu(), admitting.gpus(8))
+    tree["spec"]["replicatedJobs"][0]["name"] = "node"
+    assert devices(JOBSET, tree) == [True, True]
+
+
+def test_a_manifest_without_the_mark_is_applied_again_without_effect():
+    tree = build_pair(JOBSET, cpu(), admitting.gpus(8))
+    stored = working.patched(JOBSET, tree, BY)
+    answer = working.answer(working.review(JOBSET, tree, operation="UPDATE", oldObject=stored), BY)
+    patched = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(answer["patch"])))
+    assert patched["spec"] == stored["spec"]
+    assert "warnings" not in answer

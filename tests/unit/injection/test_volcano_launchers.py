@@ -5,7 +5,7 @@ import json
 import admitting
 import pytest
 import working
-from admitting import cpu, env, fabric, gpus, limits, record
+from admitting import cpu, env, fabric, gpus, record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,10 +61,18 @@ def test_a_launcher_beside_tasks_with_accelerators_gets_mpiruns_pins_and_nothing
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_task_of_another_name_stays_a_rank(name):
-    _, (first, _) = admit_job(job((name, cpu()), ("ranks", gpus(8))))
-    assert record(first)["role"] == "worker"
-    assert "nvidia.com/mlx5_0" in limits(first)
+def test_a_task_of_another_name_gets_nothing_beside_tasks_with_accelerators(name):
+    stored, (first, second) = admit_job(job((name, cpu()), ("ranks", gpus(8))))
+    assert stored["spec"]["tasks"][0]["template"]["metadata"]["annotations"] == {"railwright.io/rails": "none"}
+    assert "annotations" not in stored["spec"]["tasks"][1]["template"].get("metadata", {})
+    assert (record(first)["role"], record(first)["rails"]) == ("excluded", [])
+    assert devices(first["spec"]["containers"][0]) == set()
+    assert is_rank(second)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_task_of_another_name_is_a_rank_in_a_job_without_accelerators(name):
+    assert all(is_rank(pod) for pod in admit_job(job((name, cpu()), ("ranks", cpu())))[1])
 
 
 def test_a_master_with_accelerators_is_a_rank():
@@ -193,8 +201,8 @@ def test_the_head_of_volcanos_ray_plugin_gets_pins_and_no_rails_unless_it_comput
     assert is_rank(admitting.admitted(with_head_started(pod_of(computing, 0), container), BY))
 
 
-def test_a_task_called_head_without_the_ray_plugin_is_a_rank():
+def test_a_task_called_head_without_the_ray_plugin_is_no_head():
     tree = ray_job(cpu("head"))
     tree["spec"]["plugins"] = {}
     stored = working.patched(VOLCANO, tree, BY)
-    assert len(devices(stored["spec"]["tasks"][0]["template"]["spec"]["containers"][0])) == 2
+    assert record(admitting.admitted(pod_of(stored, 0), BY))["role"] == "excluded"

@@ -123,3 +123,33 @@ def test_a_library_is_shown_by_the_first_word_of_a_name_and_by_no_part_of_it():
     assert libraries.detect(["OMPI_MCA_pml"]) == {"Open MPI"}
     assert libraries.detect(["MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
     assert libraries.detect([]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("transports", "expected"),
+    [
+        *((text, True) for text in (None, "all", "rc,cuda", "tcp,\\rc_x", "ud_mlx5:aux,tcp", "^tcp")),
+        *((text, False) for text in ("tcp,self", "", "sm,cuda_copy", "^ib", "^rc,ud,dc,tcp")),
+    ],
+)
+def test_ucx_may_use_rdma_by_the_names_of_its_transports(transports, expected):
+    assert libraries.may_use_rdma(transports) == expected
+
+
+@pytest.mark.parametrize("transport", ["roce", "erdma", "pvrdma"])
+@pytest.mark.parametrize("host_network", [False, True])
+@pytest.mark.parametrize("includes_host", [False, True])
+def test_the_rails_addresses_select_no_gid_of_the_hosts_unless_the_policy_says_so(
+    transport, host_network, includes_host
+):
+    nccl = model.Nccl(address_range="10.0.0.0/8", address_range_includes_host=includes_host)
+    fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
+    variables = {
+        variable.name
+        for derivation in (derive.derive, derive.derive_library_variables)
+        for variable in derivation(fabric, ONE, ("mlx5_bond_0",), "eth0", host_network)
+    }
+    names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
+    assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (
+        names if includes_host or not host_network else set()
+    )

@@ -131,6 +131,12 @@ def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, clust
     assert warning.startswith(f"{code}: fabrics.f.rails: {expected}")
 
 
+CLAIMED = {
+    "policy.yaml": rails(2, ", claim: {value: @}")["policy.yaml"].replace("@", "x.y/r0", 1).replace("@", "x.y/r1")
+    + "    claims: {deviceClass: sriov, driver: sriov-multus}\n"
+}
+
+
 @pytest.mark.parametrize(
     ("data", "cluster"),
     [
@@ -139,6 +145,8 @@ def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, clust
         (rails(2), (POOLS, frozenset({"x.y/vf"}))),
         (rails(2, ", resource: x.y/vf"), (NETWORKS, frozenset({"x.y/vf"}))),
         ({"policy.yaml": rails(2)["policy.yaml"] + "    mounts: {devInfiniband: true}\n"}, (NETWORKS, frozenset())),
+        (CLAIMED, (POOLS, frozenset())),
+        (CLAIMED, (NETWORKS, frozenset())),
         ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, frozenset())),
     ],
 )

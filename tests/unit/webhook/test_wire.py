@@ -182,3 +182,19 @@ def test_a_string_that_is_not_utf8_is_malformed_wherever_it_stands():
         assert place in body
         with pytest.raises(wire.MalformedError, match=r"not JSON|does not decode"):
             PODS.read(body.replace(place, place[:-2] + b'\xff"'))
+
+
+@pytest.mark.parametrize("problem", ["p", "p" * 500, "a; " * 200 + "b"])
+def test_a_warning_keeps_its_remedy_and_its_beginning(problem):
+    warning = rendering.Message("NetworkDevicesNotOffered", f"{problem}; correct the annotation, or ask the operator")
+    (line,) = wire.limit_warnings([warning])
+    assert len(line) <= wire.MAX_WARNING
+    assert line.startswith("NetworkDevicesNotOffered: ")
+    assert line.endswith("; correct the annotation, or ask the operator")
+
+
+@pytest.mark.parametrize("text", ["x" * 500, "short; " + "y" * 500])
+def test_a_warning_that_is_one_long_part_is_cut_at_its_end(text):
+    (line,) = wire.limit_warnings([rendering.Message("X", text)])
+    assert len(line) <= wire.MAX_WARNING
+    assert line.endswith("...")

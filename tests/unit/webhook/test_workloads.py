@@ -516,3 +516,16 @@ def test_the_arguments_of_a_plugin_are_not_read_whole_for_every_task():
     tasks = [{"template": {"metadata": {"labels": {FABRIC: "none"}}}}] * 20_000
     tree = {"metadata": {"name": "j"}, "spec": {"plugins": {"mpi": ["--x"] * 200_000}, "tasks": tasks}}
     assert working.answer(working.review(VOLCANO, tree), BY)["allowed"]
+
+
+@pytest.mark.parametrize("row", FROZEN, ids=format_id)
+def test_a_label_that_comes_after_the_template_is_frozen_is_named_with_what_to_do(row):
+    stored = working.workload(row, working.template())
+    labelled = working.workload(row, working.template(), label="f")
+    answer = working.answer(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)
+    assert "patch" not in answer
+    (warning,) = answer["warnings"]
+    assert warning.startswith(f"LabelTooLate: label railwright.io/fabric 'f' of the {row.name} comes too late")
+    assert warning.endswith(f"delete the {row.name}, and create it again with the label")
+    again = working.review(row, labelled, operation="UPDATE", oldObject=labelled)
+    assert "warnings" not in working.answer(again, BY)

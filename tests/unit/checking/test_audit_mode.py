@@ -1,0 +1,76 @@
+"""`check` of a fabric in audit mode: what would change for the pods of now."""
+
+import installations
+import msgspec
+import pytest
+import yaml
+
+from railwright.cli.checking import check_rows, command, snapshots
+from railwright.fabric import names
+
+
+def build(*pods: dict, mode: str = "audit", fabric_mode: str | None = None) -> dict:
+    trees = installations.healthy()
+    (config,) = trees["policy"]
+    document = yaml.safe_load(config["data"]["policy.yaml"])
+    document["mode"] = mode
+    for spec in document["fabrics"].values():
+        spec["mode"] = fabric_mode
+    config["data"]["policy.yaml"] = yaml.safe_dump(document)
+    trees["pods"] = list(pods)
+    return trees
+
+
+def assess(trees: dict) -> dict[str, list[check_rows.Result]]:
+    results = check_rows.run_checks(command.GROUPS, installations.seen(trees))
+    return {anchor: [row for row in results if row.check == anchor] for anchor in ("audit-mode", "uninjected")}
+
+
+def pod(name: str, gpus: int = 8, **annotations: str) -> dict:
+    keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
+    return installations.pod(name, {names.FABRIC: "default"}, keys, gpus=gpus)
+
+
+def test_the_pods_of_now_are_planned_as_if_they_were_created_again():
+    audited = '{"mode":"audit","rails":["rail0"]}'
+    trees = build(
+        pod("a"), pod("b", placement="{}", injection=audited), pod("c", rails="99"), pod("d", injection='{"rails":[]}')
+    )
+    trees["pods"][0]["spec"]["nodeName"] = "gpu-0"
+    rows = assess(trees)
+    row = next(row for row in rows["audit-mode"] if "of now, created again" in row.detail)
+    assert row.state is check_rows.State.WARN
+    assert (
+        "of 3 pods of now, created again, 2 would be injected; 1 rejected (rails), such as Pod train/c: " in row.detail
+    )
+    assert "mode: enforce" in row.hint
+    (uninjected,) = rows["uninjected"]
+    assert uninjected.state is check_rows.State.OK, uninjected.detail
+
+
+@pytest.mark.parametrize(("mode", "fabric_mode"), [("enforce", None), ("audit", "enforce")])
+def test_an_enforced_fabric_needs_no_word(mode, fabric_mode):
+    rows = assess(build(pod("a"), mode=mode, fabric_mode=fabric_mode))
+    assert [row.state for row in rows["audit-mode"]] == [check_rows.State.OK]
+    assert [row.state for row in rows["uninjected"]] == [check_rows.State.FAIL]
+
+
+def test_pods_that_have_ended_are_not_planned():
+    ended = pod("a")
+    ended["status"] = {"phase": "Succeeded"}
+    assert all(row.detail == "audit: no pod of now would change" for row in assess(build(ended))["audit-mode"])
+
+
+def test_a_network_that_does_not_exist_is_told_as_a_rejection():
+    trees = build(pod("a"))
+    trees["networks"] = []
+    details = [row.detail for row in assess(trees)["audit-mode"]]
+    has_networks = any("network" in rail for rail in list_rails(trees))
+    assert any("(missing-network)" in detail for detail in details) == has_networks
+
+
+def list_rails(trees: dict) -> list[dict]:
+    snapshot = installations.seen(trees)
+    assert isinstance(snapshot, snapshots.ClusterSnapshot)
+    assert snapshot.policy is not None
+    return [msgspec.to_builtins(rail) for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]

@@ -1,0 +1,194 @@
+"""Audit mode: the objects stay as they are but for a pod's record; warnings and metrics say what would be done."""
+
+import base64
+import json
+
+import admitting
+import jsonpatch
+import pytest
+import working
+from admitting import cpu, fabric, gpus, known, pod
+
+from railwright.fabric import intent, names, node_views, views
+from railwright.fabric.injection import binding, missed
+from railwright.serving import metrics
+from webhook import pods, response_cache, uninjected
+
+MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
+BY_FABRIC = fabric(f"{MORE}    mode: audit\n")
+BY_POLICY = fabric(MORE, top="mode: audit\n")
+ENFORCED = fabric(MORE)
+RECORD = "railwright.io/injection"
+
+
+def answer(tree, by, at=None):
+    reply = pods.handle(admitting.review(tree), by, lambda namespace: at or known(namespace))
+    response = json.loads(reply.body)["response"]
+    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return reply, response, jsonpatch.apply_patch(tree, operations)
+
+
+@pytest.mark.parametrize("by", [BY_FABRIC, BY_POLICY], ids=["fabric", "policy"])
+def test_a_pod_gets_its_record_and_nothing_else(by):
+    tree = pod(gpus(8))
+    reply, response, after = answer(tree, by)
+    record = json.loads(after["metadata"]["annotations"].pop(RECORD))
+    after["metadata"].pop("annotations")
+    assert after == tree
+    assert record["mode"] == "audit"
+    enforced = admitting.record(admitting.admitted(tree, ENFORCED))
+    assert {key: record[key] for key in ("fabric", "role", "rails", "added", "kept", "reasons")} == {
+        key: enforced[key] for key in ("fabric", "role", "rails", "added", "kept", "reasons")
+    }
+    assert "mode" not in enforced
+    assert (reply.outcome, reply.fabric, reply.role) == ("would-patch", "f", "worker")
+    (warning,) = response["warnings"]
+    assert warning.startswith("WouldInject: fabric f is in audit mode, so nothing is changed; ")
+    assert "networks, devices" in warning
+    assert response["auditAnnotations"]["mode"] == "audit"
+
+
+def test_the_mode_of_a_fabric_comes_before_that_of_the_policy():
+    by = fabric(f"{MORE}    mode: enforce\n", top="mode: audit\n")
+    assert answer(pod(gpus(8)), by)[0].outcome == "patched"
+
+
+def test_a_second_review_changes_nothing_and_equal_pods_get_the_cached_answer():
+    _, _, once = answer(pod(gpus(8)), BY_POLICY)
+    _, response, again = answer(once, BY_POLICY)
+    assert again == once
+    assert "patch" not in response
+    cache, at = response_cache.ResponseCache(), known(version=1)
+    bodies = {pods.handle(admitting.review(pod(gpus(8))), BY_POLICY, lambda _: at, cache).body for _ in range(2)}
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "code"),
+    [
+        (pod(gpus(8), annotations={"railwright.io/rails": "9"}), "rails"),
+        (pod(gpus(8), annotations={"railwright.io/skip": "nothing"}), "annotation"),
+        (pod(gpus(8), os={"name": "windows"}), "windows"),
+        (pod(gpus(8), label="rocee"), "unknown-fabric"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_pod_that_would_be_rejected_is_admitted_with_the_reason(tree, code):
+    reply, response, after = answer(tree, BY_POLICY)
+    assert response["allowed"]
+    assert (reply.outcome, reply.reason) == ("would-refuse", "")
+    assert response["auditAnnotations"]["refused"] == code
+    (warning,) = response["warnings"]
+    assert warning.startswith("WouldReject: ")
+    assert f"({code})" in warning
+    record = json.loads(after["metadata"]["annotations"].pop(RECORD))
+    assert (record["mode"], record["rejected"]) == ("audit", code)
+    before = {**tree["metadata"].get("annotations", {})}
+    assert after["metadata"]["annotations"] == before
+    assert after["spec"] == tree["spec"]
+
+
+def test_a_namespace_that_is_not_known_yet_rejects_no_pod():
+    tree = pod(gpus(8), label=None)
+    at = known(namespace_labels=None, watched=True)
+    assert not answer(tree, ENFORCED, at)[1]["allowed"]
+    reply, response, after = answer(tree, BY_POLICY, at)
+    assert response["allowed"]
+    assert reply.outcome == "would-refuse"
+    assert json.loads(after["metadata"]["annotations"][RECORD])["rejected"] == "namespace-unknown"
+
+
+def test_an_unknown_fabric_is_rejected_where_only_other_fabrics_are_in_audit_mode():
+    assert not answer(pod(gpus(8), label="rocee"), BY_FABRIC)[1]["allowed"]
+
+
+def test_findings_say_that_they_are_of_the_pod_as_it_would_be():
+    tree = pod(gpus(8, env=[{"name": "NCCL_IB_HCAS", "value": "mlx5"}]))
+    warnings = answer(tree, BY_POLICY)[1]["warnings"]
+    assert any(line.startswith("N0") and ": if enforced: container c: NCCL_IB_HCAS" in line for line in warnings)
+
+
+def test_a_pod_that_did_not_opt_in_is_not_touched():
+    reply, response, _ = answer(pod(gpus(8), label="none"), BY_POLICY)
+    assert "patch" not in response
+    assert reply.outcome == "allowed"
+
+
+def test_what_would_be_done_is_counted_as_an_outcome_of_its_own():
+    counters = metrics.Metrics("webhook")
+    counters.count_injection("f", "worker", answer(pod(gpus(8)), BY_POLICY)[0].outcome)
+    text = counters.format_exposition().decode()
+    assert 'webhook_injections_total{fabric="f",outcome="would-patch",role="worker"} 1.0' in text
+
+
+# --- workloads ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Job.batch", "Job.batch.volcano.sh", "LeaderWorkerSet.leaderworkerset.x-k8s.io"])
+def test_a_workload_is_not_changed_and_not_rejected(kind):
+    row = working.kind(kind)
+    for annotations, code in (({}, "WouldInject"), ({"railwright.io/rails": "9"}, "WouldReject")):
+        tree = working.workload(row, working.template(gpus(8), annotations=annotations), label="f")
+        response = working.answer(working.review(row, tree), BY_POLICY)
+        assert response["allowed"]
+        assert "patch" not in response
+        assert any(line.startswith(f"{code}: ") for line in response["warnings"])
+        assert response["auditAnnotations"] == {"mode": "audit"}
+
+
+def test_a_manifest_of_an_injected_job_is_still_applied_again_without_effect():
+    row = working.kind("Job.batch")
+    tree = working.workload(row, working.template(gpus(8), label="f"))
+    stored = working.patched(row, tree, ENFORCED)
+    response = working.answer(working.review(row, tree, operation="UPDATE", oldObject=stored), BY_POLICY)
+    after = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(response["patch"])))
+    assert after["spec"] == stored["spec"]
+
+
+# --- after admission ------------------------------------------------------------------------------------------
+
+
+def read(tree) -> views.Pod:
+    return admitting.view(tree)
+
+
+NODE = node_views.Node(metadata=views.ObjectMeta(name="n"))
+
+
+def test_binding_writes_nothing_to_a_pod_that_was_admitted_in_audit_mode_whatever_the_policy_says_by_then():
+    _, _, audited = answer(pod(gpus(8)), BY_POLICY)
+    for by in (BY_POLICY, ENFORCED):
+        assert binding.bind(read(audited), by, known(), NODE) is None
+        assert not binding.awaits_devices(read(audited), by, known())
+    injected = admitting.admitted(pod(gpus(8)), ENFORCED)
+    assert names.PLACEMENT in binding.bind(read(injected), BY_POLICY, known(), NODE).annotations
+
+
+def test_the_extender_takes_part_for_injected_pods_only():
+    _, _, audited = answer(pod(gpus(8)), BY_POLICY)
+    injected = admitting.admitted(pod(gpus(8)), ENFORCED)
+    for by in (BY_POLICY, ENFORCED):
+        assert intent.find_fabric(read(audited), by.document) == ("", None)
+        assert intent.find_fabric(read(injected), by.document)[0] == "f"
+    earlier = read(pod(gpus(8)))  # created before railwright was installed
+    assert intent.find_fabric(earlier, BY_POLICY.document) == ("", None)
+    assert intent.find_fabric(earlier, ENFORCED.document)[0] == "f"
+
+
+def test_pods_from_before_are_not_missed_in_audit_mode():
+    pods_seen = uninjected.Uninjected()
+    pods_seen.upsert(read(pod(gpus(8))))
+    assert pods_seen.count(BY_POLICY, lambda _: {})["f"] == 0
+    assert pods_seen.count(ENFORCED, lambda _: {})["f"] == 1
+    assert missed.is_in_audit("default", BY_POLICY.document)
+
+
+def test_gpus_stay_requests_and_no_claim_is_named():
+    by = fabric(
+        "    gpusPerNode: 8\n    mode: audit\n"
+        "    claims: {deviceClass: dranet, accelerators: {deviceClass: gpu.nvidia.com}}\n",
+        rails="[{name: rail0, device: mlx5_0}]",
+    )
+    _, _, after = answer(pod(gpus(8), initContainers=[cpu("init")]), by)
+    assert "resourceClaims" not in after["spec"]
+    assert admitting.limits(after) == {"nvidia.com/gpu": "8"}
