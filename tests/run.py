@@ -66,9 +66,9 @@ class Part:
             self.code = self.process.wait(seconds)
             self.clock.join()
 
-    def end(self, *, is_told: bool) -> None:
+    def end(self, *, is_signalled: bool) -> None:
         """Wait for the end of the command if it has the signal already, else send SIGTERM; SIGKILL if it stays."""
-        for send in (None, subprocess.Popen.terminate, subprocess.Popen.kill)[0 if is_told else 1 :]:
+        for send in (None, subprocess.Popen.terminate, subprocess.Popen.kill)[0 if is_signalled else 1 :]:
             if self.process and self.process.poll() is None and send:
                 send(self.process)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -98,17 +98,17 @@ def run(parts: Sequence[Part]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for part in parts:
         part.report.unlink(missing_ok=True)
-    began, is_interrupted, is_told = time.monotonic(), False, False
+    began, is_interrupted, is_signalled = time.monotonic(), False, False
     signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         _run_in_order(parts)
     except (KeyboardInterrupt, TerminatedError) as interrupt:
-        is_interrupted, is_told = True, isinstance(interrupt, KeyboardInterrupt)  # a terminal tells the parts too
+        is_interrupted, is_signalled = True, isinstance(interrupt, KeyboardInterrupt)  # a terminal tells the parts too
         print("\n== interrupted: ending what runs", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the summary comes even if Ctrl-C is pressed again
     for part in parts:
-        part.end(is_told=is_told)
+        part.end(is_signalled=is_signalled)
     print(f"\n== summary of {describe_duration(time.monotonic() - began)}", *summarize(parts), sep="\n", flush=True)
     codes = [part.code for part in parts if part.code]
     if any(part.code == 0 and part.report.exists() for part in parts):  # `-k` may select tests of one part only

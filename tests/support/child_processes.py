@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-GRACE = 5.0  # seconds in which a process that was told to end may do so
+GRACE = 5.0  # seconds in which a process that had a signal may end
 
 
 def pytest_configure() -> None:
