@@ -73,7 +73,7 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
-# Control plane and programs of real nodes are built while the quick tests run (once: about 25 minutes on two cores, then
+# Control plane and programs of real nodes are built while the quick tests run (once: about half an hour on two cores, then
 # they are cached). Tests on real nodes run beside those of the control plane: both wait more than they compute.
 test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on the oldest Python
 	@$(BIN)/python tests/run.py --quick="$(QUICK)" --planes="$(PLANES)" --nodes="$(MAIN_NODE_TESTS)" \
