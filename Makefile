@@ -166,7 +166,7 @@ explore-placement: setup ## compare gangs on random clusters with an exact bound
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
 demo-cluster: setup ## railwright and a job on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
-	@nice -n 10 $(BIN)/python tests/node/build.py
+	@nice -n 10 $(BIN)/python tests/node/build.py --main
 	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
 
 quickstart: ## install railwright in the test cluster of your kubeconfig, with fake devices; ARGS="--kind NAME"

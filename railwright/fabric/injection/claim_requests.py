@@ -56,7 +56,10 @@ def _set_claims(
     existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
     claim_names = own_claims.name_claims(len(plan.names))
     _check_names(pod, claim_names, existing)
-    reason = f"claims of {len(plan.rails)} rails of fabric {ctx.fabric_name} and {plan.accelerators} GPUs"
+    reason = (
+        f"claims of {text.format_count(len(plan.rails), 'rail')} of fabric {ctx.fabric_name} and "
+        f"{text.format_count(plan.accelerators, 'GPU')}"
+    )
     for name, template in zip(claim_names, plan.names, strict=True):
         claim = existing.get(name)
         if claim is None or claim.template != template:
@@ -111,5 +114,5 @@ def _remove_gpus(
     """Remove the GPUs that are in the claims."""
     target, gpu = ctx.targets[0], ctx.document.accelerators[0]
     if plan.accelerators and accelerators.mentions(pod.container(target), gpu):
-        reason = f"the claims have {plan.accelerators} GPUs"
+        reason = f"the claims have {text.format_count(plan.accelerators, 'GPU')}"
         yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=target, resource=gpu)
