@@ -113,19 +113,19 @@ class Switch:
     async def _save(self, objects: Sequence[Object]) -> None:
         """Write the copy. Objects of an earlier copy stay in it, if a run of `disable` was interrupted."""
         saved = await self._read_copy()
-        kept = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
+        restored = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
         document = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": self.copy_name, "labels": {"app.kubernetes.io/part-of": "railwright"}},
-            "data": {_KEY: json.dumps(list(kept.values()), indent=1)},
+            "data": {_KEY: json.dumps(list(restored.values()), indent=1)},
         }
         body = json.dumps(document).encode()
         if saved is None:
             await self._client.post(f"{self._copies}{self._query}", body)
         else:
             await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", body)
-        self._say("written", f"{self.copy}: {text.format_count(len(kept), 'object')} to restore")
+        self._say("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
 
     async def _read_copy(self) -> list[Object] | None:
         """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
