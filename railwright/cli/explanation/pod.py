@@ -171,7 +171,7 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     return [
         Text(),
         table,
-        _format_line(f"{text.format_count(explanation.scored_nodes, 'scored node', part=len(listed))}", "dim"),
+        _format_line(f"{len(listed)} of the {text.format_count(explanation.scored_nodes, 'node')} with a score", "dim"),
     ]
 
 

@@ -201,7 +201,7 @@ def _format_limited(cause: Callable[[Parameters], str]) -> Callable[[Parameters]
 
 
 def _format_faster_nodes(parameters: Parameters) -> str:
-    slots = f"faster nodes have slots for {_format_part(parameters, 'slots', 'slots_needed', 'pod')}"
+    slots = f"faster nodes have slots for {parameters['slots']} of the {text.format_count(parameters['slots_needed'], 'pod')}"
     return slots + (f"; {_join(parameters['causes'])}" if parameters["causes"].items else "")
 
 
@@ -266,7 +266,7 @@ def _format_target_leaf(parameters: Parameters) -> str:
     if slots < needed < pods:
         share = f"as much as {slots} of the largest of the {pods} pods"
     elif slots < needed:
-        share = _format_part(parameters, "slots", "pods", "pod")
+        share = f"{slots} of the {text.format_count(pods, 'pod')}"
     else:
         share = f"all {pods} pods" if pods > 1 else "the last pod"
     return f"{parameters['leaf']} has {parameters['placed']} placed peers and slots for {share} to place"
