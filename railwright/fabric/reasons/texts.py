@@ -201,7 +201,8 @@ def _format_limited(cause: Callable[[Parameters], str]) -> Callable[[Parameters]
 
 
 def _format_faster_nodes(parameters: Parameters) -> str:
-    slots = f"faster nodes have slots for {parameters['slots']} of the {text.format_count(parameters['slots_needed'], 'pod')}"
+    pods = text.format_count(parameters["slots_needed"], "pod")
+    slots = f"faster nodes have slots for {parameters['slots']} of the {pods}"
     return slots + (f"; {_join(parameters['causes'])}" if parameters["causes"].items else "")
 
 
