@@ -73,18 +73,11 @@ audit: setup ## check locked packages for known vulnerabilities, write a bill of
 	echo "requirements/$$lock.txt was NOT audited: not every package could be asked about; see $(AUDIT)/pip-audit.log" >&2; fi; \
 	done; exit $$failed
 
-# Control plane and programs of real nodes are built while the quick tests run (once: about 25 minutes on two cores, then
+# Control plane and programs of real nodes are built while the quick tests run (once: about half an hour on two cores, then
 # they are cached). Tests on real nodes run beside those of the control plane: both wait more than they compute.
 test: setup ## run unit, service, control-plane and the main real-node tests, a short fuzz run, and tests on the oldest Python
-	@mkdir -p build; nice -n 10 $(BIN)/python tests/node/build.py --main > build/controlplane.log 2>&1 & builder=$$!; nodes=; \
-	trap 'kill $$builder $$nodes 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/pytest -m "not plane and not soak" $(QUICK) $(SLOWEST) tests/unit tests/service tests/fuzz tests/faults $(TEST_ARGS) || exit; \
-	$(AGAIN) test-interpreters INTERPRETERS="$(lastword $(INTERPRETERS))" || exit; \
-	echo "waiting for the control plane (progress: build/controlplane.log)"; \
-	wait $$builder || { cat build/controlplane.log; exit 1; }; tail -n 1 build/controlplane.log; \
-	$(BIN)/pytest -m "node and not soak" -rs $(SLOWEST) $(MAIN_NODE_TESTS) $(TEST_ARGS) > build/nodes.log 2>&1 & nodes=$$!; \
-	$(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) tests/controlplane tests/faults $(TEST_ARGS) || exit; \
-	echo "waiting for the tests on real nodes (build/nodes.log)"; wait $$nodes; result=$$?; cat build/nodes.log; exit $$result
+	@$(BIN)/python tests/run.py --quick="$(QUICK)" --planes="$(PLANES)" --nodes="$(MAIN_NODE_TESTS)" \
+	--interpreter="$(lastword $(INTERPRETERS))" -- $(TEST_ARGS)
 
 # Schedulers, bindings, admission, claims, the policy's resource and installation: what may differ between versions of
 # Kubernetes and Volcano. Some run again without Dynamic Resource Allocation, whose API is then not served.
@@ -177,7 +170,7 @@ explore-placement: setup ## compare gangs on random clusters with an exact bound
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
 demo-cluster: setup ## railwright and a job on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
-	@nice -n 10 $(BIN)/python tests/node/build.py
+	@nice -n 10 $(BIN)/python tests/node/build.py --main
 	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
 
 quickstart: ## install railwright in the test cluster of your kubeconfig, with fake devices; ARGS="--kind NAME"

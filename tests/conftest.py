@@ -8,6 +8,7 @@ import pytest
 
 pytest_plugins = [
     "api_stub",
+    "child_processes",
     "fault_report",
     "faulty_clusters",
     "plane_fixtures",

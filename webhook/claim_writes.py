@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.fabric import names, views
+from railwright.fabric import names, text, views
 from railwright.fabric.claims import claim_templates, node_devices, own_claims, rail_choice
 from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
 from railwright.fabric.policy import model as policies
@@ -45,7 +45,8 @@ class Writing(msgspec.Struct, frozen=True):
             specs = claim_plan.build_specs(self.claimed, self.plan, positions)
         if len(specs) != len(self.names):
             raise PlanError(
-                f"the pod has {len(self.names)} claims and the policy needs {len(specs)} by now; recreate the pod"
+                f"the pod has {text.format_count(len(self.names), 'claim')} and the policy needs "
+                f"{len(specs)} by now; recreate the pod"
             )
         labels = claim_templates.Labels(
             labels={names.FABRIC: self.plan.fabric, names.MANAGED_BY: names.OWNER},

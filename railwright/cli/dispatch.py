@@ -20,7 +20,7 @@ from railwright.fabric import version
 GROUPS: Mapping[str, Sequence[str]] = {
     "Before you submit a job": ("explain", "lint", "verify"),
     "Jobs and fabrics of a cluster": ("gangs", "fabric", "dashboard"),
-    "Installation": ("check", "version", "policy", "certs"),
+    "Installation": ("check", "version", "policy", "certs", "disable", "enable"),
     "Without a cluster": ("demo", "simulate", "completion"),
     "Programs that run in the cluster": ("webhook", "extender", "preflight"),
 }

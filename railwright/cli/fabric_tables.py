@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.cli import cluster_overview, formats, options, output
-from railwright.fabric import label_selectors
+from railwright.fabric import label_selectors, text
 from railwright.fabric.overview import overview_types
 
 _LEGEND = "one letter per rail: f free, b busy, w degraded (fewer devices than before), d dead, - not counted"
@@ -98,10 +98,13 @@ def _print_fabric(
     fabric: overview_types.Fabric, leaves: list[overview_types.Leaf], arguments: argparse.Namespace
 ) -> None:
     counts = f"{fabric.rails_free} free, {fabric.rails_busy} busy, {fabric.rails_dead} dead"
-    rails = f"{len(fabric.rails)} rails"
+    rails = text.format_count(len(fabric.rails), "rail")
     if fabric.device_class:
         rails = f"{rails} by claims of DeviceClass {fabric.device_class}"
-    output.print_styled((fabric.name, "bold"), (f" {fabric.transport}, {fabric.nodes} nodes, {rails}: {counts}", ""))
+    output.print_styled(
+        (fabric.name, "bold"),
+        (f" {fabric.transport}, {text.format_count(fabric.nodes, 'node')}, {rails}: {counts}", ""),
+    )
     each_node = arguments.dead or arguments.nodes or (fabric.nodes <= _MANY_NODES and not arguments.leaves)
     rows, styles = [], []
     for row, style in _list_rows(leaves, each_node=each_node, dead_only=arguments.dead):
@@ -132,7 +135,10 @@ def _list_rows(
         before = above
         depth = len(above)
         name = leaf.name or "(no leaf)"
-        yield ((f"{'  ' * depth}{name}", f"{len(leaf.nodes)} nodes", *_count_rails(leaf.nodes), ""), "bold")
+        yield (
+            (f"{'  ' * depth}{name}", text.format_count(len(leaf.nodes), "node"), *_count_rails(leaf.nodes), ""),
+            "bold",
+        )
         for node in nodes if each_node else ():
             yield _format_node(node, depth + 1)
 

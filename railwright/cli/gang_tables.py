@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from railwright.cli import cluster_overview, formats, options, output
-from railwright.fabric import label_selectors
+from railwright.fabric import label_selectors, text
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.state import device_holders
 
@@ -200,8 +200,8 @@ def _print_gang(gang: overview_types.Gang, arguments: argparse.Namespace) -> Non
     if formats.is_document(arguments.output):
         formats.print_document(gang, arguments.output, names=[_format_name(gang)])
         return
-    for title, text in _list_facts(gang):
-        output.print_styled((f"{title + ':':<14}", "bold"), (text, _get_style(gang) if title == "State" else ""))
+    for title, value in _list_facts(gang):
+        output.print_styled((f"{title + ':':<14}", "bold"), (value, _get_style(gang) if title == "State" else ""))
     if gang.why:
         output.print_styled(("Why:", "bold"))
         for why in gang.why:
@@ -233,7 +233,7 @@ def _list_facts(gang: overview_types.Gang) -> Iterator[tuple[str, str]]:
     yield "Namespace", gang.namespace
     yield "Fabric", gang.fabric or "-"
     yield "State", f"{gang.state}, {gang.outcome}" if gang.outcome in _WORSE else gang.state
-    yield "Placed", f"{gang.placed} of {gang.size} pods"
+    yield "Placed", text.format_count(gang.size, "pod", part=gang.placed)
     if gang.leaves:
         least = f", at least {gang.min_leaves}" if gang.min_leaves else ""
         yield "Leaves", f"{gang.leaves}{least}"

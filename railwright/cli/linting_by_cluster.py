@@ -24,6 +24,7 @@ from railwright.cli import (
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, nodes
+from railwright.fabric import text
 from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.admission_codes import AdmissionCode
@@ -148,8 +149,8 @@ def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
     for warning in answer.warnings:
         if (more := _MORE.match(warning)) is not None:
             yield (
-                f"{pod.file}: {pod.template.owner}: the webhook left out {more['count']} more findings; "
-                "--policy FILE shows all"
+                f"{pod.file}: {pod.template.owner}: the webhook left out "
+                f"{text.format_count(int(more['count']), 'more finding')}; --policy FILE shows all"
             )
 
 

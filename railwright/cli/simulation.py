@@ -14,7 +14,7 @@ from rich import box, console, progress, table
 
 from railwright.cli import formats, object_files, output, policies
 from railwright.cli.commands import simulate
-from railwright.fabric import node_views
+from railwright.fabric import node_views, text
 from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
@@ -215,7 +215,9 @@ def print_comparison(experiment: experiments.Experiment, results: Sequence[exper
     first = results[0].summary
     screen.print(f"[bold]{_format_title(experiment)}[/bold]", soft_wrap=True)
     screen.print(f"{experiment.spec.source}", soft_wrap=True, style="dim", markup=False)
-    screen.print(f"{first.jobs} jobs, {first.gangs} of them gangs of more than one pod.", soft_wrap=True)
+    screen.print(
+        f"{text.format_count(first.jobs, 'job')}, {first.gangs} of them with more than one pod.", soft_wrap=True
+    )
     formats.print_table(
         _COLUMNS,
         [_format_row(result) for result in results],
@@ -230,7 +232,8 @@ def print_comparison(experiment: experiments.Experiment, results: Sequence[exper
             )
         if result.outcome.rejected:
             screen.print(
-                f"{result.policy}: {result.outcome.rejected} jobs rejected, because they do not fit the empty cluster.",
+                f"{result.policy}: {text.format_count(result.outcome.rejected, 'job')} rejected: too large "
+                f"for the empty cluster.",
                 soft_wrap=True,
             )
     screen.print(
@@ -299,7 +302,8 @@ def _format_title(experiment: experiments.Experiment) -> str:
     load = "as many jobs a day as published" if experiment.load is None else f"load {experiment.load:g}"
     sample = "all nodes" if experiment.settings.sample_all else "the default sample of nodes"
     return (
-        f"{experiment.spec.name}: {len(experiment.spec.nodes)} nodes, oversubscription {format_ratios(experiment)}; "
+        f"{experiment.spec.name}: {text.format_count(len(experiment.spec.nodes), 'node')}, oversubscription "
+        f"{format_ratios(experiment)}; "
         f"{experiment.stream}, {load}; {experiment.settings.kind}, {sample}"
     )
 

@@ -266,10 +266,18 @@ def _describe_missing(response: errors.ErrorResponse) -> str:
     if not name:
         return f"{response.where} does not know {resource or 'this path'}; {_ADDRESS}, and the cluster's version"
     where = f" in namespace {namespace}" if namespace else ""
-    missing = f"there is no {resource} {name}{where}"
+    missing = f"there is no {_singularize(resource)} {name}{where}"
     if namespace.startswith("railwright") or name.startswith("railwright"):
         return f"railwright is not installed in this cluster: {missing}; install it, or look closer: railwright check"
     return f"{missing}; create it first, or check the context: kubectl config current-context"
+
+
+def _singularize(resource: str) -> str:
+    """Return the singular of the name of an API resource: `pod` for pods, `deviceclass` for deviceclasses."""
+    for ending, singular in (("ies", "y"), ("sses", "ss"), ("endpoints", "endpoints"), ("s", "")):
+        if resource.endswith(ending):
+            return resource.removesuffix(ending) + singular
+    return resource
 
 
 def _split_path(path: str) -> tuple[str, str, str, str]:

@@ -7,12 +7,38 @@ from collections.abc import Iterable
 
 _MAX_LIST = 60  # characters of a list in a message: a warning has 256, and must also state the fix
 _MAX_QUOTED = 100  # characters of a user's value in a message
-_IRREGULAR = {"leaf": "leaves"}
+_IRREGULAR = {
+    "leaf": "leaves",
+    "policy": "policies",
+    "has": "have",
+    "is": "are",
+    "was": "were",
+    "does": "do",
+    "matches": "match",
+}
 
 
-def format_count(count: int, noun: str) -> str:
-    """Return the count with the noun in singular or plural, such as `1 leaf` or `3 pods`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {_IRREGULAR.get(noun, noun + 's')}"
+def format_count(count: int, noun: str, verb: str = "", *, part: int | None = None) -> str:
+    """Return the count with the noun in singular or plural, such as `1 leaf` or `3 pods`.
+
+    `part` of them: `1 of 3 pods`. The verb, if any, is given in the singular and agrees with the number that it is
+    about: `1 pod has`, `1 of 3 pods has`, `3 pods have`. The last word of a noun phrase gets the plural.
+    """
+    start = f"{count}" if part is None else f"{part} of {count}"
+    words = f"{start} {noun if count == 1 else pluralize(noun)}"
+    return f"{words} {verb if (count if part is None else part) == 1 else _agree(verb)}" if verb else words
+
+
+def pluralize(noun: str) -> str:
+    """Return the plural of a noun phrase: `leaf`, `training pod`."""
+    *first, last = noun.split(" ")
+    return " ".join([*first, _IRREGULAR.get(last, f"{last}s")])
+
+
+def _agree(verb: str) -> str:
+    """Return the plural of a verb in the third person: `have` for has, `remain` for remains."""
+    first, *more = verb.split(" ")
+    return " ".join([_IRREGULAR.get(first, first.removesuffix("s")), *more])
 
 
 def join_some(items: Iterable[str], more: int = 0) -> str:

@@ -16,7 +16,7 @@ import sys
 import pytest
 import pytest_asyncio
 import yaml
-from plane import audit_log, binaries, ports, releases, rotation, site, waiting
+from plane import api, audit_log, binaries, guard, ports, releases, rotation, site, waiting
 from plane import helm as helm_program
 
 from railwright.fabric import names, version
@@ -504,6 +504,55 @@ async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, 
     manifests = await cluster.helm("template", releases.RELEASE, str(CHART), "--no-hooks", "--set=webhook.replicas=4")
     await plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
     assert await cluster.state() == held, "nor does a server-side apply take it away"
+
+
+async def test_the_emergency_switch_lets_labelled_pods_pass_and_helm_or_enable_undo_it(
+    plane, cluster, installed, namespace
+):
+    """No webhook answers on the plane, so labelled pods are rejected, which is when the switch is used."""
+    kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding"
+    pod = guard.probe({guard.FABRIC: "ib"})
+
+    async def read_objects():
+        return await cluster.hooks(), {item["metadata"]["name"]: item["spec"] for item in await cluster.api.list(kind)}
+
+    async def run(command):
+        words = (sys.executable, "-m", "railwright.cli", command, f"--kubeconfig={plane.kubeconfig}")
+        process = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.PIPE)
+        out = (await asyncio.wait_for(process.communicate(), 60))[0].decode()
+        assert process.returncode == 0, out
+        return out
+
+    async def try_pod(text):
+        try:
+            await plane.api.create(pod, namespace=namespace, dry_run=True)
+            message = ""
+        except api.ApiError as error:
+            message = error.message
+        assert (text in message) if text else not message, message
+        return True
+
+    async def expect(text):
+        await waiting.wait(lambda: try_pod(text), seconds=60, describe=f"a labelled pod: {text or 'is created'}")
+
+    held = await read_objects()
+    assert len(held[1]) >= 3
+    await expect("failed calling webhook")
+    assert "deleted MutatingWebhookConfiguration railwright\n" in await run("disable")
+    await expect("")
+    assert "created MutatingWebhookConfiguration railwright\n" in await run("enable")
+    await expect("failed calling webhook")
+    assert await read_objects() == held
+    await plane.api.delete("MutatingWebhookConfiguration", "railwright")
+    await expect("railwright has not injected")  # what deleting only the webhooks does
+    await run("disable")
+    await expect("")
+    await cluster.helm.upgrade()
+    await cluster.certified()
+    await expect("failed calling webhook")
+    assert await read_objects() == held
+    assert "exists already, and stays as it is: " in await run("enable")
+    assert await plane.api.get_or_none("ConfigMap", "railwright-disabled", NAMESPACE) is None
 
 
 async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, namespace):

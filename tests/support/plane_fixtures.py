@@ -7,7 +7,6 @@ harness (tests/controlplane/plane) is imported when a test asks for it, because 
 import contextlib
 import pathlib
 import shutil
-import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
@@ -38,11 +37,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"logs of the control plane are kept in {logs}")
 
 
-def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does: fixtures are torn down."""
-    raise KeyboardInterrupt
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane():
     """Yield the control plane, started once a run. Its logs are kept, and named, where a test failed."""
@@ -62,17 +56,12 @@ async def run_plane(kind: type[Any] | None = None) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[None]:
-    """Remove `folder` after the block, unless a test failed: then the logs are named at the end of the run.
-
-    Within the block SIGTERM ends the run as Ctrl-C does.
-    """
-    handler = signal.signal(signal.SIGTERM, _interrupt)
+    """Remove `folder` after the block, unless a test failed: then the logs are named at the end of the run."""
     finished = False
     try:
         yield
         finished = True
     finally:
-        signal.signal(signal.SIGTERM, handler)
         if finished and not _failed:
             shutil.rmtree(folder)
         else:

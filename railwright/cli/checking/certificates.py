@@ -19,6 +19,7 @@ from certs import bundle, trust
 from railwright.cli.checking import check_rows, installation, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
+from railwright.fabric import text
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
 _ROTATE = "railwright certs rotate"
@@ -268,7 +269,7 @@ def _decode(encoded: str) -> bytes:
 
 def _format_duration(time: dt.timedelta) -> str:
     if time >= dt.timedelta(days=2):
-        return f"{time.days} days"
+        return text.format_count(time.days, "day")
     hours, minutes = divmod(int(time.total_seconds()) // 60, 60)
     return f"{hours} h {minutes} min"
 

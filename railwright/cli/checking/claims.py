@@ -10,6 +10,7 @@ import msgspec
 from railwright.cli.checking import check_rows, offered_devices, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import expression_process
+from railwright.fabric import text
 from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices, unknown_selectors
 from railwright.fabric.policy import claimed_rails, model
 
@@ -120,7 +121,7 @@ def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: Offered, devices_
     if len(matching) >= devices_per_rail:
         return ""
     if matching:
-        return f"{rail.name} has {len(matching)} of {devices_per_rail} devices"
+        return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=len(matching))}"
     attributes = [rail.selector.attribute] if rail.selector.attribute else selectors.list_references(rail.expression)
     for attribute in attributes:
         if not any(_get_value(nic, attribute) is not None for nic in nics.values()):

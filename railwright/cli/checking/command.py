@@ -28,7 +28,7 @@ from railwright.cli.checking import (
     webhook_configurations,
 )
 from railwright.cluster import client as clients
-from railwright.fabric import version
+from railwright.fabric import text, version
 
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
@@ -94,7 +94,8 @@ def _describe_unread(results: Sequence[check_rows.Result]) -> str:
     count = sum(result.unread for result in results)
     reasons = dict.fromkeys(result.detail for result in results if result.unread)
     return (
-        f"railwright: {count} checks could not read what they need, so the result is incomplete: "
+        f"railwright: {text.format_count(count, 'check')} could not read what "
+        f"{'it needs' if count == 1 else 'they need'}, so the result is incomplete: "
         f"{'; '.join(map(output.escape_controls, reasons))}; ask for these permissions, or accept it: --allow-unread"
     )
 

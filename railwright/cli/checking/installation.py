@@ -6,7 +6,7 @@ from typing import Any
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
-from railwright.fabric import names, version
+from railwright.fabric import names, text, version
 
 _INSTALL = (
     f"helm install railwright CHART -n {installed_names.NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with"
@@ -111,7 +111,7 @@ def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping
         )
     if len(nodes) < 2:
         return skip("no node is known for the replicas' pods")
-    return ok(f"{desired or 1} replicas on {len(nodes)} nodes")
+    return ok(f"{text.format_count(desired or 1, 'replica')} on {text.format_count(len(nodes), 'node')}")
 
 
 def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:

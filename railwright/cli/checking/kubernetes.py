@@ -8,6 +8,7 @@ import msgspec
 
 from railwright.cli.checking import check_rows, offered_devices, snapshots
 from railwright.cli.checking.check_rows import Phase, Row, fail, ok, skip, warn
+from railwright.fabric import text
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
 INSTALL_PERMISSIONS: tuple[tuple[str, str, str], ...] = (  # verb, API group, resource of each kind in manifests/base
@@ -123,8 +124,13 @@ def _check_accelerators(snapshot: snapshots.ClusterSnapshot) -> check_rows.Asses
     resources = snapshots.list_accelerators(snapshot)
     accelerated = offered_devices.list_accelerated(snapshot)
     if not accelerated:
-        return warn(f"none of {len(snapshot.get_all('nodes'))} nodes has any of {', '.join(resources)}")
-    return ok(f"{len(accelerated)} of {len(snapshot.get_all('nodes'))} nodes have {', '.join(resources)}")
+        return warn(
+            f"none of {text.format_count(len(snapshot.get_all('nodes')), 'node')} has any of {', '.join(resources)}"
+        )
+    return ok(
+        f"{text.format_count(len(snapshot.get_all('nodes')), 'node', 'has', part=len(accelerated))} "
+        f"{', '.join(resources)}"
+    )
 
 
 def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.styled_lines import Line
+from railwright.fabric import text
 
 _MARKS: dict[check_rows.State, tuple[str, str]] = {
     check_rows.State.OK: ("√", "green"),
@@ -79,7 +80,7 @@ def _format_folded(results: Sequence[check_rows.Result]) -> Iterator[Line]:
         if is_folded(result)
     ]
     for reason, count in collections.Counter(reasons).items():
-        checks = "1 check" if count == 1 else f"{count} checks"
+        checks = text.format_count(count, "check")
         yield (("-", "dim"), (f" {checks} skipped {reason} (-v lists them)", "dim"))
 
 
@@ -90,7 +91,7 @@ def format_summary(results: Sequence[check_rows.Result]) -> Line:
         f"{counts[state]} {word}{_format_anchors(results, state)}" for state, word in _WORDS.items() if counts[state]
     )
     style = "red" if counts[check_rows.State.FAIL] else "yellow" if counts[check_rows.State.WARN] else "green"
-    return ((f"{len(results)} checks: {totals}", f"bold {style}"),)
+    return ((f"{text.format_count(len(results), 'check')}: {totals}", f"bold {style}"),)
 
 
 def _format_anchors(results: Sequence[check_rows.Result], state: check_rows.State) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.fabric import hypernodes, node_views, topology
+from railwright.fabric import hypernodes, node_views, text, topology
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
@@ -29,7 +29,10 @@ def _check_offered(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
     if unavailable:
         return fail(f"no node offers {snapshots.join_limited(unavailable, 4)}: pods stay Pending")
     fewest, most = min(counts.values()), max(counts.values())
-    return ok(f"on {fewest if fewest == most else f'{fewest} to {most}'} of {len(snapshot.get_all('nodes'))} nodes")
+    return ok(
+        f"on {fewest if fewest == most else f'{fewest} to {most}'} of "
+        f"{text.format_count(len(snapshot.get_all('nodes')), 'node')}"
+    )
 
 
 def _check_dead(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
@@ -66,7 +69,8 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
             *([f"{snapshots.join_limited(without_rails, 4)} lack all rails"] if without_rails else []),
         ]
         return warn(
-            f"{len(missing_pools)} of {len(accelerated)} nodes with accelerators: {snapshots.join_limited(problems, 4)}"
+            f"{text.format_count(len(accelerated), 'node', part=len(missing_pools))} with accelerators: "
+            f"{snapshots.join_limited(problems, 4)}"
         )
     return ok(snapshots.format_count(len(accelerated), "node"))
 
@@ -104,10 +108,11 @@ def _check_domains(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
         return skip(_NO_NODES)
     unlabelled = [node.metadata.name for node in with_rails if not _has_labels(node, keys[0], rails)]
     if not unlabelled:
-        return ok(f"{len(with_rails)} nodes have {keys[0]}")
+        return ok(f"{text.format_count(len(with_rails), 'node', 'has')} {keys[0]}")
     state = fail if len(unlabelled) == len(with_rails) else warn
     return state(
-        f"{len(unlabelled)} of {len(with_rails)} nodes have no label {keys[0]}: {snapshots.join_limited(unlabelled, 3)}"
+        f"{text.format_count(len(with_rails), 'node', 'has', part=len(unlabelled))} no label {keys[0]}: "
+        f"{snapshots.join_limited(unlabelled, 3)}"
     )
 
 
@@ -131,7 +136,10 @@ def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> ch
         if not tree.read_values(node.metadata.name, node.metadata.labels)
     ]
     if outside:
-        problems = (*problems, f"{len(outside)} nodes are in no HyperNode: {snapshots.join_limited(outside, 3)}")
+        problems = (
+            *problems,
+            f"{text.format_count(len(outside), 'node', 'is')} in no HyperNode: {snapshots.join_limited(outside, 3)}",
+        )
     return (
         warn(snapshots.join_limited(problems, 3))
         if problems
@@ -155,7 +163,8 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
             unknown.append(node.metadata.name)
     if unknown:
         return fail(
-            f"{len(unknown)} nodes have no data on which rails share a NUMA node with which accelerators: "
+            f"{text.format_count(len(unknown), 'node', 'has')} no data on which rails share a NUMA node "
+            "with which accelerators: "
             f"{snapshots.join_limited(unknown, 3)}"
         )
     return ok(f"{len(reported)} NodeResourceTopologies")
@@ -175,7 +184,8 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     ]
     if shapeless:
         return warn(
-            f"{len(shapeless)} of {len(accelerated)} nodes with accelerators match no shape: "
+            f"of {text.format_count(len(accelerated), 'node')} with accelerators, "
+            f"{text.format_count(len(shapeless), 'node', 'matches')} no shape: "
             f"{snapshots.join_limited(shapeless, 3)}"
         )
     if unused:

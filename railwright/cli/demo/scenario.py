@@ -17,7 +17,7 @@ import msgspec
 
 from railwright.cli.demo import fixture as fixtures
 from railwright.cluster import policies
-from railwright.fabric import names, node_views
+from railwright.fabric import names, node_views, text
 from railwright.fabric.policy import model
 from railwright.simulator import bandwidth_model, cluster, cluster_specs, shapes, volcano
 
@@ -58,7 +58,7 @@ async def run(fixture: fixtures.Fixture, report: Callable[[str], None] = lambda 
     uid = str(uuid.UUID(int=1))  # fixed, so that every demo shows the same names
     pods = list(shapes.build_volcano_pods(fixture.job, uid=uid))
     async with aiohttp.ClientSession() as session:
-        report(f"admitting {len(pods)} pods by the webhook")
+        report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
         admitted = await asyncio.gather(*(admit(session, fixture, pod) for pod in pods))
         ready = [pod.after for pod in admitted]
         for index, pod in enumerate(ready):

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from railwright.cli import context_namespace, formats, options, output
 from railwright.cli.explanation import extender_client
+from railwright.fabric import text
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
@@ -170,7 +171,7 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     return [
         Text(),
         table,
-        _format_line(f"{len(listed)} of the {explanation.scored_nodes} nodes that were scored", "dim"),
+        _format_line(f"{len(listed)} of the {text.format_count(explanation.scored_nodes, 'node')} with a score", "dim"),
     ]
 
 

@@ -8,7 +8,7 @@ import { findMatches, updateOptions } from "./filters.js";
 import { buildGangDetails } from "./gang_details.js";
 import { GangList, describeGang, filterGangs } from "./gang_list.js";
 import { formatLink, parseLink } from "./links.js";
-import { build, manageTheme } from "./look.js";
+import { build, formatCount, manageTheme } from "./look.js";
 import { buildMissing, buildNodeDetails, buildRailDetails } from "./node_details.js";
 import { Store, formatLetter } from "./store.js";
 import { Stream } from "./stream.js";
@@ -140,7 +140,7 @@ function showFabric(gangs, haveGangsChanged) {
   if (page.form === "table") showNodeTable();
   const fabric = store.getFabric(selection.fabric);
   if (!fabric) return;
-  const text = `Fabric ${fabric.name}: ${fabric.nodes} nodes on ${fabric.leaves.length} leaves, ${fabric.rails_free} rails free, ${fabric.rails_busy} busy, ${fabric.rails_dead} dead; ${gangs.length} gangs. The button Table shows the same as a table.`;
+  const text = `Fabric ${fabric.name}: ${formatCount(fabric.nodes, "node")} on ${formatCount(fabric.leaves.length, "leaf")}, ${formatCount(fabric.rails_free, "rail")} free, ${fabric.rails_busy} busy, ${fabric.rails_dead} dead; ${formatCount(gangs.length, "gang")}. The button Table shows the same as a table.`;
   if (get("drawing-summary").textContent !== text) get("drawing-summary").textContent = text;
 }
 

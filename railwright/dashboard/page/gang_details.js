@@ -3,7 +3,7 @@
 import { buildAge } from "./ages.js";
 import { buildCommand, listExplainCommand } from "./commands.js";
 import { buildState, describeGang, describeWait } from "./gang_list.js";
-import { build, buildBadge, buildLink, buildTable } from "./look.js";
+import { build, buildBadge, buildLink, buildTable, formatCount } from "./look.js";
 import { formatLetter } from "./store.js";
 
 const RANKS = 64; // rows that are shown at first; a button shows the rest
@@ -54,7 +54,7 @@ function buildTimes(gang) {
 function describeLeaves(gang) {
   if (!gang.leaves) return "";
   const least = gang.min_leaves && gang.min_leaves < gang.leaves ? `, ${gang.min_leaves} would suffice` : "";
-  return ` · ${gang.leaves} ${gang.leaves === 1 ? "leaf" : "leaves"}${least}`;
+  return ` · ${formatCount(gang.leaves, "leaf")}${least}`;
 }
 
 function listRankCells(rank, hasRails, on) {

@@ -59,6 +59,12 @@ const THEME = "railwright-theme"; // key in localStorage
 let theme = localStorage.getItem(THEME) ?? "auto";
 const systemPrefersDark = matchMedia("(prefers-color-scheme: dark)");
 
+/** A count with its noun in singular or plural: `1 leaf`, `3 pods`. */
+export function formatCount(count, noun) {
+  const plural = noun === "leaf" ? "leaves" : `${noun}s`;
+  return `${count} ${count === 1 ? noun : plural}`;
+}
+
 /** True if the page is dark now. */
 export function isDark() {
   return theme === "auto" ? systemPrefersDark.matches : theme === "dark";

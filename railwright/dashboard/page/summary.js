@@ -2,7 +2,7 @@
 
 import { buildAge } from "./ages.js";
 import { buildState } from "./gang_list.js";
-import { build, buildBadge, buildLink } from "./look.js";
+import { build, buildBadge, buildLink, formatCount } from "./look.js";
 import { countRails, formatLetter, isBroken, isWorse, rankAttention } from "./store.js";
 
 const MOST_LISTED = 8; // gangs and nodes that need attention
@@ -91,7 +91,7 @@ function buildGangItem(gang, on) {
 function buildNodeItem(node, on) {
   const faults = countRails(node).filter(([word]) => word === "dead" || word === "degraded");
   const since = Object.values(node.faulty_since ?? {}).sort()[0];
-  const text = [node.note, ...faults.map(([word, count]) => `${count} ${word} ${count === 1 ? "rail" : "rails"}`)].filter(Boolean).join(", ");
+  const text = [node.note, ...faults.map(([word, count]) => formatCount(count, `${word} rail`))].filter(Boolean).join(", ");
   const age = node.note_at || since;
   return [buildLink(node.name, () => on.chooseNode(node.name)), ` ${text}`, ...(age ? [", ", buildAge(age)] : [])];
 }

@@ -78,7 +78,10 @@ def _set_claims(
     existing = {claim.name: claim for claim in own_claims.list_claims(pod)}
     claim_names = own_claims.name_claims(len(plan.names))
     _check_names(pod, claim_names, existing)
-    reason = f"claims of {len(plan.rails)} rails of fabric {ctx.fabric_name} and {plan.accelerators} GPUs"
+    reason = (
+        f"claims of {text.format_count(len(plan.rails), 'rail')} of fabric {ctx.fabric_name} and "
+        f"{text.format_count(plan.accelerators, 'GPU')}"
+    )
     for name, template in zip(claim_names, plan.names, strict=True):
         claim = existing.get(name)
         if claim is None or claim.template != template:
@@ -144,7 +147,7 @@ def _remove_gpus(
     target, gpu = ctx.targets[0], ctx.document.accelerators[0]
     if not plan.accelerators:
         return
-    reason = f"the claims have {plan.accelerators} GPUs"
+    reason = f"the claims have {text.format_count(plan.accelerators, 'GPU')}"
     if accelerators.mentions(pod.container(target), gpu):
         yield pod_changes.RemoveResource(entry=ENTRY, reason=reason, container=target, resource=gpu)
     for index in claim_plan.list_init_containers(pod, gpu):

@@ -83,7 +83,10 @@ def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequen
 def _describe(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:
     number, item = len(rail_names), text.quote(error.item)
     if error.problem is intent.RailsProblem.COUNT:
-        return f"the fabric has {number} rails; request 1 to {number}, or remove the annotation to get all"
+        return (
+            f"the fabric has {text.format_count(number, 'rail')}; request 1 to {number}, or remove the "
+            f"annotation to get all"
+        )
     if error.problem is intent.RailsProblem.REVERSED:
         return f"{item} is reversed; write the earlier rail first"
     return f"{item} is not a rail or a range; the fabric has {', '.join(rail_names)}; write {_VALUES}"

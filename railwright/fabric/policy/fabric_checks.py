@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Callable, Iterator
 
-from railwright.fabric import names, quantity, topology
+from railwright.fabric import names, quantity, text, topology
 from railwright.fabric.policy import findings, model, presets
 
 _OPERATORS_WITH_VALUES = ("In", "NotIn")
@@ -124,7 +124,8 @@ def _check_placement(fabric: model.Fabric) -> Iterator[findings.Finding]:
     if len(placement.oversubscription) > len(levels):
         yield findings.Finding(
             ("placement", "oversubscription"),
-            f"has {len(placement.oversubscription)} values for {len(levels)} domains; "
+            f"has {text.format_count(len(placement.oversubscription), 'value')} for "
+            f"{text.format_count(len(levels), 'domain')}; "
             "give at most one for each domain, closest first",
             (("fabrics", "*", "placement", "domains"), ("fabrics", "*", "placement", "preset")),
         )

@@ -317,10 +317,15 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "{resource} is in force: while it exists, this ConfigMap has no effect; change the FabricPolicy, or delete one "
         "of the two"
     ),
-    Code.MORE_FINDINGS: "{count} more findings about NCCL settings; `railwright lint FILE` shows them all",
+    Code.MORE_FINDINGS: lambda parameters: (
+        f"{text.format_count(parameters['count'], 'more finding')} about NCCL settings; "
+        "`railwright lint FILE` shows them all"
+    ),
     Code.LINT_TOO_LARGE: ("the pod is too large to be linted during admission; `railwright lint` checks all of it"),
     Code.LINT_FAILED: "railwright could not lint this pod ({error}); nothing else is affected",
-    Code.MORE_WARNINGS: "and {count} more warnings; fix these first to see them",
+    Code.MORE_WARNINGS: lambda parameters: (
+        f"and {text.format_count(parameters['count'], 'more warning')}; fix these first to see them"
+    ),
     Code.NOT_INJECTED: (
         f"the pod opted in but has no annotation {names.INJECTION}: the webhook did not run for it; check that the "
         "webhook is available and has a valid policy, then recreate the pod"

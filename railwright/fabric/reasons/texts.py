@@ -121,11 +121,16 @@ def _format_uplinks(parameters: Parameters) -> str:
 # --- gangs ----------------------------------------------------------------------------------------------------
 
 
+def _format_part(parameters: Parameters, part: str, whole: str, noun: str) -> str:
+    """Return such as `2 of 4 rails`; `part` and `whole` are names of parameters."""
+    return text.format_count(parameters[whole], noun, part=parameters[part])
+
+
 def _format_remaining(parameters: Parameters) -> str:
     """Return the start of a message: the number of unplaced pods."""
     pods, slots = parameters["pods"], parameters["slots_needed"]
     if pods <= slots:
-        return f"{slots} pods remain"
+        return text.format_count(slots, "pod", "remains")
     return f"{pods} pods remain, which need as much as {slots} of the largest"
 
 
@@ -165,8 +170,10 @@ def _format_minimum_leaves(parameters: Parameters) -> str:
     if minimum == 2:
         largest = f"the largest leaf at {bandwidth}, {leaves.items[0][0]}, has {text.format_count(slots, 'slot')}"
     else:
-        largest = f"the {minimum - 1} largest leaves at {bandwidth} have {slots} slots ({_join(leaves)})"
-    return f"{_format_remaining(parameters)}; {largest}; {minimum} leaves is the minimum"
+        largest = (
+            f"the {minimum - 1} largest leaves at {bandwidth} have {text.format_count(slots, 'slot')} ({_join(leaves)})"
+        )
+    return f"{_format_remaining(parameters)}; {largest}; {text.format_count(minimum, 'leaf')} is the minimum"
 
 
 def _format_fewer_leaves(cause: Callable[[Parameters], str]) -> Callable[[Parameters], str]:
@@ -201,7 +208,8 @@ def _format_limited(cause: Callable[[Parameters], str]) -> Callable[[Parameters]
 
 
 def _format_faster_nodes(parameters: Parameters) -> str:
-    slots = f"faster nodes have slots for {parameters['slots']} of the {parameters['slots_needed']} pods"
+    pods = text.format_count(parameters["slots_needed"], "pod")
+    slots = f"faster nodes have slots for {parameters['slots']} of the {pods}"
     return slots + (f"; {_join(parameters['causes'])}" if parameters["causes"].items else "")
 
 
@@ -225,7 +233,8 @@ def _format_policies_differ(parameters: Parameters) -> str:
         for digest, count, pods in versions
     )
     return (
-        f"{sum(count for _, count, _ in versions)} pods were admitted under {len(versions)} versions of the policy: "
+        f"{text.format_count(sum(count for _, count, _ in versions), 'pod', 'was')} admitted under "
+        f"{len(versions)} versions of the policy: "
         f"{counts}; their injected settings may differ: recreate the pods that are not under the current version, "
         f"{parameters['current']}"
     )
@@ -237,8 +246,9 @@ def _format_placement(parameters: Parameters) -> str:
     bandwidth = f"modelled bandwidth {parameters['bandwidth']:.2f}, best possible {parameters['best']:.2f}"
     if parameters["bound"] > parameters["best"]:
         bandwidth += f" (upper bound {parameters['bound']:.2f})"
+    pods = text.format_count(parameters["pods"], "pod", "runs")
     parts = [
-        f"{parameters['pods']} pods run on {count} ({_join(leaves)}); {parameters['min_leaves']} was the minimum",
+        f"{pods} on {count} ({_join(leaves)}); {parameters['min_leaves']} was the minimum",
         bandwidth + _format_because(parameters),
     ]
     if parameters["outside"].items:
@@ -264,7 +274,7 @@ def _format_target_leaf(parameters: Parameters) -> str:
     if slots < needed < pods:
         share = f"as much as {slots} of the largest of the {pods} pods"
     elif slots < needed:
-        share = f"{slots} of the {pods} pods"
+        share = f"{slots} of the {text.format_count(pods, 'pod')}"
     else:
         share = f"all {pods} pods" if pods > 1 else "the last pod"
     return f"{parameters['leaf']} has {parameters['placed']} placed peers and slots for {share} to place"
@@ -272,7 +282,7 @@ def _format_target_leaf(parameters: Parameters) -> str:
 
 def _format_rails_free(parameters: Parameters) -> str:
     degraded = f", {', '.join(parameters['degraded'])} degraded" if parameters["degraded"] else ""
-    return f"{parameters['free']} of {parameters['needed']} rails free{degraded}"
+    return f"{_format_part(parameters, 'free', 'needed', 'rail')} free{degraded}"
 
 
 RENDERERS: Mapping[ReasonCode, Renderer] = {
@@ -309,7 +319,9 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.RAIL_DEAD: "{rail} dead or absent",
     Code.RAIL_DEGRADED: "{rail} degraded",
     Code.NICS_SHARED: "NICs shared with other pods",
-    Code.TOO_FEW_NICS: "too few NICs for {pods} pods of the gang",
+    Code.TOO_FEW_NICS: lambda parameters: (
+        f"too few NICs for {text.format_count(parameters['pods'], 'pod')} of the gang"
+    ),
     Code.PEER_RAIL_MISSING: "{node}: a rail is missing on another pod's node",
     Code.UPLINKS_LIMIT: _format_uplinks,
     Code.DEGRADED_NODES: _format_nodes_with,
@@ -338,8 +350,9 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
         "modelled at {bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and none of the "
         "fullest nodes that fit has more bandwidth"
     ),
-    Code.UNLABELLED_NODES: (
-        "only nodes without a topology label have slots for the {slots_needed} pods that remain: label these nodes"
+    Code.UNLABELLED_NODES: lambda parameters: (
+        "only nodes without a topology label have slots for the "
+        f"{text.format_count(parameters['slots_needed'], 'pod')} still to be placed: label these nodes"
     ),
     Code.BANDWIDTH_UPLINKS: _format_limited(lambda parameters: _join(parameters["causes"])),
     Code.BANDWIDTH_NOT_OFFERED: _format_limited(_format_not_offered),
@@ -349,9 +362,14 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.PLAN_NOT_EXACT: _format_not_exact,
     Code.POLICIES_DIFFER: _format_policies_differ,
     Code.PLACEMENT: _format_placement,
-    Code.PODS_MISSING: "{missing} of its {size} pods do not exist yet",
+    Code.PODS_MISSING: lambda parameters: (
+        text.format_count(parameters["size"], "pod", "does", part=parameters["missing"]).replace(" of ", " of its ")
+        + " not exist yet"
+    ),
     Code.FITS_NOW: _format_fits_now,
-    Code.NODES_FIT: "{fit} of {nodes} nodes could take one of its pods now",
+    Code.NODES_FIT: lambda parameters: (
+        f"{_format_part(parameters, 'fit', 'nodes', 'node')} could take one of its pods now"
+    ),
     Code.BETTER_PLAN: lambda parameters: (
         f"recreated now, it could have {parameters['bandwidth']:.2f} on {_format_on_leaves(parameters)}"
     ),
@@ -359,8 +377,7 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
         f"recreated now, it could have the same bandwidth on {_format_on_leaves(parameters)}"
     ),
     Code.PEERS_LACK_RAILS: lambda parameters: (
-        f"{parameters['pods']} more {'member' if parameters['pods'] == 1 else 'members'}: "
-        "a rail is missing on another pod's node"
+        f"{text.format_count(parameters['pods'], 'more member')}: a rail is missing on another pod's node"
     ),
     Code.FABRIC_UNDEFINED: (
         "the fabric of these pods is not defined in the current policy, or is in audit mode, so no plan is made"
@@ -388,7 +405,9 @@ RENDERERS: Mapping[ReasonCode, Renderer] = {
     Code.NUMA_GPUS_TOGETHER: "GPUs on NUMA node {zones}",
     Code.NUMA_GPUS_SPLIT: "GPUs split over NUMA nodes {zones}",
     Code.NUMA_ALIGNED: "GPUs and rails together on NUMA node {zones}",
-    Code.NUMA_PARTLY_LOCAL: "{local} of {needed} rails local to their GPUs, NUMA nodes {zones}",
+    Code.NUMA_PARTLY_LOCAL: lambda parameters: (
+        f"{_format_part(parameters, 'local', 'needed', 'rail')} local to their GPUs, NUMA nodes {parameters['zones']}"
+    ),
     Code.NO_DEVICES_REQUESTED: "the pod requests no accelerator or rail",
     Code.DEVICES_UTILIZED: "{share:.0%} of its {devices} in use with this pod",
     Code.NO_RAILS_NEEDED: "the pod needs no rails",

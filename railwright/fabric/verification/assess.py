@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from railwright.fabric import text
 from railwright.fabric.verification import aggregate, log_types, networks
 
 
@@ -157,7 +158,7 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
     if summary.failures:
         return _State(log_types.FAILED, summary.failures[:1])
     if rails is not None and summary.opened is not None and summary.opened < rails:
-        reason = f"NCCL found {summary.opened} of {rails} rails"
+        reason = f"NCCL found {text.format_count(rails, 'rail', part=summary.opened)}"
         return _State(log_types.PARTIAL, (reason,), _list_missing_rails(summary.devices, expected))
     if not summary.channels:
         return _State(log_types.UNKNOWN, ("no channel to another node: one pod only, or the log is cut",))
@@ -168,7 +169,9 @@ def _find_state(  # noqa: C901 - a list of cases, the first that applies counts
     if rails is not None and summary.used is not None and summary.used < rails:
         unused = set(summary.devices) - set(summary.used_devices)
         missing = _list_missing_rails(summary.used_devices, expected) or _format_ports(unused)
-        return _State(log_types.PARTIAL, (f"channels went over {summary.used} of {rails} rails",), missing)
+        return _State(
+            log_types.PARTIAL, (f"channels went over {text.format_count(rails, 'rail', part=summary.used)}",), missing
+        )
     missing = _list_missing_rails(summary.used_devices, expected) if summary.used_devices else ()
     if missing:
         return _State(

@@ -121,7 +121,7 @@ def _format_tcp(report: log_types.Report) -> str:
 def _format_partial(report: log_types.Report) -> str:
     partial = [pod for pod in report.pods if pod.state == log_types.PARTIAL]
     details = [f"{_format_pod(pod)}: {'; '.join(pod.why)}{_format_missing(pod)}" for pod in partial[:_NAMED]]
-    more = f", and {len(partial) - _NAMED} more pods" if len(partial) > _NAMED else ""
+    more = f", and {text.format_count(len(partial) - _NAMED, 'more pod')}" if len(partial) > _NAMED else ""
     return f"RDMA, but not on every rail: {'. '.join(details)}{more}{_format_suffix(_format_busbw(report))}"
 
 
@@ -150,11 +150,11 @@ def _format_rails(report: log_types.Report) -> str:
     used = min((pod.rails for pod in report.pods if pod.rails is not None), default=None)
     if used is None or report.rails is None:
         return "rails not counted"
-    return f"{used} of {report.rails} rails"
+    return text.format_count(report.rails, "rail", part=used)
 
 
 def _format_size(report: log_types.Report) -> str:
-    ranks = f"{report.ranks} ranks on " if report.ranks else ""
+    ranks = f"{text.format_count(report.ranks, 'rank')} on " if report.ranks else ""
     return f"{ranks}{_count_pods(report.pods)}"
 
 

@@ -123,6 +123,11 @@ class Process:
         return code
 
 
+def list_running_pids() -> set[int]:
+    """Return the process ids of all programs that were started and not ended."""
+    return {process.pid for process in _alive}
+
+
 @atexit.register
 def _end_all() -> None:
     """End what a fixture could not end: a crash of the test run, an interrupt within an interrupt."""

@@ -135,6 +135,8 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
     assert without == {
         "railwright completion",
         "railwright dashboard",
+        "railwright disable",
+        "railwright enable",
         "railwright policy convert",
         "railwright policy schema",
     }

@@ -25,7 +25,7 @@ def verify(capsys):
 @pytest.mark.parametrize(
     ("log", "code", "begins"),
     [
-        ("erdma-dranet", 0, "RDMA on every rail: eRDMA, 1 of 1 rails"),
+        ("erdma-dranet", 0, "RDMA on every rail: eRDMA, 1 of 1 rail"),
         ("mixed-one-pod-tcp", 1, "TCP, not RDMA: train-worker-1 (rank 1) fell back to sockets over eth0"),
         ("rail-missing-on-one-pod", 1, "RDMA, but not on every rail: nccl-tests-worker-1"),
         ("roce-2.19-two-ports", 1, "RDMA was set up and failed"),

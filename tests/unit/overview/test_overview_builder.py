@@ -255,13 +255,13 @@ def test_a_gang_that_fits_is_shown_with_the_leaves():
 def test_a_gang_with_missing_pods_says_so():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 1, 3)
-    assert assessed.why[0].message == "1 of its 3 pods do not exist yet"
+    assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
 def test_a_gang_of_which_a_pod_is_missing_and_none_waits_is_judged_by_those_there_are():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", "a-01"), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 2, 3)
-    assert assessed.why[0].message == "1 of its 3 pods do not exist yet"
+    assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
 def test_a_launcher_takes_a_number_and_is_no_worker():

@@ -144,7 +144,8 @@ def test_reason_for_a_shortage_names_ineligible_nodes():
 def test_nodes_without_a_label_are_said_to_need_one():
     decision, why = messages([node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.is_complete
-    assert why == ("only nodes without a topology label have slots for the 2 pods that remain: label these nodes",)
+    message = "only nodes without a topology label have slots for the 2 pods still to be placed: label these nodes"
+    assert why == (message,)
 
 
 def test_placed_peers_are_a_reason_for_more_leaves():

@@ -1,5 +1,7 @@
 """Reasons are values with codes; one renderer turns them into text, and the page lists every code."""
 
+import ast
+import itertools
 import pathlib
 import re
 
@@ -146,6 +148,81 @@ def test_schedulers_see_the_component_and_events_the_code():
 )
 def test_nouns_follow_their_count(count, noun, expected):
     assert text.format_count(count, noun) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "part", "verb", "expected"),
+    [
+        (1, None, "has", "1 node has"),
+        (2, None, "matches", "2 nodes match"),
+        (3, None, "remains", "3 nodes remain"),
+        (4, 1, "has", "1 of 4 nodes has"),
+        (4, 2, "is", "2 of 4 nodes are"),
+        (1, 0, "does", "0 of 1 node do"),
+        (1, 1, "", "1 of 1 node"),
+    ],
+)
+def test_verbs_agree_with_the_number_that_they_are_about(count, part, verb, expected):
+    assert text.format_count(count, "node", verb, part=part) == expected
+
+
+NOUNS = (
+    "certificates|checks|claims|containers|crossings|days|devices|domains|errors|fabrics|files|findings|gangs|GPUs|jobs|"
+    "leaves(?! out)|members|namespaces|networks|nodes|objects|pods|policies|problems|rails|ranks|replicas|rows|rules|"
+    "slots|spines|templates|values|variables|warnings"
+)
+COUNTED = re.compile(rf"^ (?:more )?(?:{NOUNS})\b")
+LIMIT = re.compile(r"MAX|LIMIT|MOST|LONGEST|longest|budget")
+# File and expression whose value is at least two, because a condition before it says so.
+SEVERAL = {
+    "railwright/cli/checking/installation.py": {"word"},  # webhook, extender
+    "railwright/cli/commands/certs.py": {"text"},  # of the user
+    "railwright/documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
+    "railwright/cli/policy_manifests.py": {"len(files)"},
+    "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},
+    "railwright/fabric/injection/targets.py": {"len(targets)"},
+    "railwright/fabric/lint/claim_rules/c01_one_constraint_for_pairs.py": {"count"},
+    "railwright/fabric/lint/claim_rules/c06_too_many_devices.py": {"total"},
+    "railwright/fabric/lint/rules/n14_more_devices_than_requested.py": {"count"},
+    "railwright/fabric/lint/rules/n23_queue_pairs.py": {"fused"},
+    "railwright/fabric/lint/rules/n47_rails_without_network.py": {"len(devices)"},
+    "railwright/fabric/lint/rules/n56_one_pvrdma.py": {"len(fabric.rails)"},
+    "railwright/fabric/policy/claim_checks.py": {"fabric.devices_per_rail", "devices"},
+    "railwright/fabric/policy/fabric_checks.py": {"len(fabric.rails)"},
+    "railwright/fabric/reasons/texts.py": {"pods", "crossings", "nodes"},
+    "railwright/cli/demo/card.py": {
+        "len(outcome.placed)",
+        "len(fixture.nodes)",
+        "rails",
+        "len(variables) - 1",
+        "resources['nvidia.com/gpu']",
+    },
+    "railwright/cluster/files.py": {"len(rejected.errors) - 1"},
+    "webhook/policy_validation.py": {"self._callers"},
+    "railwright/simulator/parameters.py": {"job_stream.NODE"},
+}
+
+
+def list_counted(path):
+    """Yield the line and expression of each number in an f-string that a plural noun follows."""
+    for joined in ast.walk(ast.parse(path.read_text())):
+        values = joined.values if isinstance(joined, ast.JoinedStr) else ()
+        for value, after in itertools.pairwise(values):
+            if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant) and COUNTED.match(after.value):
+                yield value.lineno, ast.unparse(value.value)
+
+
+def test_no_message_writes_a_plural_after_a_number_that_may_be_one():
+    places = []
+    for folder in ("railwright", "webhook", "extender", "certs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            places += [
+                f"{name}:{line}: {{{expression}}}; write text.format_count"
+                for line, expression in list_counted(path)
+                if not LIMIT.search(expression) and expression not in SEVERAL.get(name, ())
+            ]
+    assert places == []
 
 
 def test_lists_and_long_texts_are_shortened():

@@ -10,6 +10,7 @@ import jsonpatch
 import pytest
 import yaml
 
+from railwright.documentation import permissions
 from railwright.fabric import names
 from railwright.fabric.injection import missed
 from railwright.serving import command_line, limits
@@ -108,6 +109,20 @@ def test_t14_a_pod_names_its_token_its_life_and_its_place(name):
     (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
     (token,) = [source["serviceAccountToken"] for source in account["sources"] if "serviceAccountToken" in source]
     assert token["expirationSeconds"] <= 3607
+
+
+def test_t14_the_security_page_has_the_rights_of_every_account():
+    assert sorted(permissions.CONSEQUENCES) == permissions.list_accounts() == sorted(ACCOUNTS)
+    table = permissions.format_permissions()
+    for account in ACCOUNTS:
+        rows = [line for line in table.splitlines() if line.startswith(f"| `{account}` |")]
+        assert len(rows) == 3, "in the cluster, in the namespace, and what they amount to"
+        for rule, everywhere in rules(account):
+            (row,) = [
+                line for line in rows if line.split(" | ")[1] == ("cluster" if everywhere else "`railwright-system`")
+            ]
+            for word in (*rule["verbs"], *rule["resources"], *rule.get("resourceNames", ())):
+                assert word in row, (account, word)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)

@@ -222,7 +222,7 @@ def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
     where = ("--policy", str(tmp_path / "policy.yaml"), "--snapshot", str(tmp_path / "snapshot.json"))
     assert command_line.main(["fabric", *where]) == 1, "a rail is tainted"
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "roce roce, 1 nodes, 2 rails by claims of DeviceClass dranet: 1 free, 0 busy, 1 dead"
+    assert lines[0] == "roce roce, 1 node, 2 rails by claims of DeviceClass dranet: 1 free, 0 busy, 1 dead"
     assert any("gpu-0" in line and line.split()[1] == "fd" for line in lines)
 
 

@@ -1,0 +1,197 @@
+"""Runs `railwright disable` and `railwright enable`: takes railwright out of admission, and puts it back.
+
+Disabling deletes the bindings of the admission policies first, because these reject labelled pods that were not
+injected, then the webhooks. Enabling creates the webhooks first. Between the two a ConfigMap holds the deleted objects.
+"""
+
+import argparse
+import asyncio
+import json
+import pkgutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from railwright.cli import cluster_access, installations, options, output
+from railwright.cluster import client as clients
+from railwright.cluster import errors
+from railwright.fabric import text
+
+Object = dict[str, Any]
+
+_API = "/apis/admissionregistration.k8s.io/v1"
+_WEBHOOKS, _BINDINGS = "MutatingWebhookConfiguration", "ValidatingAdmissionPolicyBinding"
+_PATHS = {kind: f"{_API}/{kind.lower()}s" for kind in (_WEBHOOKS, _BINDINGS)}  # in the order of enabling
+_POLICIES = ("injected", "injected-by-namespace", "written-keys")  # of manifests/base/admission-policy.yaml
+_OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
+_MISSING, _CONFLICT = 404, 409
+_KEY = "objects.json"
+_INSTALL = "`helm upgrade` or `kubectl apply -k` of the installation"
+_DISABLED = """\
+Labelled pods are then created as they are written: without networks and NCCL settings they train over TCP, if at all.
+- Running pods keep what they have.
+- Jobs whose templates were changed before still request rails; their new pods get no networks and no NCCL settings.
+- A Job that is created then and labelled only on the Job does not pass the label to its pods. They are not injected
+  after `enable` either: delete the Job and create it again.
+- The servers, the extender and the check of the policy go on. To place pods without the extender, change the scheduler.
+{undo} {install} enables it too, also if nobody wants that yet: pause Argo CD or Flux."""
+_ENABLED = """\
+Pods that were created meanwhile stay as they are; create them again to give them their network. So do Jobs that were
+created meanwhile with the label only on the Job. Verify: railwright check"""
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+class Switch:
+    """The objects of one installation, and the ConfigMap that holds them while they are deleted."""
+
+    def __init__(self, client: clients.Client, namespace: str, name: str, *, is_dry_run: bool) -> None:
+        self._client = client
+        self._name = name
+        self._query = "?dryRun=All" if is_dry_run else ""
+        self._would = "would have " if is_dry_run else ""
+        self._copies = f"/api/v1/namespaces/{namespace}/configmaps"
+        self.copy_name = f"{name}-disabled"
+        self.copy = f"ConfigMap {namespace}/{self.copy_name}"
+
+    async def disable(self) -> bool:
+        """Delete the objects, and print each. Return False if there are none."""
+        objects = [item for kind in reversed(_PATHS) for item in await self._read(kind)]
+        if not objects:
+            return False
+        undo = "To undo: railwright enable."
+        try:
+            await self._save(objects)
+        except errors.ApiError as error:
+            if error.status != _MISSING and "being terminated" not in error.message:
+                raise
+            undo = f"No copy was kept, because the namespace of {self.copy} does not exist or is being deleted."
+        for item in objects:
+            await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}", item["metadata"].get("uid", ""))
+            self._say("deleted", _describe(item))
+        print(_DISABLED.format(undo=undo, install=_INSTALL))
+        return True
+
+    async def enable(self) -> bool:
+        """Create the objects of the copy, and print each. Return False if there is neither a copy nor the webhooks."""
+        saved = await self._read_copy()
+        if not saved and await self._read(_WEBHOOKS):
+            print(f"enabled already: the webhooks exist, and there is no {self.copy}")
+            return True
+        if not saved:
+            return False
+        for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
+            try:
+                await self._client.post(f"{_PATHS[item['kind']]}{self._query}", json.dumps(item).encode())
+            except errors.ApiError as error:
+                if error.status != _CONFLICT:
+                    raise
+                print(f"exists already, and stays as it is: {_describe(item)}")
+            else:
+                self._say("created", _describe(item))
+        await self._delete(f"{self._copies}/{self.copy_name}")
+        self._say("deleted", self.copy)
+        print(_ENABLED)
+        return True
+
+    def _say(self, verb: str, what: str) -> None:
+        print(f"{self._would}{verb} {output.escape_controls(what)}")
+
+    async def _read(self, kind: str) -> list[Object]:
+        """Return the installation's objects of a kind."""
+        body = json.loads(await self._client.get(_PATHS[kind]))
+        policies = {f"{self._name}-{policy}" for policy in _POLICIES}
+        return [
+            {"apiVersion": "admissionregistration.k8s.io/v1", **item, "kind": kind}
+            for item in body.get("items") or ()
+            if (item["metadata"]["name"] == self._name if kind == _WEBHOOKS else item["spec"]["policyName"] in policies)
+        ]
+
+    async def _save(self, objects: Sequence[Object]) -> None:
+        """Write the copy. Objects of an earlier copy stay in it, if a run of `disable` was interrupted."""
+        saved = await self._read_copy()
+        restored = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
+        document = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": self.copy_name, "labels": {"app.kubernetes.io/part-of": "railwright"}},
+            "data": {_KEY: json.dumps(list(restored.values()), indent=1)},
+        }
+        body = json.dumps(document).encode()
+        if saved is None:
+            await self._client.post(f"{self._copies}{self._query}", body)
+        else:
+            await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", body)
+        self._say("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
+
+    async def _read_copy(self) -> list[Object] | None:
+        """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
+        try:
+            body = await self._client.get(f"{self._copies}/{self.copy_name}")
+        except errors.ApiError as error:
+            if error.status != _MISSING:
+                raise
+            return None
+        try:
+            items = msgspec.json.decode(msgspec.json.decode(body, type=_ConfigMap).data[_KEY], type=list[Object])
+            return [item for item in items if item["kind"] in _PATHS and item["metadata"]["name"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise output.UnreadableError(
+                f"{self.copy}: key {_KEY} is not a list of objects ({error}); delete the ConfigMap and use {_INSTALL}"
+            ) from None
+
+    async def _delete(self, path: str, uid: str = "") -> None:
+        """Delete an object, with this UID if one is given. One that is gone already is no error."""
+        body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if self._query:
+            body["dryRun"] = ["All"]
+        try:
+            await self._client.delete(path, json.dumps(body).encode())
+        except errors.ApiError as error:
+            if error.status != _MISSING:
+                raise
+
+
+def disable(arguments: argparse.Namespace) -> int:
+    """Take railwright out of admission. Return 0, also if it is out already. Raises ClusterError, UnreadableError."""
+
+    async def act(switch: Switch) -> int:
+        if not await switch.disable():
+            print("disabled already: there is no webhook and no policy binding of railwright")
+        return output.OK
+
+    return asyncio.run(_run(arguments, act))
+
+
+def enable(arguments: argparse.Namespace) -> int:
+    """Put railwright back. Return 0, also if it is there already. Raises ClusterError, UnreadableError."""
+
+    async def act(switch: Switch) -> int:
+        if not await switch.enable():
+            raise output.UnreadableError(
+                f"there is nothing to restore: no {switch.copy}; to enable railwright: {_INSTALL}"
+            )
+        return output.OK
+
+    return asyncio.run(_run(arguments, act))
+
+
+async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[int]]) -> int:
+    async with cluster_access.connect(options.get_cluster(arguments)) as client:
+        namespace = await installations.select_installation(client, arguments.namespace)
+        names = pkgutil.resolve_name("railwright.cluster.installed_names")  # after the selection, which determines them
+        switch = Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run)
+        return await act(switch)
+
+
+def _strip(item: Object) -> Object:
+    """Return an object without what the API server sets."""
+    metadata = {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}
+    return {**item, "metadata": metadata}
+
+
+def _describe(item: Mapping[str, Any]) -> str:
+    return f"{item['kind']} {item['metadata']['name']}"

@@ -1,0 +1,83 @@
+"""Formats the table of what each account of the manifests may do, and what an attacker gains with it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from railwright.documentation import examples
+from railwright.fabric import names
+
+_BASE = examples.ROOT / "manifests" / "base"
+_READING = ("get", "list", "watch")
+
+# What the rights of an account amount to, if its pod is taken over. A rule that RBAC cannot narrow is named here.
+CONSEQUENCES: Mapping[str, str] = {
+    "railwright-certs": (
+        "As much as cluster-admin: `patch` of the webhook configurations includes their rules, address and CA, so that "
+        "every object of the cluster can be sent to a server of the attacker and changed. Its token is only in the pod "
+        "of the rotator, which listens for probes and metrics only. "
+        "[cert-manager](certificates.md) replaces it."
+    ),
+    "railwright-extender": (
+        "See nodes, pods and claims of all namespaces; ask who a token belongs to, and read tokens that come with "
+        "`explain pod`; order or refuse the nodes that a scheduler offers, but bind nothing; send callers of a Service "
+        "in the namespace elsewhere, by a new EndpointSlice or Endpoints: API servers check the webhook's certificate. "
+        "Write misleading Events."
+    ),
+    "railwright-webhook": (
+        "See nodes, pods, namespaces and claims of all namespaces; create and delete ResourceClaimTemplates "
+        "everywhere, so that pods wait for devices. Not by rights, but by its answers: change or reject every object "
+        "that the webhook configuration sends it, in any field. Write misleading Events."
+    ),
+}
+
+
+def format_permissions() -> str:
+    """Return a table with a row for each account and scope, then what each account amounts to."""
+    lines = ["| account | where | reads | changes |", "|---|---|---|---|"]
+    for account in CONSEQUENCES:
+        for scope, rules in sorted(list_rules(account).items()):
+            reads, changes = _describe(rules, is_reading=True), _describe(rules, is_reading=False)
+            lines.append(f"| `{account}` | {scope} | {reads} | {changes} |")
+    lines += ["", "| account | who takes over its pod can |", "|---|---|"]
+    lines += [f"| `{account}` | {text} |" for account, text in CONSEQUENCES.items()]
+    return "\n".join(lines)
+
+
+def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rules of a ServiceAccount by scope: `cluster`, or the namespace."""
+    objects = list(_read_objects())
+    roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
+    scopes: dict[str, list[Mapping[str, Any]]] = {}
+    for binding in objects:
+        if binding["kind"].endswith("RoleBinding") and account in {item["name"] for item in binding["subjects"]}:
+            role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            scope = "cluster" if binding["kind"] == "ClusterRoleBinding" else f"`{names.NAMESPACE}`"
+            scopes.setdefault(scope, []).extend(role["rules"])
+    return scopes
+
+
+def list_accounts() -> list[str]:
+    """Return the names of all ServiceAccounts of the manifests."""
+    return sorted(item["metadata"]["name"] for item in _read_objects() if item["kind"] == "ServiceAccount")
+
+
+def _read_objects() -> Iterator[dict[str, Any]]:
+    for path in sorted(_BASE.glob("*.yaml")):
+        yield from filter(None, yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def _describe(rules: Sequence[Mapping[str, Any]], *, is_reading: bool) -> str:
+    """Return `VERBS RESOURCES` of each rule, with the names to which the rule is limited."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        verbs = ", ".join(verb for verb in rule["verbs"] if (verb in _READING) is is_reading)
+        named = ", ".join(f"`{name}`" for name in rule.get("resourceNames", ()))
+        if verbs:
+            parts.setdefault((verbs, named), []).extend(f"`{resource}`" for resource in rule["resources"])
+    texts = [
+        f"{verbs} {', '.join(dict.fromkeys(resources))}{f' named {named}' if named else ''}"
+        for (verbs, named), resources in parts.items()
+    ]
+    return "; ".join(texts) or "nothing"

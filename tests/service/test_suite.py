@@ -1,0 +1,135 @@
+"""The suite itself: its parts and their summary, default signals for what tests start, and no process left."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from admitting import ROOT
+
+TESTS = ROOT / "tests"
+CTRL_C = """
+import signal, subprocess, sys
+PROGRAM = "print(flush=True); import time; time.sleep(60)"
+def test_ctrl_c_reaches_what_a_test_starts():
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=-1) as started:
+        started.stdout.readline()
+        started.send_signal(signal.SIGINT)
+        assert started.wait(10) == -signal.SIGINT
+"""
+LEAVING = """
+import pathlib, subprocess
+def test_leaves():
+    started = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
+    pids = f"{started.pid} {started.stdout.readline().decode()}"
+    pathlib.Path("pids").write_text(pids)
+    keep.append(started)
+    assert PASSES
+keep = []
+"""
+RUN = """
+import sys, pathlib
+sys.path.insert(0, TESTS)
+import run
+def pytest(name, **more):
+    part = run.Part(name, (), **more)
+    options = ("-q", "-c", "/dev/null", f"--junitxml={part.report}")
+    part.command = (sys.executable, "-m", "pytest", *options, f"test_{name}.py")
+    return part
+"""
+
+
+def run_pytest(folder, text, *, ignores_sigint=False):
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "child_processes", "-c", os.devnull, "test_it.py"]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(TESTS / "support")},
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignores_sigint else None,
+    )
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("ignores_sigint", [False, True])
+def test_ctrl_c_reaches_what_a_test_starts_though_the_run_ignores_it(tmp_path, ignores_sigint):
+    done = run_pytest(tmp_path, CTRL_C, ignores_sigint=ignores_sigint)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("passes", "result"), [(True, "1 passed, 1 error"), (False, "1 failed")])
+def test_a_test_that_leaves_processes_fails_and_they_are_ended(tmp_path, passes, result):
+    done = run_pytest(tmp_path, LEAVING.replace("PASSES", str(passes)))
+    assert f"{result} in" in done.stdout
+    assert ("the test has not ended what it started: " in done.stdout) is passes
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    assert not any(map(is_running, pids)), "the shell and its own process have ended"
+
+
+def start_parts(folder, text):
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN.replace("TESTS", repr(str(TESTS))) + text],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_parts_run_to_the_end_and_the_summary_has_all_that_failed(tmp_path):
+    (tmp_path / "test_quick.py").write_text("def test_a():\n    pass\ndef test_b():\n    assert 0\n")
+    (tmp_path / "test_late.py").write_text(
+        "import pytest\n@pytest.fixture\ndef f():\n    yield\n    assert 0\ndef test_c(f):\n    assert 0\n"
+        "@pytest.mark.skip\ndef test_d():\n    pass\n"
+    )
+    text = """
+broken = run.Part("build", ("sh", "-c", "echo no compiler; exit 3"), is_background=True)
+sys.exit(run.run([broken, pytest("quick"), pytest("late", is_background=True), pytest("never", needs=broken)]))
+"""
+    with start_parts(tmp_path, text) as process:
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 3, out
+    assert "part 2 of 4: quick" in out
+    summary = out.rpartition("== summary of ")[2].splitlines()
+    rows = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in summary[1:5]}
+    assert rows["build"].startswith("FAILED with exit code 3, no report, 0 s  (output: build/test/build.log)")
+    assert rows["quick"].startswith("FAILED with exit code 1, 1 passed, 1 failed, ")
+    assert rows["late"].startswith("FAILED with exit code 1, 1 failed, 1 skipped, ")
+    assert rows["never"] == "not run: build failed (output: build/test/build.log)"
+    assert [line.split() for line in summary[-2:]] == [
+        ["quick", "test_quick.py::test_b"],
+        ["late", "test_late.py::test_c"],
+    ]
+    assert (tmp_path / "build/test/build.log").read_text() == "no compiler\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_parts_that_run_and_the_summary_is_still_written(tmp_path, number):
+    text = """
+sleep = ("sh", "-c", "echo $$ >> pids; exec sleep 600")
+sys.exit(run.run([run.Part("beside", sleep, is_background=True), run.Part("now", sleep), run.Part("later", sleep)]))
+"""
+    with start_parts(tmp_path, text) as process:
+        pids, deadline = [], time.monotonic() + 30
+        while len(pids) < 2 and time.monotonic() < deadline:
+            pids = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
+            time.sleep(0.02)
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)  # as a terminal does; as make does
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, out
+    assert not any(map(is_running, pids))
+    assert out.count(f"FAILED with exit code -{int(number)}") == 2
+    assert "later   not run" in out
