@@ -1,18 +1,32 @@
-"""Explains why a pod gets no rails. Changes nothing."""
+"""Explains why a pod gets no rails, and warns if it gets rails that it can hardly use. Changes nothing."""
 
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, context, pod_changes
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
+_REQUESTS = (names.RAILS, names.CONTAINERS)  # annotations by which an author says that rails are meant
+
 
 def explain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Record why a pod has no rails. Warn an author who selected containers for them."""
+    """Record why a pod has no rails. Warn an author who selected containers for them, or who needs no rails."""
     cause = ctx.role.no_rails
     if cause is None:
-        return pod_changes.EMPTY
+        return _warn_without_accelerators(pod, ctx)
     user_value = pod.metadata.annotations.get(names.CONTAINERS)
     if user_value is None:
         return pod_changes.Contribution(skipped={"rails": cause})
     warning = reason.make(AdmissionCode.CONTAINERS_IGNORED, value=repr(user_value), cause=cause)
     return pod_changes.Contribution(skipped={"rails": cause}, warnings=(warning,))
+
+
+def _warn_without_accelerators(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    if ctx.accelerated or not ctx.rails or any(key in pod.metadata.annotations for key in _REQUESTS):
+        return pod_changes.EMPTY
+    warning = reason.make(
+        AdmissionCode.RAILS_WITHOUT_ACCELERATORS,
+        accelerators=", ".join(ctx.document.accelerators),
+        rails=text.format_count(len(ctx.rails), "rail"),
+        fabric=ctx.fabric_name,
+    )
+    return pod_changes.Contribution(warnings=(warning,))
