@@ -30,7 +30,7 @@ def configure(parser: parsers.Parser) -> None:
             run="railwright.cli.verification:report_log",
             finding="the log shows TCP, too few rails or a failure",
             examples=(
-                "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -",
+                "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log - --fabric roce",
                 "railwright verify log nccl.log -o wide",
             ),
         )
