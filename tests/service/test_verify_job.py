@@ -1,4 +1,4 @@
-"""`railwright verify job/NAME` as people run it, against an API server that has pods and their logs, over real sockets."""
+"""`railwright verify job/NAME` as people run it, over real sockets: an API server with pods and their logs."""
 
 import asyncio
 import json
@@ -11,9 +11,11 @@ from aiohttp import web
 RAILS = ("rail0", "rail1", "rail2", "rail3")
 
 
-def build_pod(name: str, *, rails=RAILS, job: str = "llm", hca: str = "", kept: bool = False, hostname: str = ""):
+def build_pod(
+    name: str, *, rails=RAILS, job: str = "llm", hca: str = "", is_own_list: bool = False, hostname: str = ""
+):
     record = {"fabric": "roce", "role": "worker", "containers": ["train"], "rails": list(rails or ())}
-    record |= {"kept": {"train": ["NCCL_IB_HCA"]}} if kept else {}
+    record |= {"kept": {"train": ["NCCL_IB_HCA"]}} if is_own_list else {}
     env = [{"name": "NCCL_IB_HCA", "value": hca}] if hca else []
     containers = [{"name": "train", "env": env}, *([{"name": "sidecar"}] if rails else [])]
     annotations = {"railwright.io/injection": json.dumps(record)} if rails else {}
@@ -63,8 +65,8 @@ class Cluster:
         if parts[-1] == "pods":
             return web.json_response(api_stub.listing(*self.pods, version=1))
         if parts[-1] != "log":
-            found = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
-            return web.json_response(found[0] if found else api_stub.status(404), status=200 if found else 404)
+            matches = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
+            return web.json_response(matches[0] if matches else api_stub.status(404), status=200 if matches else 404)
         name = parts[5]
         assert request.query["container"] == "train"
         if self.waiting.get(name, 0) > 0:
@@ -107,7 +109,9 @@ async def verify(cluster, folder, *words) -> tuple[int, str, str]:
 
 
 async def test_half_of_the_rails_is_not_every_rail_and_each_rail_has_a_verdict(cluster, tmp_path):
-    cluster.pods = [build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", kept=True, hostname=f"llm-{at}") for at in range(2)]
+    cluster.pods = [
+        build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", is_own_list=True, hostname=f"llm-{at}") for at in range(2)
+    ]
     cluster.pods.append(build_pod("other-0", job="other"))
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
     code, out, err = await verify(cluster, tmp_path, "job/llm", "-n", "prod")

@@ -29,7 +29,7 @@ REPEATED_KEY = ManifestRule(
     severity=rule_types.Severity.WARNING,
     title="A key is written twice",
     explanation=(
-        "YAML forbids a key that is there twice in a mapping. kubectl takes the last one without a word, so that the "
+        "YAML forbids a key that is there twice in a mapping. kubectl silently takes the last one, so that the "
         "first `resources` of a container has no effect. Lint reads the manifest as kubectl does."
     ),
     source="YAML 1.2, 3.2.1.3; sigs.k8s.io/yaml, which kubectl uses",

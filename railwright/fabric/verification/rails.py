@@ -71,10 +71,10 @@ def list_rails(
 ) -> tuple[log_types.Rail, ...]:
     """Return a verdict for each named rail that a pod should have used, in the order of the pods."""
     rail_names = dict.fromkeys(name for pod in pods for name in find_expected(pod.name).names)
-    return tuple(_judge(name, pods, find_expected) for name in rail_names)
+    return tuple(_assess(name, pods, find_expected) for name in rail_names)
 
 
-def _judge(
+def _assess(
     name: str, pods: Sequence[log_types.Pod], find_expected: Callable[[str], log_types.Expected]
 ) -> log_types.Rail:
     used: list[str] = []

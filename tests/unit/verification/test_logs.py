@@ -178,8 +178,8 @@ def test_the_rails_of_each_pod_count_and_each_rail_gets_a_verdict():
     assert one_unknown.state == log_types.UNKNOWN
 
 
-def pod_with_record(rails, hca, kept):
-    record = {"fabric": "f", "role": "worker", "containers": ["c"], "rails": rails, "kept": kept}
+def pod_with_record(rails, hca, user_values):
+    record = {"fabric": "f", "role": "worker", "containers": ["c"], "rails": rails, "kept": user_values}
     return admitting.view(
         {
             "metadata": {"name": "w-0", "annotations": {"railwright.io/injection": json.dumps(record)}},
@@ -192,8 +192,8 @@ def test_what_is_expected_of_a_pod_is_in_its_record_not_in_a_list_that_its_user_
     rails = ["r0", "r1", "r2", "r3"]
     own = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
     assert (own.rails, own.devices) == (4, (("mlx5_0",), ("mlx5_1",), ("mlx5_2",), ("mlx5_3",)))
-    kept = {"c": ["NCCL_IB_HCA"]}
-    users = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_4,mlx5_5", kept))
+    user_values = {"c": ["NCCL_IB_HCA"]}
+    users = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_4,mlx5_5", user_values))
     assert (users.rails, users.names, users.devices) == (4, tuple(rails), ())
     placed = json.dumps({"devices": [{"rail": "r3", "device": "nic-1", "rdmaDevice": "mlx5_7"}]})
     claimed = admitting.view({"metadata": {"name": "w", "annotations": {"railwright.io/placement": placed}}})
