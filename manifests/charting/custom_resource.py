@@ -26,14 +26,26 @@ _CONDITION: Schema = {
     "properties": {
         "type": {"type": "string", "maxLength": 316, "description": "`Accepted`."},
         "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether it holds."},
-        "reason": {"type": "string", "maxLength": 1024, "description": "`Valid` or `Invalid`."},
+        "reason": {"type": "string", "maxLength": 1024, "description": "`Valid`, `Invalid` or `NotInForce`."},
         "message": {"type": "string", "maxLength": 32768, "description": "All errors, with the path of each."},
         "observedGeneration": {"type": "integer", "format": "int64", "description": "Generation of the spec."},
         "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Last change of `status`."},
     },
 }
+# The API server shows this until the webhook writes a status, which it does for the object in force only: so one with
+# another name says why it has no effect. The same form as in Gateway API.
+_NOT_READ = {
+    "type": "Accepted",
+    "status": "Unknown",
+    "reason": "NotInForce",
+    "message": "railwright has not read this object: in force is only the FabricPolicy railwright-policy (the chart's"
+    " name, and -policy) in the namespace of railwright; rename it, or add its spec there. For that object itself: the"
+    " webhook does not run, see `railwright check`",
+    "lastTransitionTime": "1970-01-01T00:00:00Z",
+}
 _STATUS: Schema = {
     "type": "object",
+    "default": {"conditions": [_NOT_READ]},
     "description": "What railwright found out about the spec.",
     "properties": {
         "observedGeneration": {

@@ -44,6 +44,7 @@ def list_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices
             continue
         with contextlib.suppress(nodes.DocumentError, output.UnreadableError):
             for root in nodes.parse(text):
+                documents.keep_last_keys(root)
                 document = documents.build_document(root)
                 for position, tree in _list_claims(document.tree):
                     ctx, _ = _read("", document, position, tree)

@@ -17,6 +17,7 @@ from railwright.fabric.lint import (
     claim_types,
     engine,
     fabric_context,
+    manifest_rules,
     pod_claim_types,
     rank_contexts,
     rule_types,
@@ -105,6 +106,7 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
 
 
 def _check_document(path: str, root: nodes.Node, context: Context) -> lint_reports.Report:
+    repeated = documents.keep_last_keys(root)
     try:
         document = documents.build_document(root)
         read = list(workloads.read(documents.remove_nulls(document.tree)))
@@ -120,7 +122,22 @@ def _check_document(path: str, root: nodes.Node, context: Context) -> lint_repor
     claims = claim_findings.check_document(path, document)
     unquoted = lint_reports.Report(notes=(*_list_unquoted(path, document, read), *_list_wrong_keys(path, document)))
     return lint_reports.join(
-        [*(_check_workload(path, document, workload, context) for workload in read), claims, unquoted]
+        [
+            *(_check_workload(path, document, workload, context) for workload in read),
+            claims,
+            unquoted,
+            lint_reports.Report(tuple(_locate_repeated(path, key) for key in repeated)),
+        ]
+    )
+
+
+def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> lint_reports.Located:
+    message = (
+        f"{output.escape_controls(repeated.key)}: the key is already on line {repeated.first}, which has no effect: "
+        "kubectl takes the last one; join the two"
+    )
+    return lint_reports.Located(
+        path, repeated.line, "", manifest_rules.REPEATED_KEY.build_finding(message, repeated.key)
     )
 
 
@@ -157,14 +174,18 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     use: fabric_context.FabricUse
     injected: frozenset[tuple[int, str]]  # container and name of each variable that the policy set
     indexes: tuple[int, ...]
+    answers: tuple[rule_types.Finding, ...]  # of admission
 
 
 def _check_workload(
     path: str, document: documents.Document, workload: workloads.Workload, context: Context
 ) -> lint_reports.Report:
-    notes: list[str] = []
-    prepared = [_inject_template(template, workload, context, notes) for template in workload.templates]
-    located: list[lint_reports.Located] = []
+    prepared = [_inject_template(template, workload, context) for template in workload.templates]
+    located: list[lint_reports.Located] = [
+        lint_reports.Located(path, document.find_line(template.template.path), workload.title, answer)
+        for template in prepared
+        for answer in template.answers
+    ]
     checked = 0
     launchers = [template for template in prepared if rank_contexts.starts_ranks(template.pod)]
     for template in prepared:
@@ -185,7 +206,7 @@ def _check_workload(
                 for finding in engine.check(ranks)
             ]
     located += _check_claims(path, document, workload, context)
-    return lint_reports.Report(tuple(located), checked, tuple(f"{path}: {note}" for note in notes), len(prepared))
+    return lint_reports.Report(tuple(located), checked, templates=len(prepared))
 
 
 def _check_claims(
@@ -274,32 +295,40 @@ def _mark_injected(finding: rule_types.Finding, template: _InjectedTemplate, ind
     return msgspec.structs.replace(finding, message=f"{finding.message} (set by the policy)")
 
 
-def _inject_template(
-    template: workloads.Template, workload: workloads.Workload, context: Context, notes: list[str]
-) -> _InjectedTemplate:
-    pod, use, changes = _inject(template.pod, workload, context, notes)
+def _inject_template(template: workloads.Template, workload: workloads.Workload, context: Context) -> _InjectedTemplate:
+    pod, use, outcome = _inject(template.pod, workload, context)
+    changes = outcome.changes if isinstance(outcome, injection.Injection) else ()
     injected = frozenset((change.container, change.name) for change in changes if isinstance(change, injection.SetEnv))
-    return _InjectedTemplate(template, pod, use, injected, rank_contexts.select_containers(pod, use.accelerators))
+    indexes = rank_contexts.select_containers(pod, use.accelerators)
+    return _InjectedTemplate(template, pod, use, injected, indexes, tuple(_list_answers(outcome)))
 
 
 def _inject(
-    pod: views.Pod, workload: workloads.Workload, context: Context, notes: list[str]
-) -> tuple[views.Pod, fabric_context.FabricUse, tuple[injection.AnyChange, ...]]:
-    """Return a template's pod after injection, its use of the fabric, and the changes."""
+    pod: views.Pod, workload: workloads.Workload, context: Context
+) -> tuple[views.Pod, fabric_context.FabricUse, plan.Outcome | None]:
+    """Return a template's pod after injection, its use of the fabric, and the outcome; None without a policy."""
     if context.policy is None:
-        return pod, fabric_context.FabricUse(), ()
+        return pod, fabric_context.FabricUse(), None
     document = context.policy.document
-    outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace))
+    outcome = plan.plan(pod, context.policy, facts.ClusterFacts(workload.namespace), workload.title)
     if isinstance(outcome, injection.Audit):
         outcome = outcome.enforced
     if isinstance(outcome, injection.NotOptedIn):
-        return pod, fabric_context.FabricUse(document), ()
+        return pod, fabric_context.FabricUse(document), outcome
     if isinstance(outcome, injection.Refusal):
-        notes.append(f"{workload.title} would be refused: {outcome.message}")
         _, fabric = intent.find_fabric(pod, document)
         use = fabric_context.use_all_rails(document, fabric) if fabric else fabric_context.FabricUse(document)
-        return pod, use, ()
-    return outcome.pod, admission.find_use(outcome, document), outcome.changes
+        return pod, use, outcome
+    return outcome.pod, admission.find_use(outcome, document), outcome
+
+
+def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
+    """Yield what admission would answer: a rejection, or warnings."""
+    if isinstance(outcome, injection.Refusal):
+        yield manifest_rules.REJECTED.build_finding(outcome.message)
+    elif outcome is not None:
+        for warning in outcome.warnings:
+            yield manifest_rules.WARNED.build_finding(warning.line, warning.code)
 
 
 Path = documents.Path

@@ -25,11 +25,12 @@ from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, nodes
 from railwright.fabric import text
-from railwright.fabric.lint import engine, rule_types
+from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
+_CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
 _WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
 _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 
@@ -96,6 +97,8 @@ def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     try:
         roots = [root for root in nodes.parse(text) if root.kind == "mapping"]
+        for root in roots:
+            documents.keep_last_keys(root)
         read = [documents.build_document(root) for root in roots]
     except nodes.DocumentError:
         return
@@ -118,8 +121,16 @@ def _list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[docume
 
 
 def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_reports.Located]:
+    title = " ".join(filter(None, (pod.template.owner, pod.template.part)))
+    line = pod.document.find_line((*pod.path, *pod.template.path))
+    if isinstance(answer, dry_runs.Rejected):
+        yield lint_reports.Located(pod.file, line, title, manifest_rules.REJECTED.build_finding(answer.message))
     if not isinstance(answer, dry_runs.Admitted):
         return
+    for warning in answer.warnings:
+        code = warning.partition(": ")[0]
+        if code in _CODES:
+            yield lint_reports.Located(pod.file, line, title, manifest_rules.WARNED.build_finding(warning, code))
     severities = {rule.code: rule.severity for rule in engine.list_rules()}
     containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
     for warning in answer.warnings:
@@ -142,8 +153,6 @@ def _find_line(pod: _Pod, index: int, name: str) -> int:
 
 
 def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
-    if isinstance(answer, dry_runs.Rejected):
-        yield f"{pod.file}: {pod.template.owner} would be refused: {answer.message}"
     if not isinstance(answer, dry_runs.Admitted):
         return
     for warning in answer.warnings:

@@ -17,7 +17,10 @@ Tree = dict[str, Any]
 def read_manifest(text: str, file: str) -> list[Tree]:
     """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
     try:
-        trees = [documents.remove_nulls(documents.build_tree(root)) for root in nodes.parse(text)]
+        roots = list(nodes.parse(text))
+        for root in roots:
+            documents.keep_last_keys(root)
+        trees = [documents.remove_nulls(documents.build_tree(root)) for root in roots]
         objects = [obj for tree in trees if tree is not None for obj in lists.list_objects(tree)]
     except (nodes.DocumentError, lists.ListError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None

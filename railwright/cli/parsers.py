@@ -32,6 +32,7 @@ class Parser:
         self.examples = examples
         self.finding = finding  # when the exit code is 1; "" for a command without findings
         self.is_slow = False  # its imports take long
+        self.is_named = False  # the word of a subcommand is a kind, which NAME may follow after a slash
         self.arguments: list[argparse.Action] = []
         self.groups: dict[str, list[argparse.Action]] = {}  # the arguments by title; "" for those without a group
         self.requirements: list[Callable[[argparse.Namespace], str]] = []  # return what is missing, or ""
@@ -126,6 +127,9 @@ class Parser:
         """
         if not self.children:
             return self, self._parse_options(words)
+        word, slash, name = words[0].partition("/") if words else ("", "", "")
+        if slash and word in self.children and self.children[word].is_named:
+            return self.parse([word, name, *words[1:]])  # as kubectl writes it: job/NAME
         if words and words[0] in self.children:
             leaf, arguments = self.children[words[0]].parse(words[1:])
             setattr(arguments, self._choice, words[0])

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from railwright.cli import formats, options, output, policies, status_line
+from railwright.fabric import text
 from railwright.fabric.verification import expectations, jobs, log_types, report
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
@@ -72,16 +73,30 @@ def report_log(arguments: argparse.Namespace) -> int:
     paths = [*arguments.words, *arguments.filename]
     if paths.count("-") > 1:
         raise output.UnreadableError("verify log: - (standard input) can be read once")
-    expected = _build_expectation(arguments)
+    expected = build_expectation(
+        arguments,
+        has_source=bool(
+            arguments.policy
+            or options.get_cluster(arguments).is_given
+            or (arguments.fabric and arguments.rails is None)
+        ),
+    )
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
     with status_line.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
+    return print_report(assessment, arguments)
+
+
+def print_report(assessment: log_types.Report, arguments: argparse.Namespace) -> int:
+    """Print the report in the format of the options, and return the exit code."""
     if formats.is_document(arguments.output):
         formats.print_document(assessment, arguments.output)
-    elif arguments.output == options.WIDE:
-        _print_pods(assessment, headers=not arguments.no_headers)
     else:
         _print_line(assessment)
+        if arguments.output == options.WIDE:
+            _print_pods(assessment, headers=not arguments.no_headers)
+        if arguments.output == options.WIDE or arguments.form != "log":
+            _print_rails(assessment)
     codes = {log_types.RDMA: output.OK, log_types.UNKNOWN: output.UNUSABLE}
     return codes.get(assessment.state, output.FINDINGS)
 
@@ -107,11 +122,14 @@ def _read_lines(file: BinaryIO) -> Iterator[str]:
             yield line.decode(errors="replace")
 
 
-def _build_expectation(arguments: argparse.Namespace) -> log_types.Expected:
+def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log_types.Expected:
+    """Return what the options say that each pod should use. `has_source`: the policy is read, from a file or a cluster.
+
+    Raises UnreadableError and ClusterError.
+    """
     if arguments.rails is not None and arguments.rails < 1:
         raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
-    has_source = arguments.policy or options.get_cluster(arguments).is_given
-    if not has_source and not (arguments.fabric and arguments.rails is None):
+    if not has_source:
         return log_types.Expected(rails=arguments.rails)
     policy = policies.read(arguments.policy, options.get_cluster(arguments))
     fabric = policies.find_fabric(policy, arguments.fabric)
@@ -126,7 +144,6 @@ def _print_line(assessment: log_types.Report) -> None:
 
 
 def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
-    _print_line(assessment)
     columns = (
         formats.Column("POD"),
         formats.Column("STATE"),
@@ -151,4 +168,17 @@ def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
     formats.print_table(columns, rows, headers=headers)
 
 
+def _print_rails(assessment: log_types.Report) -> None:
+    """Print a line for each rail: the pods that used it, and the first that did not."""
+    for rail in assessment.by_rail:
+        total = len(rail.used) + len(rail.unused) + len(rail.unknown)
+        name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
+        parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
+        for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
+            if pods:
+                parts.append(f"{word} {text.join_first(pods, _NAMED)}")
+        output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
+
+
+_NAMED = 3  # pods of a rail that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}

@@ -99,6 +99,48 @@ def _count_written(root: nodes.Node) -> int:
     return count
 
 
+@dataclasses.dataclass(frozen=True)
+class RepeatedKey:
+    """A key that a mapping has twice, with the lines of both."""
+
+    key: str
+    first: int
+    line: int
+
+
+def keep_last_keys(root: nodes.Node) -> list[RepeatedKey]:
+    """Remove all but the last of equal keys of each mapping from a node, as kubectl reads them. Return those repeated.
+
+    For manifests only: in a policy, a repeated key is an error.
+    """
+    repeated: list[RepeatedKey] = []
+    visited: set[int] = set()
+    collections = [root]
+    while collections:
+        node = collections.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if node.kind == "mapping":
+            repeated += _remove_overridden(node)
+        collections += [item for item in node.items if item.items]
+    return repeated
+
+
+def _remove_overridden(mapping: nodes.Node) -> list[RepeatedKey]:
+    pairs: dict[object, tuple[nodes.Node, nodes.Node]] = {}
+    repeated: list[RepeatedKey] = []
+    for key, value in mapping.pairs():
+        is_name = key.kind == "scalar" and key.tag != "merge"
+        identity: object = key.text if is_name else id(key)
+        if identity in pairs:
+            repeated.append(RepeatedKey(key.text, pairs[identity][0].line, key.line))
+        pairs[identity] = key, value
+    if repeated:
+        mapping.items = [node for pair in pairs.values() for node in pair]
+    return repeated
+
+
 def remove_nulls(plain: Any) -> Any:
     """Return the tree without keys whose value is null: the API server treats null as absent."""
     if isinstance(plain, dict):

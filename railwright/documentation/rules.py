@@ -3,20 +3,31 @@
 The examples are the rules' own test cases, and the messages shown are those that the rules give for them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import functools
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
-from railwright.fabric.lint import claim_engine, claim_types, engine, pod_claim_types, rule_types
+from railwright.fabric.lint import (
+    claim_engine,
+    claim_types,
+    engine,
+    manifest_rules,
+    pod_claim_types,
+    rule_types,
+    settings,
+)
 
+_EXAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "data" / "lint" / "examples.yaml"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
-    rules: list[rule_types.Rule | claim_engine.Rule] = [*engine.list_rules(), *claim_engine.list_rules()]
+    rules = [*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES]
     rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
     return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
@@ -24,16 +35,54 @@ def format_overview() -> str:
 def format_all() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
     sections = [*map(_format_rule, engine.list_rules()), *map(_format_claim_rule, claim_engine.list_rules())]
+    sections += ["\n\n".join(_format_head(rule)) for rule in manifest_rules.RULES]
     return "\n\n".join(sections)
 
 
-def _format_rule(rule: rule_types.Rule) -> str:
-    parts = [
+class Examples(NamedTuple):
+    """Containers that a rule does not report, and those that it reports."""
+
+    good: tuple[rule_types.Example, ...]
+    bad: tuple[rule_types.Example, ...]
+
+
+def list_examples(rule: rule_types.Rule) -> Examples:
+    """Return the examples of a rule: its own, and those in tests/data/lint/examples.yaml."""
+    written = _read_examples().get(rule.code, {})
+    return Examples(
+        rule.good + tuple(map(_build_example, written.get("good", ()))),
+        rule.bad + tuple(map(_build_example, written.get("bad", ()))),
+    )
+
+
+@functools.cache
+def _read_examples() -> Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]:
+    text = _EXAMPLES.read_text(encoding="utf-8")
+    return msgspec.convert(yaml.safe_load(text), dict[str, dict[str, list[dict[str, Any]]]])
+
+
+def _build_example(fields: Mapping[str, Any]) -> rule_types.Example:
+    written = dict(fields)
+    env = [msgspec.to_builtins(entry) for entry in settings.build_env(**written.pop("settings", {}))]
+    title = written.pop("title")
+    context = {"title": "a rank", "settings": env, **written}
+    return rule_types.Example(title, msgspec.convert(context, rule_types.RankContext))
+
+
+def _format_head(rule: rule_types.Rule | claim_engine.Rule | manifest_rules.ManifestRule) -> list[str]:
+    return [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
         f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
         f"Source: {_escape(rule.source)}.",
-        *_format_examples("Reported for", rule.bad, rule),
-        *_format_examples("Not reported for", rule.good, rule),
+    ]
+
+
+def _format_rule(rule: rule_types.Rule) -> str:
+    examples = list_examples(rule)
+    parts = [
+        *_format_head(rule),
+        *_format_examples("Reported for", examples.bad, rule),
+        *_format_examples("Not reported for", examples.good, rule),
     ]
     return "\n\n".join(parts)
 
@@ -48,9 +97,7 @@ def _format_claim_rule(rule: claim_engine.Rule) -> str:
         bad, good = _list_parts(rule.bad), _list_parts(rule.good)
     messages = "".join(f"# {rule.code} {violation.message}\n" for violation in violations)
     parts = [
-        f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
-        f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
-        f"Source: {_escape(rule.source)}.",
+        *_format_head(rule),
         f"Reported for {subject}:\n\n```yaml\n{_dump(bad)}{messages}```",
         f"Not reported for:\n\n```yaml\n{_dump(good)}```",
     ]

@@ -7,7 +7,7 @@ in no leaf.
 from collections.abc import Mapping, Sequence
 
 Place = tuple[str, ...]
-"""The values of a node's domain labels, closest domain first; "" for a missing label."""
+"""The values of a node's domain labels, closest domain first; "" for a missing label or a placeholder."""
 
 Domain = tuple[str, ...]
 """A domain's name followed by those of its parents, so that equal names under different parents differ."""
@@ -15,6 +15,9 @@ Domain = tuple[str, ...]
 NO_DOMAIN: Domain = ()
 
 RAIL = "{rail}"  # in a key: placeholder for a rail's name, at sites that label nodes with a leaf for each rail
+# Oracle's labeller writes this if a node's metadata has no value; such nodes are not behind one switch
+# (oracle-quickstart/oci-hpc-oke terraform/files/oci-hpc-oke-utils).
+_PLACEHOLDERS = frozenset({"no-imds-data"})
 _UNLABELLED = "-"  # stands for a rail without a label; not a valid label value
 
 
@@ -23,7 +26,7 @@ def read_domains(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence
 
     The value of a key with RAIL joins the values of all `rails`. Nodes share that domain if they agree on every rail.
     """
-    return tuple(_join_rails(labels, key, rails) if RAIL in key else labels.get(key, "") for key in keys)
+    return tuple(_join_rails(labels, key, rails) if RAIL in key else _get_value(labels, key) for key in keys)
 
 
 def expand_rails(key: str, rails: Sequence[str]) -> Sequence[str]:
@@ -32,8 +35,14 @@ def expand_rails(key: str, rails: Sequence[str]) -> Sequence[str]:
 
 
 def _join_rails(labels: Mapping[str, str], key: str, rails: Sequence[str]) -> str:
-    values = [labels.get(rail_key, "") for rail_key in expand_rails(key, rails)]
+    values = [_get_value(labels, rail_key) for rail_key in expand_rails(key, rails)]
     return "+".join(value or _UNLABELLED for value in values) if any(values) else ""
+
+
+def _get_value(labels: Mapping[str, str], key: str) -> str:
+    """Return a label's value; "" if it is missing, or if the labeller wrote that it does not know the domain."""
+    value = labels.get(key, "")
+    return "" if value in _PLACEHOLDERS else value
 
 
 def get_domain(place: Place, level: int = 0) -> Domain:

@@ -163,6 +163,16 @@ async def test_the_definition_is_structural_and_the_api_server_itself_checks_val
         assert path in refused.value.message
 
 
+async def test_a_resource_of_another_name_says_why_it_is_not_in_force(plane, definition):
+    await plane.api.create(resource(spec("1"), "another"))
+    there = await plane.api.get(KIND, "another", sites.NAMESPACE)
+    (condition,) = there["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Accepted", "Unknown", "NotInForce")
+    assert "only the FabricPolicy railwright-policy" in condition["message"]
+    assert ["another", "Unknown"] in [[line[0], line[2]] for line in await print_columns(plane)]
+    await plane.api.delete(KIND, "another", sites.NAMESPACE)
+
+
 async def test_every_example_of_a_policy_fits_the_definition(plane, definition):
     for path in sorted((BASE.parent / "examples").glob("**/*.yaml")):
         for tree in yaml.safe_load_all(path.read_text()):

@@ -85,3 +85,10 @@ def test_nodes_share_a_joined_domain_only_if_every_rail_is_on_the_same_leaf(valu
 def test_a_node_with_fewer_rails_has_a_domain_and_one_without_any_label_has_none():
     assert topology.read_domains({"leaf-rail1": "b"}, ("leaf-{rail}",), RAILS) == ("-+b",)
     assert topology.read_domains({}, ("leaf-{rail}",), RAILS) == ("",)
+
+
+def test_a_placeholder_for_an_unknown_domain_is_no_domain():
+    labels = {"leaf": "no-imds-data", "spine": "s1"}
+    assert topology.read_domains(labels, ["leaf", "spine", "block"]) == ("", "s1", "")
+    assert topology.get_domain(topology.read_domains(labels, ["leaf", "spine"])) == topology.NO_DOMAIN
+    assert topology.read_domains({"leaf-a": "no-imds-data", "leaf-b": "l1"}, ["leaf-{rail}"], ["a", "b"]) == ("-+l1",)

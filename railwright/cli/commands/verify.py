@@ -4,7 +4,7 @@ import argparse
 
 from railwright.cli import options, parsers
 
-HELP = "Print a job that tests a fabric, and read from its log whether RDMA ran on every rail."
+HELP = "Report from the logs of a job whether RDMA runs on every rail, or print a job that tests a fabric."
 _KINDS = ("mpijob", "pytorchjob", "volcano", "job")
 _DEFAULT_NODES = 2  # one node never uses its rails
 
@@ -30,11 +30,43 @@ def configure(parser: parsers.Parser) -> None:
             run="railwright.cli.verification:report_log",
             finding="the log shows TCP, too few rails or a failure",
             examples=(
-                "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log -",
+                "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log - --fabric roce",
                 "railwright verify log nccl.log -o wide",
             ),
         )
     )
+
+    for form, meaning in _FORMS.items():
+        _configure_job(
+            parser.add_command(
+                form,
+                f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
+                run="railwright.cli.job_verification:verify",
+                finding="the logs show TCP, too few rails or a failure",
+                examples=(f"railwright verify {form}/llm -n prod", f"railwright verify {form}/llm -n prod --follow"),
+            )
+        )
+
+
+_FORMS = {"job": "all pods of a job of any kind", "gang": "all pods of a gang", "pod": "a pod"}
+
+
+def _configure_job(parser: parsers.Parser) -> None:
+    parser.is_named = True
+    parser.add_argument("name", metavar="NAME", help="Its name.")
+    options.add_namespace(parser, "Namespace (default: that of the context).")
+    parser.add_argument(
+        "--follow", action="store_true", help="Read the logs until they end, and report each change on standard error."
+    )
+    _add_policy_options(parser)
+    _add_rails(parser, "those in the pods' injection records")
+    options.add_output(parser, options.WIDE)
+    options.add_no_headers(parser)
+    options.add_cluster(parser.add_group("options for the cluster"))
+
+
+def _add_rails(parser: parsers.Parser, default: str) -> None:
+    parser.add_argument("--rails", type=int, metavar="N", help=f"Rails that each pod should use (default: {default}).")
 
 
 def _configure_manifest(parser: parsers.Parser) -> None:
@@ -59,12 +91,7 @@ def _configure_log(parser: parsers.Parser) -> None:
     )
     parser.requirements.append(_find_problem)
     _add_policy_options(parser)
-    parser.add_argument(
-        "--rails",
-        type=int,
-        metavar="N",
-        help="Rails that each pod should use (default: those of the policy, otherwise the most that a pod opened).",
-    )
+    _add_rails(parser, "those of the policy; without it, whether all were used is not known")
     options.add_output(parser, options.WIDE)
     options.add_no_headers(parser)
     options.add_cluster(parser.add_group("options for the cluster"))

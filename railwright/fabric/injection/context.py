@@ -31,6 +31,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     targets: tuple[int, ...]
     rails: tuple[compiled.ResolvedRail, ...]
     options: user_options.UserOptions
+    accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
 
     @property
     def document(self) -> policies.FabricPolicy:
@@ -73,4 +74,5 @@ def build(
         targets=targets.select_targets(pod, accelerated, measure_injection),
         rails=selected if role.rails else (),
         options=options,
+        accelerated=bool(accelerated),
     )

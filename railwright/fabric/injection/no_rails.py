@@ -1,16 +1,21 @@
-"""Explains why a pod gets no rails. Marks a template that gets none because other templates have the accelerators."""
+"""Explains why a pod gets no rails, or rails that it can hardly use.
 
-from railwright.fabric import names
+Marks a template that gets none because other templates have the accelerators.
+"""
+
+from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, context, pod_changes, roles
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 
+_REQUESTS = (names.RAILS, names.CONTAINERS)  # annotations by which an author says that rails are meant
+
 
 def explain(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
-    """Record why a pod has no rails. Warn an author who selected containers for them."""
+    """Record why a pod has no rails. Warn an author who selected containers for them, or who needs no rails."""
     cause = ctx.role.no_rails
     if cause is None:
-        return pod_changes.EMPTY
+        return _warn_without_accelerators(pod, ctx)
     mark = _mark(pod) if ctx.role == roles.HELPER else ()
     user_value = pod.metadata.annotations.get(names.CONTAINERS)
     if user_value is None:
@@ -25,3 +30,15 @@ def _mark(pod: applied_pod.AppliedPod) -> tuple[pod_changes.SetAnnotation, ...]:
         return ()
     why = "the accelerators of the workload are in other templates, so these pods are no ranks"
     return (pod_changes.SetAnnotation(entry="", reason=why, key=names.RAILS, value=names.RAILS_NONE),)
+
+
+def _warn_without_accelerators(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    if ctx.accelerated or not ctx.rails or any(key in pod.metadata.annotations for key in _REQUESTS):
+        return pod_changes.EMPTY
+    warning = reason.make(
+        AdmissionCode.RAILS_WITHOUT_ACCELERATORS,
+        accelerators=", ".join(ctx.document.accelerators),
+        rails=text.format_count(len(ctx.rails), "rail"),
+        fabric=ctx.fabric_name,
+    )
+    return pod_changes.Contribution(warnings=(warning,))

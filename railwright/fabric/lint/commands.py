@@ -7,7 +7,7 @@ executed, and a value that a shell would compute is unknown.
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,11 @@ _SEPARATORS = frozenset(";&|()")
 _EXPORTS = frozenset({"export", "declare", "typeset", "env", "set"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# A variable that a shell expands, or that a program in the script looks up
+_READ = re.compile(
+    r"(?:(?P<assigned>\bNCCL_\w+)=[\"']?)?(?:\$\{?|(?:getenv|environ(?:\.get)?)[\[(]\s*[\"'])(?P<name>NCCL_\w+)",
+    re.ASCII,
+)
 # --mca becomes the variable that Open MPI itself would set for it (Open MPI documentation, setting MCA parameters)
 _MCA: Mapping[str, str] = {
     "mca": "OMPI_MCA_",
@@ -63,6 +68,17 @@ class Commands(msgspec.Struct, frozen=True):
 
 
 _NO_SETTINGS = Commands()
+
+
+def list_own_names(words: Iterable[str]) -> frozenset[str]:
+    """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` only passes one on."""
+    return frozenset(
+        match["name"]
+        for word in words
+        if len(word) <= MAX_LENGTH and "NCCL_" in word
+        for match in _READ.finditer(word)
+        if match["assigned"] != match["name"]
+    )
 
 
 def is_relevant(name: str) -> bool:

@@ -1,12 +1,11 @@
 """Runs all rules on the ranks of a container, and formats the findings as admission warnings.
 
-Rules are the modules of `rules/` with a code as the start of their name.
+Each module of `rules/` has a rule, `RULE`, or those of one subject, `RULES`.
 """
 
 import functools
 import importlib
 import pkgutil
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -18,15 +17,17 @@ from railwright.fabric.reasons.admission_codes import AdmissionCode
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
-_MODULE = re.compile(r"n\d\d_\w+", re.ASCII)
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 
 
 @functools.cache
 def list_rules() -> tuple[rule_types.Rule, ...]:
     """Return all rules, sorted by code."""
-    names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__) if _MODULE.fullmatch(module.name))
-    return tuple(importlib.import_module(f"{rules.__name__}.{name}").RULE for name in names)
+    modules = [
+        importlib.import_module(f"{rules.__name__}.{module.name}") for module in pkgutil.iter_modules(rules.__path__)
+    ]
+    listed = [rule for module in modules for rule in getattr(module, "RULES", None) or (module.RULE,)]
+    return tuple(sorted(listed, key=lambda rule: rule.code))
 
 
 def check(ctx: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:

@@ -61,6 +61,7 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         transport=fabric.transport,
         fabric=fabric,
         primary=document.primary_interface,
+        rails=tuple([rail.name for rail in use.rails]),
         devices=device_names.find_possible(pod or views.Pod(), document, use.rails) if use.rails else None,
         exclusive=hardware.are_exclusive(fabric.transport, use.resources),
     )

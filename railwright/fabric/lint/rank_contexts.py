@@ -27,6 +27,7 @@ class JobContext(msgspec.Struct, frozen=True):
     job: int | None = None  # ranks of the job, from all its templates
     images: frozenset[str] = frozenset()  # of all the job's rank containers
     nccl: tuple[int, ...] | None = None  # version of NCCL in the image
+    own_names: frozenset[str] = frozenset()  # variables that scripts in the same files read themselves
     limited: bool = False  # True at admission, where a huge pod must not delay others
 
 
@@ -68,6 +69,12 @@ def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext
         networks=None if attached is None else len(attached),
         capabilities=None if fabric_context.awaits_injection(pod, job.use) else _list_added(security),
         privileged=bool(security.privileged),
+        run_as_non_root=bool(
+            pod_security.run_as_non_root if security.run_as_non_root is None else security.run_as_non_root
+        ),
+        host_network=bool(pod.spec.host_network),
+        node_labels=_list_node_labels(pod.spec),
+        own_names=job.own_names | commands.list_own_names((*(container.command or ()), *(container.args or ()))),
         run_as_user=pod_security.run_as_user if security.run_as_user is None else security.run_as_user,
         mounts=_list_mounts(pod, container, volumes),
         shared_memory=_find_shared_memory(container, volumes),
@@ -119,6 +126,14 @@ def read_file(text: str) -> tuple[rule_types.Setting, ...]:
         for name, separator, value in [line.partition("=")]
         if separator and name and not line.startswith("#")
     )
+
+
+def _list_node_labels(spec: views.PodSpec) -> frozenset[str]:
+    """Return the keys of node labels that a pod requires."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
+    expressions = [expression.key for term in terms for expression in term.match_expressions or ()]
+    return frozenset([*(spec.node_selector or {}), *expressions])
 
 
 def _list_added(security: views.SecurityContext) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Types of linting: the input of a rule, its findings, and the rule itself.
 
-Each file in `rules/` is a rule. `None` means unknown, and a rule that needs an unknown value reports nothing.
+Each file in `rules/` has a rule, or those of one subject. `None` means unknown, and a rule that needs an unknown value
+reports nothing.
 """
 
 import enum
@@ -45,6 +46,7 @@ class FabricContext(msgspec.Struct, frozen=True):
     primary: str = "eth0"  # the pod's cluster network
     interfaces: tuple[str, ...] | None = None  # of the pod, primary first; None: those of the node
     rail_interfaces: tuple[str, ...] = ()  # the interfaces on secondary networks
+    rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
     rail_subnets: tuple[str, ...] | None = None  # CIDRs of the rails from the networks' IPAM
@@ -64,6 +66,10 @@ class RankContext(msgspec.Struct, frozen=True):
     capabilities: frozenset[str] | None = None  # added ones; None if unknown (nccl.conf without a pod)
     privileged: bool = False
     run_as_user: int | None = None  # effective uid if set in the manifest
+    run_as_non_root: bool = False
+    host_network: bool = False
+    node_labels: frozenset[str] = frozenset()  # keys by which the pod selects nodes
+    own_names: frozenset[str] = frozenset()  # variables that the container's scripts read themselves
     mounts: Mapping[str, str] = {}  # mount path -> kind of volume: "memory", "emptyDir", "hostPath", "downwardAPI", ...
     shared_memory: int | None = None  # bytes of the memory volume at /dev/shm; 0: unlimited; None: no volume
     image: str | None = None
@@ -127,6 +133,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # one line
     explanation: str  # what happens and why, for the documentation
     source: str  # public source of the fact
-    good: tuple[Example, ...]
-    bad: tuple[Example, ...]
     check: Callable[[RankContext], Iterable[Violation]]
+    good: tuple[Example, ...] = ()  # or in tests/data/lint/examples.yaml
+    bad: tuple[Example, ...] = ()

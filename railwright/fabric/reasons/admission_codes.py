@@ -82,6 +82,12 @@ class AdmissionCode(ReasonCode):
         "If a container is a rank, request an accelerator in it.",
     )
 
+    RAILS_WITHOUT_ACCELERATORS = (
+        "RailsWithoutAccelerators",
+        "The pod requests no accelerator and gets rails, which other pods of its node then lack.",
+        "Remove the label, or say that it is meant: `railwright.io/rails` or `railwright.io/containers`.",
+    )
+
     # --- networks ---------------------------------------------------------------------------------------------
 
     HOST_NETWORK = (

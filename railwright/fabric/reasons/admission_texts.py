@@ -145,6 +145,11 @@ _ADMISSION: Mapping[ReasonCode, texts.Renderer] = {
         "accelerator in it",
         "value",
     ),
+    Code.RAILS_WITHOUT_ACCELERATORS: _fill(
+        "the pod requests no {accelerators} and gets {rails} of fabric {fabric}, which other pods of its node then "
+        f"lack; remove label {names.FABRIC}, or set annotation {names.RAILS} if it needs them",
+        "accelerators",
+    ),
     Code.HOST_NETWORK: _explain_host_network,
     Code.DEFAULT_ROUTE: (
         f"annotation {names.NETWORKS}: entry {{entry}} has default-route, which takes the default route from every "

@@ -31,4 +31,5 @@ def expect(document: policies.FabricPolicy, fabric_name: str) -> log_types.Expec
         rails=len(fabric.rails) * per_rail,
         transport=fabric.transport,
         devices=tuple(devices) if all(devices) else (),
+        names=tuple([rail.name for rail in fabric.rails]),
     )

@@ -91,11 +91,12 @@ Event = Network | Devices | Virtual | Provider | Channel | Member | Sockets | Rd
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected content of the logs. `rails` None means as many as the pod with the most rails opened."""
+    """The expected content of the logs of a pod. `rails` is None if it is not known how many rails the pod has."""
 
     rails: int | None = None
     transport: str = ""  # of the policy; "" if there is no policy
     devices: tuple[tuple[str, ...], ...] = ()  # of each rail: its device name on each node shape
+    names: tuple[str, ...] = ()  # of the rails
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -116,6 +117,17 @@ class Pod(msgspec.Struct, frozen=True):
     why: tuple[str, ...]
 
 
+class Rail(msgspec.Struct, frozen=True):
+    """The verdict for a rail of the job: `rdma`, `tcp` if a pod did not use it, or `unknown`."""
+
+    name: str
+    state: str
+    devices: tuple[str, ...]  # its names in the pods, as far as they are known
+    used: tuple[str, ...]  # pods
+    unused: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
 class Report(msgspec.Struct, frozen=True):
     """The assessment of a whole job."""
 
@@ -129,3 +141,4 @@ class Report(msgspec.Struct, frozen=True):
     busbw_average: float | None  # GB/s, as nccl-tests prints it
     busbw_peak: float | None
     why: tuple[str, ...]
+    by_rail: tuple[Rail, ...] = ()  # rails that the policy or the pods' records name

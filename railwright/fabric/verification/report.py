@@ -4,38 +4,67 @@ The worst state of a pod decides: TCP, then failures, then missing rails, then u
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.verification import aggregate, assess, log_types
+from railwright.fabric.verification import aggregate, assess, log_types, rails
 
 _ORDER = (log_types.TCP, log_types.FAILED, log_types.PARTIAL, log_types.UNKNOWN, log_types.RDMA)
+_UNKNOWN_RAILS = (
+    "the number of rails that the pods have is not known: run `railwright verify job/NAME`, or give --rails or --fabric"
+)
+_UNCOUNTED = "the log does not name the devices: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
 _NAMED = 3  # largest number of pods or reasons in the line
 
 
-def assess_logs(logs: Iterable[tuple[str, Iterable[str]]], expected: log_types.Expected) -> log_types.Report:
-    """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one."""
+def assess_logs(
+    logs: Iterable[tuple[str, Iterable[str]]],
+    expected: log_types.Expected,
+    by_pod: Mapping[str, log_types.Expected] = MappingProxyType({}),
+) -> log_types.Report:
+    """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one.
+
+    `by_pod` has what certain pods should use, by their names or host names; `expected` is for all others. Without a
+    known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
+    """
+
+    def find_expected(name: str) -> log_types.Expected:
+        return by_pod.get(name, expected)
+
     log_summary = aggregate.collect(logs)
     summaries = [assess.summarize(name, processes, log_summary.world) for name, processes in log_summary.pods.items()]
     opened = [summary.opened for summary in summaries if summary.opened is not None]
     used = [summary.used for summary in summaries if summary.used is not None]
-    rails = expected.rails if expected.rails is not None else max(opened, default=max(used, default=None))
-    pods = tuple(_name_missing(assess.assess(summary, expected, rails), summaries) for summary in summaries)
+    most = max(opened, default=max(used, default=None))  # a pod with fewer than others misses some
+    all_expected = [find_expected(summary.name) for summary in summaries]
+    pods = tuple(
+        _name_missing(assess.assess(summary, one, most if one.rails is None else one.rails), summaries)
+        for summary, one in zip(summaries, all_expected, strict=True)
+    )
+    known = [one.rails for one in all_expected if one.rails is not None]
     ranks = {rank for pod, summary in zip(pods, summaries, strict=True) for rank in pod.ranks if summary.networks}
     silent = tuple(rank for rank in range(log_summary.world or 0) if rank not in ranks)
+    state = _find_worst_state(pods, silent, log_summary)
+    are_rails_unknown = state == log_types.RDMA and (len(known) < len(pods) or any(pod.rails is None for pod in pods))
     report = log_types.Report(
-        state=_find_worst_state(pods, silent, log_summary),
+        state=log_types.UNKNOWN if are_rails_unknown else state,
         line="",
-        rails=rails,
+        rails=max(known, default=expected.rails),
         pods=pods,
         ranks=log_summary.world,
         ranks_seen=len(ranks),
         version=log_summary.versions,
         busbw_average=log_summary.busbw_average,
         busbw_peak=log_summary.busbw_peak,
-        why=tuple(_collect_reasons(pods, silent, log_summary)),
+        why=(_UNKNOWN_RAILS if len(known) < len(pods) else _UNCOUNTED,)
+        if are_rails_unknown
+        else tuple(_collect_reasons(pods, silent, log_summary)),
+        by_rail=rails.list_rails(pods, find_expected),
     )
+    if are_rails_unknown:
+        return msgspec.structs.replace(report, line=_format_unknown_rails(report))
     return msgspec.structs.replace(report, line=_LINES[report.state](report))
 
 
@@ -131,6 +160,13 @@ def _format_missing(pod: log_types.Pod) -> str:
 
 def _format_failure(report: log_types.Report) -> str:
     return f"RDMA was set up and failed: {report.why[0]}"
+
+
+def _format_unknown_rails(report: log_types.Report) -> str:
+    used = [pod.rails for pod in report.pods if pod.rails is not None]
+    number = text.format_count(min(used), "rail") if used else "rails that are not counted"
+    start = f"cannot tell whether on every rail: {_format_transports(report.pods)} on {number}"
+    return f"{start}, {_format_size(report)}; {report.why[0]}"
 
 
 def _format_unknown(report: log_types.Report) -> str:

@@ -60,6 +60,11 @@ def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
     return owner.name if owner is not None else gang.partition("/")[2]
 
 
+def list_job_names(pod: views.Pod) -> tuple[str, ...]:
+    """Return the names of jobs in the labels that frameworks write to their pods."""
+    return tuple(name for row in _GANG_LABELS if (name := pod.metadata.labels.get(row.label)))
+
+
 def find_pod_group(key: GangKey) -> GangKey:
     """Return the pod group of a gang, which may have several gangs."""
     return in_tree.find_pod_group(key)

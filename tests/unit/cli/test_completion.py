@@ -33,7 +33,7 @@ def test_the_first_word_is_a_command():
         (("gangs", "-n", "prod", "--output=js"), ["json", "jsonpath="]),
         (("gangs", "--output", "=", "y"), ["yaml"]),
         (("gangs", "--output", "="), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
-        (("verify", ""), ["manifest", "log"]),
+        (("verify", ""), ["manifest", "log", "job", "gang", "pod"]),
         (("verify", "manifest", "--kind", "p"), ["pytorchjob"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("gangs", "-n", ""), []),

@@ -7,10 +7,10 @@ import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.fabric.lint import claim_engine, engine
+from railwright.fabric.lint import claim_engine, engine, manifest_rules
 
 ROOT = pathlib.Path(__file__).parents[3]
-RULES = (*engine.list_rules(), *claim_engine.list_rules())
+RULES = (*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES)
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -55,6 +55,25 @@ spec:
           containers:
           - name: w
             resources: {limits: {nvidia.com/gpu: 1}}
+"""
+REFUSED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llm, labels: {railwright.io/fabric: nowhere}}
+spec: {containers: [{name: train, resources: {limits: {nvidia.com/gpu: 8}}}]}
+"""
+REPEATED = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: llm}
+spec:
+  containers:
+  - name: train
+    image: torch
+    env: [{name: NCCL_IB_TIMEOUT, value: "99"}]
+    resources: {requests: {cpu: 1}}
+    env: [{name: NCCL_IB_TIMEOUT, value: "98"}]
+    resources: {limits: {nvidia.com/gpu: 1}}
 """
 CONF = "# site\nNCCL_IB_TIMEOUT=22\nNCCL_IB_TIMEOUT=99\nexport NCCL_DEBUG=INFO\nNCCL_IB_RETRY_CNT=10\n"
 POLICY = EXAMPLES / "360-roce" / "policy.yaml"
@@ -177,15 +196,36 @@ def test_a_value_of_the_policy_is_marked_as_such(lint):
     assert "(set by the policy)" in out
 
 
-def test_a_pod_that_would_be_refused_is_noted_and_linted_all_the_same(lint):
+def test_a_pod_that_admission_rejects_is_an_error_and_linted_all_the_same(lint):
     labelled = DEPLOYMENT.replace(
         "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: nowhere}}\n"
     )
     code, out, err = lint("--policy", str(POLICY), d_dot_yaml=labelled)
     assert code == 1
     assert "N09" in out
-    assert err.startswith("railwright: d.yaml: Deployment prod/llm would be refused: ")
-    assert "nowhere" in err
+    assert err == ""
+    assert "error M02 Deployment prod/llm: " in out
+    assert "nowhere" in out
+    code, out, _ = lint("--policy", str(POLICY), d_dot_yaml=REFUSED)
+    assert (code, "1 error" in out) == (1, True)
+
+
+def test_a_key_that_is_there_twice_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
+    code, out, _ = lint("--local", d_dot_yaml=REPEATED)
+    assert code == 1
+    assert "d.yaml:10: warning M01 env: the key is already on line 8" in out
+    assert "d.yaml:11: warning M01 resources: the key is already on line 9" in out
+    assert "d.yaml:10: error N09 NCCL_IB_TIMEOUT=98" in out
+    assert "99" not in out
+
+
+def test_rails_for_a_pod_without_accelerators_are_a_finding(lint):
+    job = REFUSED.replace("nowhere", "default").replace("nvidia.com/gpu: 8", "cpu: 8")
+    code, out, _ = lint("--policy", str(POLICY), d_dot_yaml=job)
+    assert code == 1
+    assert "warning M03 RailsWithoutAccelerators: the pod requests no nvidia.com/gpu and gets 4 rails of fabric" in out
+    meant = job.replace("labels:", "annotations: {railwright.io/rails: '4'}, labels:")
+    assert "M03" not in lint("--policy", str(POLICY), d_dot_yaml=meant)[1]
 
 
 def test_a_release_makes_version_rules_speak(lint):
@@ -202,7 +242,6 @@ def test_a_release_makes_version_rules_speak(lint):
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
         ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "not a valid Kubernetes manifest"),
-        ([], {"a_dot_yaml": "kind: Pod\nkind: Pod\n"}, "already on line 1"),
         (["--nccl-version", "latest"], {"nccl_dot_conf": ""}, "not a version; give one such as"),
         (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": ""}, "railwright policy validate"),
     ],

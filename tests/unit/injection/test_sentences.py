@@ -205,6 +205,10 @@ REFUSALS = {
 }
 
 WARNINGS = {
+    "rails without accelerators": Case(
+        ("requests no nvidia.com/gpu", "remove label railwright.io/fabric", "annotation railwright.io/rails"),
+        lambda name: pod({"name": name}),
+    ),
     "host network": Case(
         ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
     ),

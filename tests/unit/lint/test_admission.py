@@ -169,6 +169,28 @@ def test_the_example_jobs_get_no_warning_but_what_is_wrong_with_their_own_variab
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "warned"),
+    [
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", True),
+        ("NCCL_IB_HCA", "mlx5", False),
+        ("UCX_NET_DEVICES", "mlx5_0:1", True),
+        ("UCX_NET_DEVICES", "eth0", False),
+        ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2", True),
+    ],
+)
+@pytest.mark.parametrize("has_devices", [True, False])
+def test_a_list_that_leaves_out_rails_of_the_pod_is_a_warning_at_creation(name, value, warned, has_devices):
+    rails = [
+        {"name": f"rail{n}", "network": f"prod/lan{n}", "resource": f"example.com/rail{n}"}
+        | ({"device": f"mlx5_{n}"} if has_devices else {})
+        for n in range(4)
+    ]
+    by = admitting.fabric(rails=str(rails))
+    warnings = list_warnings(admitting.pod(gpus(*variables(**{name: value}))), by, admitting.known(networks=None))
+    assert [warning.startswith("N61: container c: ") for warning in warnings if "N61" in warning] == [True] * warned
+
+
 PODS = [
     admitting.pod(),
     admitting.pod(gpus(*variables(NCCL_DEBUG="INFO")), annotations={"railwright.io/delivery": "file"}),

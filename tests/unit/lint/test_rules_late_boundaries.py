@@ -310,7 +310,8 @@ def test_locked_memory_needs_the_capability_and_root(capabilities, privileged, u
         "privileged": privileged,
         "run_as_user": user,
     }
-    assert speaks("N45", ranks(rule_types.FabricContext(fabric=fabric), more=pod)) == wrong
+    context = ranks(rule_types.FabricContext(fabric=fabric), more=pod)
+    assert (speaks("N45", context) or speaks("N64", context)) == wrong
 
 
 @hypothesis.given(size=st.integers(0, 2 << 30), accelerators=st.integers(0, 8))

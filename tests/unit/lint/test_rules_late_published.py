@@ -36,7 +36,7 @@ PUBLISHED = {
             NCCL_COLLNET_ENABLE="0",
             more={"devices": {"rdma/ib": 1}, "capabilities": frozenset(), "shared_memory": 0},
         ),
-        {"N45"},  # that the nodes' runtime sets memlock unlimited cannot be seen in a manifest, and the message says so
+        {"N45"},  # unless it selects nodes of CoreWeave, see tests/data/lint/vendors.yaml
     ),
     # coreweave/nccl-tests mpi-operator/nccl-test-distributed-gb300-roce-nvl72-mpijob.yaml
     "coreweave-roce": (
@@ -89,7 +89,7 @@ PUBLISHED = {
             NCCL_IB_HCA="mlx5",
             more={"devices": {"nvidia.com/sriov-rdma-vf": 16}, "privileged": True, "networks": 16},
         ),
-        {"N57"},  # two functions of each two-port card: exactly the case the rule is for
+        set(),  # a function of each port of a whole node
     ),
     # GoogleCloudPlatform/container-engine-accelerators gpudirect-rdma/nccl-test-a4.yaml
     "google-a4": (

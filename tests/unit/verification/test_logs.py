@@ -3,6 +3,7 @@
 import json
 import random
 
+import admitting
 import pytest
 from admitting import ROOT
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
 from railwright.fabric.verification import aggregate, expectations, log_types, report
+from railwright.fabric.verification import rails as verification_rails
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
 INDEX = json.loads((FOLDER / "index.json").read_text())
@@ -21,6 +23,9 @@ def lines(name: str) -> list[str]:
 
 def assess_logs(*logs, **expected) -> log_types.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
+    if "rails" not in expected:  # as many as the pods opened; what is not known is tested by itself
+        first = report.assess_logs(named, log_types.Expected(**expected))
+        expected["rails"] = max((len(pod.opened) or pod.rails or 0 for pod in first.pods), default=0) or None
     return report.assess_logs(named, log_types.Expected(**expected))
 
 
@@ -142,6 +147,60 @@ def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
     )
 
 
+def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used():
+    results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], log_types.Expected())
+    assert results.state == log_types.UNKNOWN
+    assert results.rails is None
+    assert results.line == (
+        "cannot tell whether on every rail: RoCE on 2 rails, 2 ranks on 2 pods; the number of rails that the pods have "
+        "is not known: run `railwright verify job/NAME`, or give --rails or --fabric"
+    )
+
+
+def test_the_rails_of_each_pod_count_and_each_rail_gets_a_verdict():
+    four = log_types.Expected(
+        rails=4, names=("r0", "r1", "r2", "r3"), devices=tuple((f"mlx5_{number}",) for number in range(4))
+    )
+    two = log_types.Expected(rails=2, names=("r0", "r1"), devices=(("mlx5_0",), ("mlx5_1",)))
+    logs = [("a", GOOD.splitlines()), ("b", ALSO.splitlines())]
+    half = report.assess_logs(logs, log_types.Expected(), {"w-0": four, "w-1": four})
+    assert half.state == log_types.PARTIAL
+    assert "NCCL found 2 of 4 rails, missing mlx5_2, mlx5_3" in half.line
+    assert [(rail.name, rail.state, len(rail.used)) for rail in half.by_rail] == [
+        ("r0", "rdma", 2),
+        ("r1", "rdma", 2),
+        ("r2", "tcp", 0),
+        ("r3", "tcp", 0),
+    ]
+    whole = report.assess_logs(logs, log_types.Expected(), {"w-0": two, "w-1": two})
+    assert whole.line.startswith("RDMA on every rail: RoCE, 2 of 2 rails")
+    one_unknown = report.assess_logs(logs, log_types.Expected(), {"w-0": two})
+    assert one_unknown.state == log_types.UNKNOWN
+
+
+def pod_with_record(rails, hca, user_values):
+    record = {"fabric": "f", "role": "worker", "containers": ["c"], "rails": rails, "kept": user_values}
+    return admitting.view(
+        {
+            "metadata": {"name": "w-0", "annotations": {"railwright.io/injection": json.dumps(record)}},
+            "spec": {"containers": [{"name": "c", "env": [{"name": "NCCL_IB_HCA", "value": hca}]}]},
+        }
+    )
+
+
+def test_what_is_expected_of_a_pod_is_in_its_record_not_in_a_list_that_its_user_wrote():
+    rails = ["r0", "r1", "r2", "r3"]
+    own = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
+    assert (own.rails, own.devices) == (4, (("mlx5_0",), ("mlx5_1",), ("mlx5_2",), ("mlx5_3",)))
+    user_values = {"c": ["NCCL_IB_HCA"]}
+    users = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_4,mlx5_5", user_values))
+    assert (users.rails, users.names, users.devices) == (4, tuple(rails), ())
+    placed = json.dumps({"devices": [{"rail": "r3", "device": "nic-1", "rdmaDevice": "mlx5_7"}]})
+    claimed = admitting.view({"metadata": {"name": "w", "annotations": {"railwright.io/placement": placed}}})
+    assert verification_rails.expect_of_pod(claimed) == log_types.Expected(1, "", (("mlx5_7",),), ("r3",))
+    assert verification_rails.expect_of_pod(admitting.view({"metadata": {"name": "w"}})).rails is None
+
+
 def test_one_pod_on_tcp_fails_the_job_and_is_named_with_its_rank_and_the_reason():
     results = assess_logs(GOOD, rank("w-1", 1, network="Socket"))
     assert results.state == log_types.TCP
@@ -246,7 +305,7 @@ def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
     assert expectations.expect(document, "f") == log_types.Expected(
-        rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),)
+        rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),), names=("r0",)
     )
 
 

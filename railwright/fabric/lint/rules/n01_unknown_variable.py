@@ -9,6 +9,8 @@ from railwright.fabric.nccl import catalogue
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting in settings.list_effective(ctx):
         name = setting.name
+        if name in ctx.own_names:
+            continue
         if setting.origin is rule_types.Origin.FILE and name != name.strip().removeprefix("export "):
             yield settings.build_violation(
                 setting, f"the file's lines are taken as they are; write {_quote_last_word(name)}=VALUE"
@@ -37,7 +39,7 @@ RULE = rule_types.Rule(
     explanation=(
         "NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of "
         "the 62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no known plugin or "
-        "framework."
+        "framework. Not reported for a name that a script in the manifest reads itself, such as $NCCL_MIN_BUSBW."
     ),
     source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
     good=(

@@ -12,7 +12,9 @@ _WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     for setting, row in settings.list_rows(ctx):
         if row.status == "plugin" and not _contains_plugin(row.owner, ctx.image or ""):
-            yield settings.build_violation(setting, f"only {row.owner} reads this; it needs that plugin in the image")
+            yield settings.build_violation(
+                setting, f"only {row.owner} reads this; it has no effect unless the image has it"
+            )
 
 
 def _contains_plugin(owner: str, image: str) -> bool:

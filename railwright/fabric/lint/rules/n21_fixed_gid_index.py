@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint import hardware, rule_types, settings
 from railwright.fabric.nccl import integers
 from railwright.fabric.policy import model as policies
 
@@ -18,11 +18,23 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         return
     index = integers.parse(setting.value, ctx.nccl)
     old = ctx.nccl is not None and ctx.nccl < _AUTOMATIC
-    if old or isinstance(index, integers.NoValue) or index < 0 or _is_set_by_policy(ctx, index):
+    if (
+        old
+        or isinstance(index, integers.NoValue)
+        or index < 0
+        or _is_set_by_policy(ctx, index)
+        or _has_fixed_table(ctx)
+    ):
         return
     yield settings.build_violation(
         setting, "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
     )
+
+
+def _has_fixed_table(ctx: rule_types.RankContext) -> bool:
+    """True if no other pod adds GIDs to the devices: those of the host's network, or of the pod alone."""
+    requested = hardware.find_rdma_devices(ctx)
+    return ctx.host_network or (bool(requested) and all(map(hardware.is_exclusive, requested)))
 
 
 def _is_set_by_policy(ctx: rule_types.RankContext, index: int) -> bool:
@@ -38,8 +50,9 @@ RULE = rule_types.Rule(
     explanation=(
         "The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL "
         "uses one value for every HCA, unchecked. Since 2.21 NCCL chooses the entry itself, and its guide advises "
-        "against setting this. An unknown release of NCCL counts as a newer one. The value of gidIndex in the "
-        "policy is not reported."
+        "against setting this. An unknown release of NCCL counts as a newer one. Not reported: the "
+        "value of gidIndex in the policy, a pod on the host's network, and devices that a pod has alone (virtual "
+        "functions, host devices), whose table is the same in every pod."
     ),
     source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
     good=(

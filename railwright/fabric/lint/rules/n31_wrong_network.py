@@ -11,11 +11,13 @@ _EFA = frozenset({policies.Transport.EFA})
 _CARRIES: Mapping[str, frozenset[policies.Transport]] = {
     "ib": effective_values.VERBS,
     "ibext": effective_values.VERBS,  # HPC-X; its names carry a version: IBext_v11
-    "aws libfabric": _EFA,
+    "aws libfabric": _EFA,  # before aws-ofi-nccl 1.12
+    "libfabric": _EFA,
+    "ofi": _EFA,
     "gib": frozenset({policies.Transport.ROCE}),  # Google
     "socket": frozenset({policies.Transport.TCP}),
 }
-_PLUGINS = frozenset({"ibext", "aws libfabric", "gib"})
+_PLUGINS = frozenset({"ibext", "aws libfabric", "libfabric", "ofi", "gib"})
 
 
 def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:

@@ -24,12 +24,21 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
         return
     for resource, amount in sorted(hardware.find_rdma_devices(ctx).items()):
         virtual = ctx.fabric_context.exclusive or hardware.is_virtual(resource)
-        if virtual and amount > max(1, _count_requested_by_policy(resource, ctx.fabric_context.fabric)):
+        if (
+            virtual
+            and not _is_one_of_each_port(ctx, amount)
+            and amount > max(1, _count_requested_by_policy(resource, ctx.fabric_context.fabric))
+        ):
             yield rule_types.Violation(
                 f"{_NAME} is not set and the container requests {amount} of {resource}: NCCL treats functions of "
                 f"one card as one NIC; set {_NAME}=0 and measure the bandwidth",
                 _NAME,
             )
+
+
+def _is_one_of_each_port(ctx: rule_types.RankContext, amount: int) -> bool:
+    """True for as many functions, or twice as many, as GPUs: a whole node, with a function of each port of its NICs."""
+    return ctx.accelerators > 1 and amount in {ctx.accelerators, 2 * ctx.accelerators}
 
 
 def _merges_functions(ctx: rule_types.RankContext) -> bool:
@@ -52,7 +61,8 @@ RULE = rule_types.Rule(
     explanation=(
         "NCCL treats functions of one PCI device as ports of one NIC and merges them by default. Several "
         "functions of one pool in a pod may be of one card; then the bandwidth of a port is counted twice. "
-        "Functions that the policy requests are not reported, because its author knows them. This is concluded "
+        "Functions that the policy requests are not reported, because its author knows them, nor one or two for each "
+        "GPU, as pods with a whole node request them. This is concluded "
         "from the source, not measured."
     ),
     source="NVIDIA/nccl src/transport/net_ib/init.cc and src/graph/topo.cc",

@@ -1,0 +1,180 @@
+"""`railwright verify job/NAME` as people run it, over real sockets: an API server with pods and their logs."""
+
+import asyncio
+import json
+import sys
+
+import api_stub
+import pytest
+from aiohttp import web
+
+RAILS = ("rail0", "rail1", "rail2", "rail3")
+
+
+def build_pod(
+    name: str, *, rails=RAILS, job: str = "llm", hca: str = "", is_own_list: bool = False, hostname: str = ""
+):
+    record = {"fabric": "roce", "role": "worker", "containers": ["train"], "rails": list(rails or ())}
+    record |= {"kept": {"train": ["NCCL_IB_HCA"]}} if is_own_list else {}
+    env = [{"name": "NCCL_IB_HCA", "value": hca}] if hca else []
+    containers = [{"name": "train", "env": env}, *([{"name": "sidecar"}] if rails else [])]
+    annotations = {"railwright.io/injection": json.dumps(record)} if rails else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "prod",
+            "uid": name,
+            "labels": {"batch.kubernetes.io/job-name": job},
+            "annotations": annotations,
+        },
+        "spec": {"hostname": hostname, "containers": containers},
+        "status": {"phase": "Running"},
+    }
+
+
+def write_log(host: str, rank: int, devices: int) -> list[str]:
+    using = " ".join(f"[{at}]mlx5_{at}:1/RoCE" for at in range(devices))
+    head = f"{host}:7:8 [0] NCCL INFO"
+    return [
+        f"{head} NET/IB : Using {using} [RO]; OOB eth0:10.0.0.1<0>",
+        f"{head} Using network IB",
+        f"{head} comm 0x1 rank {rank} nranks 2 cudaDev 0 busId 1000 - Init COMPLETE",
+        *(f"{head} Channel 0{at}/0 : 0[0] -> 1[0] [send] via NET/IB/{at}/GDRDMA" for at in range(devices)),
+        "step 1 loss 3.2",
+    ]
+
+
+class Cluster:
+    """Pods, and the lines of their logs. `gates` hold back the rest of a log until they are set."""
+
+    def __init__(self) -> None:
+        self.pods: list[dict] = []
+        self.logs: dict[str, list[str]] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.waiting: dict[str, int] = {}  # requests that a container still waits to start for
+        self.requests: list[str] = []
+        self.forbidden = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        parts = request.path.strip("/").split("/")
+        self.requests.append(f"{request.method} {'/'.join(parts[4:5] + parts[6:])}")
+        if self.forbidden and self.forbidden in request.path:
+            return web.json_response(api_stub.status(403, "pods/log is forbidden: User alice"), status=403)
+        if parts[:4] != ["api", "v1", "namespaces", "prod"] or parts[4] != "pods":
+            return web.json_response(api_stub.status(403, f"forbidden: {request.path}"), status=403)
+        if parts[-1] == "pods":
+            return web.json_response(api_stub.listing(*self.pods, version=1))
+        if parts[-1] != "log":
+            matches = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
+            return web.json_response(matches[0] if matches else api_stub.status(404), status=200 if matches else 404)
+        name = parts[5]
+        assert request.query["container"] == "train"
+        if self.waiting.get(name, 0) > 0:
+            self.waiting[name] -= 1
+            return web.json_response(api_stub.status(400, 'container "train" is waiting to start'), status=400)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        lines = self.logs[name]
+        await response.write("".join(f"{line}\n" for line in lines[:2]).encode())
+        if request.query.get("follow") and name in self.gates:
+            await self.gates[name].wait()
+        await response.write("".join(f"{line}\n" for line in lines[2:]).encode())
+        return response
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+async def start(cluster, folder, *words):
+    server = api_stub.serve(cluster.answer)
+    port = await server.__aenter__()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "railwright.cli", "verify", *words),
+        *("--kubeconfig", api_stub.kubeconfig(folder, port)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    return server, process
+
+
+async def verify(cluster, folder, *words) -> tuple[int, str, str]:
+    server, process = await start(cluster, folder, *words)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        await server.__aexit__(None, None, None)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_half_of_the_rails_is_not_every_rail_and_each_rail_has_a_verdict(cluster, tmp_path):
+    cluster.pods = [
+        build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", is_own_list=True, hostname=f"llm-{at}") for at in range(2)
+    ]
+    cluster.pods.append(build_pod("other-0", job="other"))
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
+    code, out, err = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert (code, err) == (1, "")
+    line, *rails = out.splitlines()
+    assert line.startswith("RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails")
+    assert [rail.split(":")[0].strip() for rail in rails] == list(RAILS)
+    # no more than the right to read pods and logs, and only of the job
+    assert sorted(set(cluster.requests)) == ["GET pods", "GET pods/log"]
+    assert cluster.requests.count("GET pods/log") == 2
+
+
+async def test_every_rail_of_the_record_is_rdma_on_every_rail(cluster, tmp_path):
+    hca = "=" + ",".join(f"mlx5_{at}" for at in range(4))
+    cluster.pods = [build_pod(f"llm-{at}-x", hca=hca) for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
+    for words in (("job", "llm"), ("gang/job/llm",), ("job/llm", "--follow")):
+        code, out, _ = await verify(cluster, tmp_path, *words, "-n", "prod")
+        assert code == 0
+        line, *rails = out.splitlines()
+        assert line.startswith("RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods")
+        assert rails[3].strip() == "rail3 (mlx5_3): RDMA in 2 of 2 pods"
+    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod", "-o", "json")
+    assert [(rail["name"], rail["state"]) for rail in json.loads(out)["by_rail"]] == [(rail, "rdma") for rail in RAILS]
+
+
+async def test_a_pod_without_a_record_has_unknown_rails(cluster, tmp_path):
+    cluster.pods = [build_pod(f"llm-{at}-x", rails=()) for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
+    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert code == 2
+    assert out.startswith("cannot tell whether on every rail: RoCE on 4 rails")
+
+
+async def test_a_job_is_followed_from_before_it_starts_and_each_change_is_reported(cluster, tmp_path):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
+    cluster.gates = {"llm-1-x": asyncio.Event()}
+    cluster.waiting = {"llm-0-x": 1}
+    server, process = await start(cluster, tmp_path, "job/llm", "-n", "prod", "--follow")
+    try:
+        first = await asyncio.wait_for(process.stderr.readline(), 60)
+        assert first.decode().startswith("railwright: cannot tell: ")
+        cluster.gates["llm-1-x"].set()
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        await server.__aexit__(None, None, None)
+    assert process.returncode == 0
+    assert out.decode().startswith("RDMA on every rail: RoCE, 4 of 4 rails")
+
+
+async def test_what_cannot_be_read_is_said_by_name(cluster, tmp_path):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
+    cluster.waiting = {"llm-1-x": 99}
+    code, out, err = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert code == 2
+    assert 'job/llm: llm-1-x container train: no log: container "train" is waiting to start' in err
+    assert "rank 1 of 2 do not show their network" in out
+    code, _, err = await verify(cluster, tmp_path, "job/none", "-n", "prod")
+    assert code == 2
+    assert "verify job/none: no pod in namespace prod belongs to it" in err
+    cluster.forbidden = "/log"
+    code, _, err = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
+    assert code == 2
+    assert "pods/log is forbidden" in err
