@@ -1,0 +1,403 @@
+"""What a value that somebody else writes may cost a server, and the generator of the values that cost most.
+
+`measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
+`list_objects(view, base)` walks the fields of a msgspec view, and yields objects of `ROOM` bytes: for each field the
+longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
+to a view is covered thereby.
+
+    for row in cost_budget.list_objects(views.Pod, base):
+        body = row.encode()
+        cost_budget.check(cost_budget.measure(lambda: handle(body)), row.title, len(body))
+"""
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import itertools
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+STALL_SECONDS = 0.050  # of CPU time, without a turn of the event loop
+TOTAL_SECONDS = 0.250  # of CPU time, of all threads
+BYTES_PER_BYTE = 40  # peak of memory while an object is handled, for each byte of it
+RETAINED_BYTES = 64 * 1024  # that may stay in caches after an object is gone
+ROOM = 3 * 1024 * 1024 // 2  # bytes of an object: the limit of etcd
+_ATTEMPTS = 3  # a busy machine makes a call slower now and then, and never faster
+
+EACH = "*"  # a step of a path: any entry of a list or map
+Tree = dict[str, Any]
+Path = tuple[str, ...]
+Theme = Callable[[Path, int], str]  # the short text at a path in the entry with this number
+
+
+class Cost(NamedTuple):
+    """CPU seconds of the slowest callback of the event loop and of all, and bytes at the peak and afterwards."""
+
+    stall: float
+    total: float
+    peak: int = 0
+    retained: int = 0
+
+    def describe(self) -> str:
+        times = f"{self.stall * 1000:.0f} ms at once, {self.total * 1000:.0f} ms in all"
+        return f"{times}, {self.peak >> 10} KiB at the peak, {self.retained >> 10} KiB afterwards"
+
+
+class Row(NamedTuple):
+    """An object and what is special about it."""
+
+    title: str
+    tree: Tree
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.tree)
+
+
+# --- measuring ----------------------------------------------------------------------------------------
+
+
+def measure(call: Callable[[], Any], *, memory: bool = True) -> Cost:
+    """Return the cost of a call on an event loop of its own. `call` may return an awaitable.
+
+    CPU time is measured, so other processes disturb little. A call above the budget is repeated, and its fastest
+    repetition counts. Memory is measured in a further call, because that takes time.
+    """
+    stall, total = _measure_time(call)
+    for _ in range(_ATTEMPTS - 1):
+        if stall <= STALL_SECONDS and total <= TOTAL_SECONDS:
+            break
+        again = _measure_time(call)
+        stall, total = min(stall, again[0]), min(total, again[1])
+    return Cost(stall, total, *(_measure_memory(call) if memory else (0, 0)))
+
+
+def check(cost: Cost, title: str, size: int) -> None:
+    """Fail if a cost is above the budget of an object of so many bytes."""
+    problem = f"{title} ({size >> 10} KiB): {cost.describe()}"
+    assert cost.stall <= STALL_SECONDS, problem
+    assert cost.total <= TOTAL_SECONDS, problem
+    assert cost.peak <= max(size, 64 * 1024) * BYTES_PER_BYTE, problem
+    assert cost.retained <= RETAINED_BYTES, problem
+
+
+@contextlib.contextmanager
+def time_callbacks() -> Iterator[list[float]]:
+    """Yield a list to which each callback of asyncio's loops adds the CPU seconds that its thread took."""
+    seconds: list[float] = []
+    run = asyncio.Handle._run
+
+    def run_timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        try:
+            run(handle)
+        finally:
+            seconds.append(time.thread_time() - began)
+
+    asyncio.Handle._run = run_timed  # type: ignore[method-assign]
+    try:
+        yield seconds
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+
+
+async def _await(call: Callable[[], Any]) -> None:
+    answer = call()
+    if inspect.isawaitable(answer):
+        await answer
+
+
+def _measure_time(call: Callable[[], Any]) -> tuple[float, float]:
+    gc.collect()
+    with time_callbacks() as seconds:
+        began = time.process_time()
+        asyncio.run(_await(call))
+        total = time.process_time() - began
+    return max(seconds), total
+
+
+def _measure_memory(call: Callable[[], Any]) -> tuple[int, int]:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        asyncio.run(_await(call))
+        peak = tracemalloc.get_traced_memory()[1]
+        gc.collect()
+        return peak - before, tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+# --- the fields of a view -----------------------------------------------------------------------------
+
+
+class Field(NamedTuple):
+    """A field of a view. `entry` is the type of the entries of a list or map."""
+
+    path: Path
+    kind: str  # text, number, flag, any, list or map
+    entry: msgspec.inspect.Type | None = None
+
+    @property
+    def title(self) -> str:
+        return ".".join(self.path).replace(".*", "[]")
+
+
+def list_fields(view: Any, path: Path = ()) -> list[Field]:
+    """Return all fields of a view that are no objects themselves, and of the objects in it."""
+    return list(_walk(msgspec.inspect.type_info(view) if not isinstance(view, msgspec.inspect.Type) else view, path))
+
+
+def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:
+    kinds = msgspec.inspect
+    if isinstance(info, kinds.UnionType):
+        options = [option for option in info.types if not isinstance(option, kinds.NoneType)]
+        for option in options:
+            yield from _walk(option, path)
+    elif isinstance(info, kinds.StructType):
+        for field in info.fields:
+            yield from _walk(field.type, (*path, field.encode_name))
+    elif isinstance(info, kinds.DictType):
+        yield Field(path, "map", info.value_type)
+        yield from _walk(info.value_type, (*path, EACH))
+    elif isinstance(info, kinds.ListType | kinds.VarTupleType | kinds.SetType | kinds.FrozenSetType):
+        yield Field(path, "list", info.item_type)
+        yield from _walk(info.item_type, (*path, EACH))
+    elif isinstance(info, kinds.StrType):
+        yield Field(path, "text")
+    elif isinstance(info, kinds.IntType | kinds.FloatType):
+        yield Field(path, "number")
+    elif isinstance(info, kinds.BoolType):
+        yield Field(path, "flag")
+    else:
+        yield Field(path, "any")
+
+
+# --- values -------------------------------------------------------------------------------------------
+
+# Repeated, each fills the room of a field: what parsers of names, lists, ranges, paths, numbers and JSON read.
+PARTS = (
+    *(
+        "a",
+        "A_",
+        "1",
+        "0",
+        "9",
+        "-",
+        "a-",
+        "1-",
+        ",",
+        "a,",
+        "a-b,",
+        "=",
+        "a=1,",
+        ":",
+        ";",
+        "|",
+        "%",
+        "^",
+        "é",
+        " ",
+        "\t",
+    ),
+    *(
+        "\n",
+        "A=1\n",
+        "/",
+        "../",
+        "/./",
+        "a/",
+        "a/b,",
+        "a@b,",
+        ".",
+        "1.",
+        "1,",
+        "*",
+        "(",
+        "((a)*)*",
+        "[",
+        "[[",
+        "{",
+        "\\",
+    ),
+    *('"', '[{"name":"a"},', '{"a":', '{"name":"a"},', "$(A)", "$(A", "${A}", "NCCL_", "export NCCL_A=1;", "mlx5_0:1,"),
+)
+NUMBERS: tuple[Any, ...] = (
+    *(
+        0,
+        -1,
+        2**31,
+        2**63 - 1,
+        2**63,
+        10**18,
+        10**19,
+        10**400,
+        1e308,
+        1e-300,
+        "1e19",
+        "1E1000000",
+        "1e-1000000",
+        "1e9999999999",
+    ),
+    *(
+        "99999999",
+        "1000000",
+        "9" * 4000,
+        "9" * 100_000,
+        "0." + "0" * 100_000 + "1",
+        "1Ei",
+        "-1",
+        "",
+        "NaN",
+        "+1",
+        "1_000",
+    ),
+)
+_DEEP = (b"[", b'{"a":')
+
+
+def name_plainly(path: Path, number: int) -> str:
+    """Return a text that is the same at all paths, so that names of one list refer to those of another."""
+    return f"n{number}"
+
+
+def fill(part: str, room: int) -> str:
+    """Return the part, repeated until its JSON has so many bytes."""
+    return part * max(1, room // max(1, len(msgspec.json.encode(part)) - 2))
+
+
+def list_values(field: Field, room: int, theme: Theme = name_plainly) -> Iterator[tuple[str, Any]]:
+    """Yield a title and a value for a field, each of about `room` bytes."""
+    if field.kind in ("text", "any"):
+        for part in PARTS:
+            yield f"{part!r} repeated", fill(part, room)
+    if field.kind in ("text", "number"):
+        for number in NUMBERS:
+            yield f"{str(number)[:20]}", number
+    if field.kind == "flag":
+        yield "true", True
+    if field.kind == "any":
+        yield from ((f"deep {part!r}", msgspec.Raw(part * (room // len(part)))) for part in _DEEP)
+    if field.kind in ("list", "map"):
+        yield "null entries", build_entries(field, room, theme, depth=-1)
+        for depth in (0, 1, 4):
+            yield f"entries of depth {depth}", build_entries(field, room, theme, depth)
+        yield "equal entries", build_entries(field, room, lambda path, _: theme(path, 0), 1)
+
+
+def build_entries(field: Field, room: int, theme: Theme, depth: int = 1, most: int = 1 << 30) -> Any:
+    """Return a list or map that fills the room. `depth`: how many lists or maps inside each other have an entry."""
+    sample = build_entry(field.entry, (*field.path, EACH), 10**6, theme, depth)
+    size = len(msgspec.json.encode(sample)) + 1
+    if field.kind == "list":
+        count = min(most, room // size)
+        return [build_entry(field.entry, (*field.path, EACH), number, theme, depth) for number in range(count)]
+    count = min(most, room // (size + 3 + len(theme(field.path, 10**6))))
+    return {
+        theme(field.path, number): build_entry(field.entry, (*field.path, EACH), number, theme, depth)
+        for number in range(count)
+    }
+
+
+def build_entry(info: msgspec.inspect.Type | None, path: Path, number: int, theme: Theme, depth: int) -> Any:
+    """Return one value of a type: at depth 0 an object has its name only, and no list or map has an entry."""
+    kinds = msgspec.inspect
+    if isinstance(info, kinds.UnionType):
+        info = next(option for option in info.types if not isinstance(option, kinds.NoneType))
+    if isinstance(info, kinds.StrType):
+        return theme(path, number)
+    if isinstance(info, kinds.StructType):
+        if depth < 0:
+            return {}
+        fields = [field for field in info.fields if depth or field.encode_name in ("name", "key")]
+        built = {
+            field.encode_name: build_entry(field.type, (*path, field.encode_name), number, theme, depth)
+            for field in fields
+        }
+        return {key: value for key, value in built.items() if value not in (None, {}, [])}
+    if isinstance(info, kinds.DictType):
+        key = theme(path, number)
+        return {key: build_entry(info.value_type, (*path, EACH), number, theme, depth - 1)} if depth > 0 else {}
+    if isinstance(info, kinds.ListType | kinds.VarTupleType):
+        return [build_entry(info.item_type, (*path, EACH), number, theme, depth - 1)] if depth > 0 else []
+    if isinstance(info, kinds.BoolType):
+        return True
+    return 1 if isinstance(info, kinds.IntType | kinds.FloatType) else None
+
+
+# --- objects ------------------------------------------------------------------------------------------
+
+
+def put(tree: Tree, path: Path, value: Any) -> Tree:
+    """Return a copy of the tree with a value at a path. Of a list or map on the way, its first entry is changed."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if step == EACH:
+        entries = tree or ([{}] if rest else [None])
+        if isinstance(entries, dict):
+            key = next(iter(entries))
+            return {**entries, key: put(entries[key], rest, value)}
+        return [put(entries[0], rest, value), *entries[1:]]
+    below = (tree or {}).get(step)
+    return {**(tree or {}), step: put(below, rest, value)}
+
+
+def add(tree: Tree, path: Path, value: Any) -> Tree:
+    """Return a copy of the tree with a value at a path. The entries that a list or map has stay in front."""
+    before: Any = tree
+    for step in path:
+        before = (
+            next(iter(before.values() if isinstance(before, dict) else before), None)
+            if step == EACH
+            else (before or {}).get(step)
+        )
+        if before is None:
+            break
+    if isinstance(before, list) and isinstance(value, list):
+        value = [*before, *value]
+    elif isinstance(before, dict) and isinstance(value, dict):
+        value = {**before, **value}
+    return put(tree, path, value)
+
+
+def list_objects(
+    view: Any, base: Tree, *, room: int = ROOM, themes: tuple[Theme, ...] = (name_plainly,)
+) -> Iterator[Row]:
+    """Yield objects in which one field has the largest, longest, most numerous or most ambiguous value."""
+    yield Row("a field that is not read", {**base, "x": msgspec.Raw(b"[" * (room // 2) + b"]" * (room // 2))})
+    for field in list_fields(view):
+        for theme in themes if field.kind in ("list", "map") else themes[:1]:
+            for title, value in list_values(field, room, theme):
+                yield Row(f"{field.title}: {title} ({theme.__name__})", add(base, field.path, value))
+
+
+def list_pairs(
+    view: Any, base: Tree, *, room: int = ROOM, themes: tuple[Theme, ...] = (name_plainly,)
+) -> Iterator[Row]:
+    """Yield objects in which two lists or maps have many entries, which refer to each other."""
+    fields = [field for field in list_fields(view) if field.kind in ("list", "map")]
+    for theme, (one, other) in itertools.product(themes, itertools.combinations(fields, 2)):
+        title = f"{one.title} x {other.title} ({theme.__name__})"
+        if other.path[: len(one.path)] == one.path:
+            yield Row(title, _nest(base, one, other, room, theme))
+        else:
+            tree = add(base, one.path, build_entries(one, room // 2, theme))
+            yield Row(title, add(tree, other.path, build_entries(other, room // 2, theme)))
+
+
+def _nest(base: Tree, outer: Field, inner: Field, room: int, theme: Theme) -> Tree:
+    """Return an object in which each entry of the outer list has as many entries as the outer list itself."""
+    inside = inner.path[len(outer.path) + 1 :]
+    size = len(msgspec.json.encode(build_entries(inner, 1000, theme, 0, most=8))) / 8 + 4  # longer numbers
+    count = int((room / size) ** 0.5)
+    many = build_entries(inner, room, theme, 0, most=count)
+    entries = build_entries(outer, room, theme, 0, most=count)
+    if isinstance(entries, list):
+        return add(base, outer.path, [put(entry, inside, many) for entry in entries])
+    return add(base, outer.path, {key: put(entry, inside, many) for key, entry in entries.items()})
