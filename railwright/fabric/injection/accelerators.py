@@ -16,10 +16,12 @@ def count(container: views.Container, accelerators: Collection[str]) -> int:
     return sum([read_amount(container, name) for name in accelerators])
 
 
-def count_in_pod(pod: views.Pod, index: int, accelerators: Collection[str]) -> int:
-    """Return the number of accelerators of an app container: those it requests, otherwise those of its claims."""
-    container = pod.spec.containers[index]
-    return count(container, accelerators) or own_claims.count_accelerators(pod, container)
+def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[int]:
+    """Return the number of accelerators of each app container: those it requests, otherwise those of its claims."""
+    requested = [count(container, accelerators) for container in pod.spec.containers]
+    if not pod.spec.resource_claims:
+        return requested
+    return [own or claimed for own, claimed in zip(requested, own_claims.count_accelerators(pod), strict=True)]
 
 
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
@@ -27,11 +29,11 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
 
     Init containers do not count (docs/interface.md 1.4).
     """
-    indexes = range(len(pod.spec.containers))
-    requesting = tuple([index for index in indexes if count_in_pod(pod, index, accelerators) > 0])
+    counts = count_in_containers(pod, accelerators)
+    requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
-    return tuple([index for index in indexes if uses_claims(pod.spec.containers[index])])
+    return tuple([index for index, container in enumerate(pod.spec.containers) if uses_claims(container)])
 
 
 def uses_claims(container: views.Container) -> bool:

@@ -98,8 +98,8 @@ def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
     reason = f"fabric {ctx.fabric_name} gives the pod no claims"
     requests = [
         pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count)
-        for index, container in enumerate(pod.spec.containers)
-        if (count := own_claims.count_accelerators(pod, container)) and not accelerators.mentions(container, gpu)
+        for index, count in enumerate(own_claims.count_accelerators(pod))
+        if count and not accelerators.mentions(pod.spec.containers[index], gpu)
     ]
     removal = pod_changes.RemoveClaims(entry=ENTRY, reason=reason, claims=claims)
     return pod_changes.Contribution(changes=(*requests, removal))
