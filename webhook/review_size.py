@@ -44,7 +44,7 @@ _SPECS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Spec)
 
 def count_values(body: bytes) -> int:
     """Return the number of commas in a body."""
-    return body.count(b",")
+    return bytes(body).count(b",")  # the server passes a large body as a memoryview, which cannot count
 
 
 def build_response(body: bytes, limit: int) -> tuple[wire.Request[_Object], wire.Response] | None:
