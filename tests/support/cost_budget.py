@@ -1,4 +1,4 @@
-"""What a value that somebody else writes may cost a server, and the generator of the values that cost most.
+"""Measures the cost of values that others write, and generates those that cost most.
 
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
@@ -57,7 +57,7 @@ class Size(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is special about an object, and the function that builds it."""
+    """The title of an object, and the function that builds it."""
 
     title: str
     build: Callable[[], Tree]
