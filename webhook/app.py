@@ -52,8 +52,8 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
                 post_event(event)
         return _count(reply, counters)
 
-    def mutate_workloads(call: routes.Call) -> routes.Reply:
-        reply = workloads.handle(call.body, get_policy(), state.build_facts)
+    async def mutate_workloads(call: routes.Call) -> routes.Reply:
+        reply = await workloads.handle_in_turns(call.body, get_policy(), state.build_facts)
         tracing.note(lambda: trace_attributes.list_answer(reply))
         return _count(reply, counters)
 

@@ -14,6 +14,7 @@ from railwright.fabric.claims import objects, own_claims
 Key = tuple[str, str]  # namespace, name
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _MAX_REMOVED = 1024  # templates whose rails are remembered after their removal
+_MAX_RAILS = 1024  # read of a template: anybody who can create templates can write its annotation
 _REMEMBERED_SECONDS = 60.0  # longer than a pod stays unobserved
 
 
@@ -152,7 +153,8 @@ class ClaimingPods:
 
 def read_rails(template: objects.ResourceClaimTemplate) -> tuple[str, ...]:
     """Return the rails that railwright chose for a template."""
-    return tuple(name for name in template.metadata.annotations.get(names.RAILS, "").split(",") if name)
+    rails = template.metadata.annotations.get(names.RAILS, "").split(",", _MAX_RAILS)[:_MAX_RAILS]
+    return tuple([name for name in rails if name])
 
 
 def _get_key(metadata: views.ObjectMeta) -> Key:

@@ -29,6 +29,8 @@ _MAX_WRITES = 16  # at the same time
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 30.0
 _MAX_DOUBLINGS = 8
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
+_TEMPLATES_AT_ONCE = 500  # then requests are answered
+_REST = 4  # pause after looking for missing templates, as a multiple of the time that it took
 _NO_FAILURES = (0, 0.0)
 _NOT_FOUND, _CONFLICT = 404, 409
 _LOG = logging.getLogger("railwright.claims")
@@ -81,8 +83,9 @@ class ClaimTemplateController:
                 self._changed.clear()
                 now = time.monotonic()
                 if not self._get_problem():
-                    self._start_writes(tasks, now)
-                await self._wait(now)
+                    await self._start_writes(tasks, now)
+                    await asyncio.sleep(_REST * (time.monotonic() - now))
+                await self._wait(time.monotonic())
 
     async def _wait(self, now: float) -> None:
         """Wait for a change, for the next attempt of a failed write, or for the caches."""
@@ -94,19 +97,30 @@ class ClaimTemplateController:
 
     # --- writing --------------------------------------------------------------------------------------
 
-    def _start_writes(self, tasks: asyncio.TaskGroup, now: float) -> None:
-        """Start a write for each missing template, as many at a time as are allowed."""
+    async def _start_writes(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        """Start a write for each missing template, as many at a time as are allowed.
+
+        Anybody's pods may name templates, so their number is not limited. Requests are answered meanwhile.
+        """
         existing = self._state.claim_templates
-        missing = {key for key in self._state.claiming_pods.templates if key not in existing}
+        missing: set[Key] = set()
+        keys = list(self._state.claiming_pods.templates)
+        for start in range(0, len(keys), _TEMPLATES_AT_ONCE):
+            missing.update([key for key in keys[start : start + _TEMPLATES_AT_ONCE] if key not in existing])
+            await asyncio.sleep(0)
         self._counters.claim_templates_missing.set(len(missing))
         self._choices.keep(missing)
         self._retries = {key: retry for key, retry in self._retries.items() if key in missing}
-        for key in missing:
+        for number, key in enumerate(missing):
+            if number % _TEMPLATES_AT_ONCE == _TEMPLATES_AT_ONCE - 1:
+                await asyncio.sleep(0)
             pod = self._state.claiming_pods.find_waiting(key)
             if pod is None or self._retries.get(key, _NO_FAILURES)[1] > now:
                 continue
+            if len(self._writing) == _MAX_WRITES:
+                break
             first = (key[0], own_claims.list_claims(pod)[0].template)
-            if first not in self._writing and len(self._writing) < _MAX_WRITES:
+            if first not in self._writing:
                 self._writing.add(first)
                 tasks.create_task(self._write_and_report(first, key, pod))
 
@@ -162,7 +176,8 @@ class ClaimTemplateController:
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, _MAX_DOUBLINGS))
         asked = error.retry_after if isinstance(error, errors.ApiError) else 0.0
         pause = max(asked, longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not secrecy
-        self._retries[key] = (failures + 1, time.monotonic() + pause)
+        for claim in own_claims.list_claims(pod):  # one attempt for a pod, however many templates it names
+            self._retries[key[0], claim.template] = (failures + 1, time.monotonic() + pause)
         self._counters.claim_templates.labels(FAILED).inc()
         cause = error.sentence if isinstance(error, errors.ClusterError) else str(error)
         if failures == 0:

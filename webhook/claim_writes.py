@@ -81,9 +81,9 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
     try:
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
         ctx = context.build(pod, policy, cluster, fabric, user_options.UserOptions()) if fabric is not None else None
+        plan = claim_plan.build(pod, ctx) if ctx is not None else None
     except pod_changes.RefusedError as error:
         raise PlanError(error.message) from None
-    plan = claim_plan.build(pod, ctx) if ctx is not None else None
     if plan is None:
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")
     claimed = policy.compile_once(claim_plan.compile_fabrics)[plan.fabric]

@@ -4,13 +4,14 @@ Selects the operations that matter, and formats a plan as patch, warnings, audit
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import facts, opt_in, plan, pod_changes
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
 from railwright.serving import tracing as traces
-from webhook import answer, patch, response_cache, trace_attributes, wire
+from webhook import answer, patch, response_cache, review_size, trace_attributes, wire
 
 _READER = wire.Reader(views.Pod, "Pod")
 _FORBIDDEN = 403
@@ -32,6 +33,8 @@ def handle(
 
     With a cache, equal pods are planned once. The answer is the same with and without one.
     """
+    if too_large := review_size.build_response(body, review_size.MAX_POD_VALUES):
+        return _reject_large(*too_large)
     with tracing.span("decode"):
         request = _READER.read(body)
     tracing.note(lambda: trace_attributes.list_request(request))
@@ -188,6 +191,17 @@ def _reject(request: wire.Request[views.Pod], pod: views.Pod, refusal: pod_chang
         reason=refusal.reason,
         dry_run=bool(request.dry_run),
         events=_build_events(request, pod, (event_message,), rejected=True),
+    )
+
+
+def _reject_large(request: wire.Request[Any], response: wire.Response) -> answer.Answer:
+    return answer.Answer(
+        body=wire.write(request.uid, response),
+        outcome=answer.REFUSED,
+        fabric=_UNKNOWN,
+        role=_UNKNOWN,
+        reason=response.cause,
+        dry_run=bool(request.dry_run),
     )
 
 

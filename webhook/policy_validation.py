@@ -131,8 +131,8 @@ def _find_text(obj: views.ConfigMap | policy_views.FabricPolicy | None) -> str |
 
 def _format_errors(errors: Sequence[policies.PolicyError], place: str) -> str:
     """Return one line for each error, and the number of errors that do not fit."""
-    count = len(errors)
-    lines = [f"{count} error{'s' * (count != 1)} in {place}:"]
+    count = min(len(errors), policies.MAX_ERRORS)
+    lines = [f"{policies.format_count(errors)} in {place}:"]
     remaining = _MAX_MESSAGE - len(lines[0])
     for number, error in enumerate(errors):
         line = str(error)

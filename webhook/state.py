@@ -292,17 +292,23 @@ def _may_opt_in(pod: views.Pod) -> bool:
 
 
 def _collect_outdated(pod: views.Pod, before: Pending | None) -> Mapping[str, frozenset[str]]:
-    """Return the earlier values of annotations that have been changed or removed since the pod was first stored."""
+    """Return the earlier values of annotations that have been changed or removed since the pod was first stored.
+
+    Of a pod that changes often, only the newest are kept: its author must not fill the memory.
+    """
     if before is None or before.pod.metadata.uid != pod.metadata.uid:
         return {}
     now, then = pod.metadata.annotations, before.pod.metadata.annotations
     if now == then:
         return before.outdated
     changed = {key: frozenset({value}) for key, value in then.items() if now.get(key) != value}
-    return {
+    outdated = {
         key: before.outdated.get(key, _NO_VALUES) | changed.get(key, _NO_VALUES)
         for key in {**before.outdated, **changed}
     }
+    size = sum(len(value) for values in outdated.values() for value in values)
+    return outdated if size <= _MAX_OUTDATED else changed
 
 
 _NO_VALUES: frozenset[str] = frozenset()
+_MAX_OUTDATED = 256 * 1024  # characters: as many as the annotations of a pod

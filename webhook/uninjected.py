@@ -4,7 +4,6 @@ Such pods were created before railwright was installed, or while the webhook con
 The watch keeps the count current. `railwright.fabric.injection.missed` decides which pods count.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -35,11 +34,13 @@ class Uninjected:
     def __init__(self) -> None:
         self._candidates: dict[Key, _Candidate] = {}
         self._counts: Counter[_Candidate] = Counter()
+        self._shared: dict[_Candidate, _Candidate] = {}  # one object for all equal candidates, to save memory
 
     def clear(self) -> None:
         """Remove all pods, before a full list is added."""
         self._candidates.clear()
         self._counts.clear()
+        self._shared.clear()
 
     def upsert(self, pod: views.Pod) -> None:
         """Add or update a pod."""
@@ -47,7 +48,7 @@ class Uninjected:
         key = pod.metadata.namespace, pod.metadata.name
         self.remove(*key)
         if candidate is not None:
-            self._candidates[key] = candidate = _intern(candidate)
+            self._candidates[key] = candidate = self._shared.setdefault(candidate, candidate)
             self._counts[candidate] += 1
 
     def remove(self, namespace: str, name: str) -> None:
@@ -55,7 +56,7 @@ class Uninjected:
         if (candidate := self._candidates.pop((namespace, name), None)) is not None:
             self._counts[candidate] -= 1
             if not self._counts[candidate]:
-                del self._counts[candidate]
+                del self._counts[candidate], self._shared[candidate]
 
     def count(
         self, policy: model.Policy | None, get_labels: GetLabels, excluded: Collection[str] = missed.ALWAYS_EXCLUDED
@@ -74,12 +75,6 @@ class Uninjected:
                 if label is not None and not missed.is_in_audit(label, document):
                     pods_by_fabric[_get_fabric(label, document)] += pods
         return pods_by_fabric
-
-
-@functools.lru_cache(maxsize=4096)
-def _intern(candidate: _Candidate) -> _Candidate:
-    """Return one object for all equal candidates, to save memory."""
-    return candidate
 
 
 def _build_candidate(pod: views.Pod) -> _Candidate | None:

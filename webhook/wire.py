@@ -21,7 +21,7 @@ MAX_WARNING = 256  # characters of one warning
 T = TypeVar("T")
 
 # msgspec raises UnicodeDecodeError for strings that are not UTF-8, and RecursionError for deep nesting
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class MalformedError(ValueError):
@@ -111,7 +111,7 @@ class Reader(Generic[T]):
         """Return the request of a review. Raises MalformedError."""
         try:
             review: Review[Request[T]] = self._decoder.decode(body)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise MalformedError(_describe_error(body, self._kind, error)) from None
         request = _get_request(review)
         _check_kind(request.kind, self._kind)
@@ -137,7 +137,7 @@ def read_kind(body: bytes) -> str:
     """Return the kind of the object in a review, "" if the body is malformed."""
     try:
         request = _KINDS.decode(body).request
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""
     return "" if request is None else request.kind.kind
 
@@ -147,9 +147,14 @@ _WORKLOADS = msgspec.json.Decoder(Review[WorkloadRequest])
 
 def read_workload(body: bytes) -> WorkloadRequest:
     """Return the request of a review of any kind, with its objects still encoded. Raises MalformedError."""
+    return decode(_WORKLOADS, body)
+
+
+def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes) -> R:
+    """Return the request of a review of any kind. Raises MalformedError."""
     try:
-        review = _WORKLOADS.decode(body)
-    except _UNREADABLE as error:
+        review = decoder.decode(body)
+    except UNREADABLE as error:
         raise MalformedError(_describe_error(body, None, error)) from None
     return _get_request(review)
 
@@ -232,7 +237,7 @@ def _describe_error(body: bytes, kind: GroupVersionKind | None, error: Exception
             _check_kind(msgspec.convert(envelope.request.get("kind"), GroupVersionKind), kind)
     except msgspec.ValidationError:
         pass  # `error` already states the path of the field
-    except _UNREADABLE:
+    except UNREADABLE:
         return f"the body is not JSON: {error}"
     except MalformedError as outer:
         return str(outer)

@@ -5,7 +5,10 @@ Selects the reviews and the templates that matter, and combines the plans of sev
 whether an update of an immutable template only lacks what railwright added at creation.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -16,17 +19,19 @@ from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.admission_codes import AdmissionCode
 from railwright.fabric.workloads import kinds, registry
-from webhook import answer, patch, wire
+from webhook import answer, patch, review_size, wire
 
 _FORBIDDEN = 403
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
-_MAX_TEMPLATES = 512  # injected in one workload: each is planned like a pod, and the API server waits
+_MAX_TEMPLATES = 128  # injected in one workload: each is planned like a pod, and the API server waits
+_TURN_SECONDS = 0.01  # of one workload, while others wait
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _NULL = (b"", b"null")
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = rendering.describe(reason.make(AdmissionCode.POLICY_MISSING))
 
 GetFacts = Callable[[str], facts.ClusterFacts]
+Steps = Generator[None, None, answer.Answer]
 
 
 class _WorkloadReview(msgspec.Struct, frozen=True):
@@ -47,19 +52,47 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
 
 def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> answer.Answer:
     """Answer a review. Raises wire.MalformedError for anything but a review of a supported workload."""
+    steps = _answer(body, policy, get_facts)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("answer.Answer", end.value)
+
+
+async def handle_in_turns(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> answer.Answer:
+    """Answer a review as `handle` does. Other requests are answered between its templates."""
+    steps = _answer(body, policy, get_facts)
+    turn_began = time.monotonic()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("answer.Answer", end.value)
+        if time.monotonic() - turn_began > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            turn_began = time.monotonic()
+
+
+def _answer(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> Steps:
+    """Answer a review in steps, one for each template. Raises wire.MalformedError."""
+    if too_large := review_size.build_response(body, review_size.MAX_WORKLOAD_VALUES):
+        return _reject_large(*too_large)
     request = wire.read_workload(body)
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return _build_answer(request, kind)
     review = _read(request, kind)
     cluster_facts = get_facts(request.namespace)
+    yield
     if request.operation == "UPDATE" and kind.is_frozen:
-        return _handle_frozen(review, policy, cluster_facts)
+        return (yield from _handle_frozen(review, policy, cluster_facts))
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _handle_without_policy(review, changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
+        yield
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, pod_changes.Refusal):
             return _reject(request, kind, outcome)
@@ -149,9 +182,7 @@ def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[rendering.Messa
             yield rendering.locate(rendering.describe(overridden), template.title)
 
 
-def _handle_frozen(
-    review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts
-) -> answer.Answer:
+def _handle_frozen(review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Steps:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
     A template that only lacks what railwright added at creation is replaced by the stored one, so that `kubectl apply`
@@ -160,6 +191,7 @@ def _handle_frozen(
     restored, warnings = [], list(_warn_late_label(review))
     devices = _list_devices(policy, cluster_facts)
     for stored, template in _find_changed_templates(review):
+        yield
         if _lacks_only_additions(review, template, stored, devices, cluster_facts):
             restored.append((template, stored))
         elif template.raw == stored.raw:
@@ -266,6 +298,13 @@ def _build_answer(
         warnings=wire.list_codes(warnings),
         dry_run=bool(request.dry_run),
     )
+
+
+def _reject_large(request: wire.Request[Any], response: wire.Response) -> answer.Answer:
+    kind = _get_kind(request.kind).display_name
+    body = wire.write(request.uid, response)
+    dry_run = bool(request.dry_run)
+    return answer.Answer(body=body, outcome=answer.REFUSED, kind=kind, reason=response.cause, dry_run=dry_run)
 
 
 def _reject(request: wire.WorkloadRequest, kind: kinds.WorkloadKind, refusal: pod_changes.Refusal) -> answer.Answer:

@@ -88,5 +88,5 @@ def _print_result(file: str, result: model.Policy | policy_reader.Rejected) -> N
         place = file if error.line is None else f"{file}:{error.line}"
         path = [(": ", ""), (error.path, "cyan")] if error.path else []
         output.print_styled((place, "bold"), *path, (": ", ""), (error.message, ""))
-    count = len(result.errors)
-    output.print_styled((f"{count} error{'' if count == 1 else 's'}: this policy would be rejected", "bold red"))
+    count = policy_reader.format_count(result.errors)
+    output.print_styled((f"{count}: this policy would be rejected", "bold red"))

@@ -49,6 +49,10 @@ class PolicyError:
         return ": ".join(filter(None, (place, self.path, self.message)))
 
 
+MAX_ERRORS = sentences.MOST  # listed of one policy; a further entry says that there are more
+_MORE = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fix these first")
+
+
 @dataclasses.dataclass(frozen=True)
 class Rejected:
     """A rejected text, with every error in the order of its lines."""
@@ -65,6 +69,13 @@ def read(text: str) -> model.Policy | Rejected:
     if other := _describe_other_kind(document.tree):
         return Rejected((PolicyError("", document.find_line(()), other),))
     return check(document, text)
+
+
+def format_count(errors: Sequence[PolicyError]) -> str:
+    """Return the number of errors, such as "2 errors". Of a policy with very many, not all are listed."""
+    if errors and errors[-1].message == _MORE.message:
+        return f"more than {MAX_ERRORS} errors"
+    return f"{len(errors)} error{'s' * (len(errors) != 1)}"
 
 
 def check(document: documents.Document, text: str) -> model.Policy | Rejected:
@@ -119,7 +130,8 @@ def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
     reports: list[sentences.Violation | checks.Finding] = [*violations, *_check_relations(document.tree, violations)]
     located += [(document.find_line(part.path), part.path, part.message) for part in reports]
     located.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
-    return tuple(PolicyError(format_path(path), line, message) for line, path, message in dict.fromkeys(located))
+    errors = [PolicyError(format_path(path), line, message) for line, path, message in dict.fromkeys(located)]
+    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _MORE])
 
 
 def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:

@@ -59,4 +59,4 @@ def _build_placeholder(schema: sentences.Schema, definitions: Mapping[str, sente
     if kind == "object":
         required = schema.get("required", ())
         return {key: _build_placeholder(schema["properties"][key], definitions) for key in required}
-    return [] if kind == "array" else _ZEROES[kind]
+    return [] if kind == "array" else schema.get("minimum", _ZEROES[kind])

@@ -47,17 +47,13 @@ class Violation:
 
 
 def list_violations(schema: Schema, tree: Any, written: Written) -> Iterator[Violation]:
-    """Yield every violation of the schema, at most MOST and a final one that says that there are more."""
+    """Yield every violation of the schema, at most one more than MOST."""
     if schema_check.is_valid(schema, tree, schema["$defs"]):
         return
     formatter = _Formatter(schema, written)
     errors = _build_validator_class()(schema).iter_errors(tree)
     all_violations = itertools.chain.from_iterable(formatter.format_error(error) for error in errors)
-    for number, violation in enumerate(all_violations):
-        if number == MOST:
-            yield Violation((), f"has more than {MOST} errors; fix these first")
-            return
-        yield violation
+    yield from itertools.islice(all_violations, MOST + 1)
 
 
 def format_value(value: Any) -> str:
@@ -164,9 +160,13 @@ class _Formatter:
         return Violation(path, message, "replace", error.schema)
 
     def describe_range(self, path: Path, error: Failure) -> Violation:
-        """Return the violation for a number that is too small or too large."""
+        """Return the violation for a number that is too small or too large.
+
+        It is replaced, because the checks of relations count to numbers and divide by them.
+        """
+        expected = self._describe_expected(error.schema)
         return Violation(
-            path, f"{format_value(error.instance)} is out of range; it must be {self._describe_expected(error.schema)}"
+            path, f"{format_value(error.instance)} is out of range; it must be {expected}", "replace", error.schema
         )
 
     def describe_format(self, path: Path, error: Failure) -> Violation:

@@ -15,6 +15,7 @@ import msgspec
 RawQuantity = str | int | float  # a quantity as written in a manifest
 Source = dict[str, Any] | None  # a value or volume source, of which only the presence is read
 EMPTY: Mapping[str, Any] = {}
+_PATH_MAX = 4096  # bytes (Linux, include/uapi/linux/limits.h)
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -115,9 +116,16 @@ class ResourceRequirements(View, frozen=True):
         return self.claims_or_none or []
 
 
-@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalized several times
 def _clean(path: str) -> str:
-    """Normalize a path in a container as runtimes do: absolute, without "//", "." and ".."."""
+    """Normalize a path in a container as runtimes do: absolute, without "//", "." and "..".
+
+    A path that is longer than Linux allows is returned as it is: nothing can be mounted there.
+    """
+    return _clean_cached(path) if len(path) <= _PATH_MAX else path
+
+
+@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalized several times
+def _clean_cached(path: str) -> str:
     return posixpath.normpath(f"/{path.lstrip('/')}")  # normpath keeps two leading slashes, runtimes do not
 
 

@@ -1,7 +1,7 @@
-"""Measures what a value that somebody else writes costs a server, and generates the values that cost most.
+"""Measures the cost of values that others write, and generates those that cost most.
 
 `measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
-`list_objects(view, base)` walks the fields of a msgspec view, and yields objects of `ROOM` bytes: for each field the
+`list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
 longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A field that is added
 to a view is covered thereby.
 
@@ -12,6 +12,7 @@ to a view is covered thereby.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import inspect
 import itertools
@@ -48,14 +49,24 @@ class Cost(NamedTuple):
         return f"{times}, {self.peak >> 10} KiB at the peak, {self.retained >> 10} KiB afterwards"
 
 
+class Size(NamedTuple):
+    """The bytes of an object, and the number of entries of its lists and maps."""
+
+    room: int = ROOM
+    values: int = 1 << 30
+
+
 class Row(NamedTuple):
-    """An object and what is special about it."""
+    """The title of an object, and the function that builds it."""
 
     title: str
-    tree: Tree
+    build: Callable[[], Tree]
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self.tree)
+        return msgspec.json.encode(self.build())
+
+
+LARGEST = Size()
 
 
 # --- measuring ----------------------------------------------------------------------------------------
@@ -76,13 +87,19 @@ def measure(call: Callable[[], Any], *, memory: bool = True) -> Cost:
     return Cost(stall, total, *(_measure_memory(call) if memory else (0, 0)))
 
 
+def is_within(cost: Cost, size: int) -> bool:
+    """True if a cost is within the budget of an object of so many bytes."""
+    return (
+        cost.stall <= STALL_SECONDS
+        and cost.total <= TOTAL_SECONDS
+        and cost.peak <= max(size, 64 * 1024) * BYTES_PER_BYTE
+        and cost.retained <= RETAINED_BYTES
+    )
+
+
 def check(cost: Cost, title: str, size: int) -> None:
     """Fail if a cost is above the budget of an object of so many bytes."""
-    problem = f"{title} ({size >> 10} KiB): {cost.describe()}"
-    assert cost.stall <= STALL_SECONDS, problem
-    assert cost.total <= TOTAL_SECONDS, problem
-    assert cost.peak <= max(size, 64 * 1024) * BYTES_PER_BYTE, problem
-    assert cost.retained <= RETAINED_BYTES, problem
+    assert is_within(cost, size), f"{title} ({size >> 10} KiB): {cost.describe()}"
 
 
 @contextlib.contextmanager
@@ -182,81 +199,14 @@ def _walk(info: msgspec.inspect.Type, path: Path) -> Iterator[Field]:
 
 # Repeated, each fills the room of a field: what parsers of names, lists, ranges, paths, numbers and JSON read.
 PARTS = (
-    *(
-        "a",
-        "A_",
-        "1",
-        "0",
-        "9",
-        "-",
-        "a-",
-        "1-",
-        ",",
-        "a,",
-        "a-b,",
-        "=",
-        "a=1,",
-        ":",
-        ";",
-        "|",
-        "%",
-        "^",
-        "é",
-        " ",
-        "\t",
-    ),
-    *(
-        "\n",
-        "A=1\n",
-        "/",
-        "../",
-        "/./",
-        "a/",
-        "a/b,",
-        "a@b,",
-        ".",
-        "1.",
-        "1,",
-        "*",
-        "(",
-        "((a)*)*",
-        "[",
-        "[[",
-        "{",
-        "\\",
-    ),
-    *('"', '[{"name":"a"},', '{"a":', '{"name":"a"},', "$(A)", "$(A", "${A}", "NCCL_", "export NCCL_A=1;", "mlx5_0:1,"),
+    *"a 1 0 9 - , = : ; | % ^ . * ( [ { / é".split(),  # noqa: SIM905 - short
+    *'A_ a- 1- 1. 1, a, a-b, a=1, [[ ../ /./ a/ a/b, a@b, {"a": [{"name":"a"}, {"name":"a"}, mlx5_0:1,'.split(),  # noqa: SIM905 - short
+    *(" ", "\t", "\n", "A=1\n", "\\", '"', "((a)*)*", "$(A)", "$(A", "${A}", "NCCL_", "export NCCL_A=1;"),
 )
 NUMBERS: tuple[Any, ...] = (
-    *(
-        0,
-        -1,
-        2**31,
-        2**63 - 1,
-        2**63,
-        10**18,
-        10**19,
-        10**400,
-        1e308,
-        1e-300,
-        "1e19",
-        "1E1000000",
-        "1e-1000000",
-        "1e9999999999",
-    ),
-    *(
-        "99999999",
-        "1000000",
-        "9" * 4000,
-        "9" * 100_000,
-        "0." + "0" * 100_000 + "1",
-        "1Ei",
-        "-1",
-        "",
-        "NaN",
-        "+1",
-        "1_000",
-    ),
+    *(0, -1, 2**31, 2**63 - 1, 2**63, 10**18, 10**19, 10**400, 1e308, 1e-300),
+    *"1e19 1E1000000 1e-1000000 1e9999999999 99999999 1000000 1Ei -1 NaN +1 1_000".split(),  # noqa: SIM905 - short
+    *("9" * 4000, "9" * 100_000, "0." + "0" * 100_000 + "1", ""),
 )
 _DEEP = (b"[", b'{"a":')
 
@@ -271,37 +221,44 @@ def fill(part: str, room: int) -> str:
     return part * max(1, room // max(1, len(msgspec.json.encode(part)) - 2))
 
 
-def list_values(field: Field, room: int, theme: Theme = name_plainly) -> Iterator[tuple[str, Any]]:
-    """Yield a title and a value for a field, each of about `room` bytes."""
+def list_values(field: Field, size: Size, theme: Theme = name_plainly) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield titles, and functions that return a value for a field that fills the size."""
     if field.kind in ("text", "any"):
         for part in PARTS:
-            yield f"{part!r} repeated", fill(part, room)
+            yield f"{part!r} repeated", functools.partial(fill, part, size.room)
     if field.kind in ("text", "number"):
         for number in NUMBERS:
-            yield f"{str(number)[:20]}", number
+            yield f"{str(number)[:20]!r}", functools.partial(_get, number)
     if field.kind == "flag":
-        yield "true", True
+        yield "true", functools.partial(_get, True)
     if field.kind == "any":
-        yield from ((f"deep {part!r}", msgspec.Raw(part * (room // len(part)))) for part in _DEEP)
+        for part in _DEEP:
+            yield f"deep {part!r}", functools.partial(_get, msgspec.Raw(part * (size.room // len(part))))
     if field.kind in ("list", "map"):
-        yield "null entries", build_entries(field, room, theme, depth=-1)
-        for depth in (0, 1, 4):
-            yield f"entries of depth {depth}", build_entries(field, room, theme, depth)
-        yield "equal entries", build_entries(field, room, lambda path, _: theme(path, 0), 1)
+        for depth in (-1, 0, 1, 4):
+            yield f"entries of depth {depth}", functools.partial(build_entries, field, size, theme, depth)
+        equal = functools.partial(_ignore_number, theme)
+        yield "equal entries", functools.partial(build_entries, field, size, equal)
 
 
-def build_entries(field: Field, room: int, theme: Theme, depth: int = 1, most: int = 1 << 30) -> Any:
-    """Return a list or map that fills the room. `depth`: how many lists or maps inside each other have an entry."""
-    sample = build_entry(field.entry, (*field.path, EACH), 10**6, theme, depth)
-    size = len(msgspec.json.encode(sample)) + 1
+def _get(value: Any) -> Any:
+    return value
+
+
+def _ignore_number(theme: Theme, path: Path, _: int) -> str:
+    return theme(path, 0)
+
+
+def build_entries(field: Field, size: Size, theme: Theme, depth: int = 1) -> Any:
+    """Return a list or map that fills the size. `depth`: how many lists or maps inside each other have an entry."""
+    path = (*field.path, EACH)
+    sample = msgspec.json.encode(build_entry(field.entry, path, 10**6, theme, depth))
+    key = len(theme(field.path, 10**6)) + 3 if field.kind == "map" else 0
+    count = min(size.room // (len(sample) + 1 + key), size.values // (sample.count(b",") + 1))
+    entries = [build_entry(field.entry, path, number, theme, depth) for number in range(count)]
     if field.kind == "list":
-        count = min(most, room // size)
-        return [build_entry(field.entry, (*field.path, EACH), number, theme, depth) for number in range(count)]
-    count = min(most, room // (size + 3 + len(theme(field.path, 10**6))))
-    return {
-        theme(field.path, number): build_entry(field.entry, (*field.path, EACH), number, theme, depth)
-        for number in range(count)
-    }
+        return entries
+    return {theme(field.path, number): entry for number, entry in enumerate(entries)}
 
 
 def build_entry(info: msgspec.inspect.Type | None, path: Path, number: int, theme: Theme, depth: int) -> Any:
@@ -367,37 +324,47 @@ def add(tree: Tree, path: Path, value: Any) -> Tree:
 
 
 def list_objects(
-    view: Any, base: Tree, *, room: int = ROOM, themes: tuple[Theme, ...] = (name_plainly,)
+    view: Any, base: Tree, *, size: Size = LARGEST, themes: tuple[Theme, ...] = (name_plainly,)
 ) -> Iterator[Row]:
     """Yield objects in which one field has the largest, longest, most numerous or most ambiguous value."""
-    yield Row("a field that is not read", {**base, "x": msgspec.Raw(b"[" * (room // 2) + b"]" * (room // 2))})
+    half = size.room // 2
+    yield Row("a field that is not read", lambda: {**base, "x": msgspec.Raw(b"[" * half + b"]" * half)})
     for field in list_fields(view):
         for theme in themes if field.kind in ("list", "map") else themes[:1]:
-            for title, value in list_values(field, room, theme):
-                yield Row(f"{field.title}: {title} ({theme.__name__})", add(base, field.path, value))
+            for title, build in list_values(field, size, theme):
+                yield Row(f"{field.title}: {title} ({theme.__name__})", functools.partial(_build, base, field, build))
+
+
+def _build(base: Tree, field: Field, build: Callable[[], Any]) -> Tree:
+    return add(base, field.path, build())
 
 
 def list_pairs(
-    view: Any, base: Tree, *, room: int = ROOM, themes: tuple[Theme, ...] = (name_plainly,)
+    view: Any, base: Tree, *, size: Size = LARGEST, themes: tuple[Theme, ...] = (name_plainly,)
 ) -> Iterator[Row]:
     """Yield objects in which two lists or maps have many entries, which refer to each other."""
     fields = [field for field in list_fields(view) if field.kind in ("list", "map")]
     for theme, (one, other) in itertools.product(themes, itertools.combinations(fields, 2)):
+        build = _nest if other.path[: len(one.path)] == one.path else _join
         title = f"{one.title} x {other.title} ({theme.__name__})"
-        if other.path[: len(one.path)] == one.path:
-            yield Row(title, _nest(base, one, other, room, theme))
-        else:
-            tree = add(base, one.path, build_entries(one, room // 2, theme))
-            yield Row(title, add(tree, other.path, build_entries(other, room // 2, theme)))
+        yield Row(title, functools.partial(build, base, one, other, size, theme))
 
 
-def _nest(base: Tree, outer: Field, inner: Field, room: int, theme: Theme) -> Tree:
+def _join(base: Tree, one: Field, other: Field, size: Size, theme: Theme) -> Tree:
+    """Return an object in which two lists fill a half of the size each."""
+    half = Size(size.room // 2, size.values // 2)
+    tree = add(base, one.path, build_entries(one, half, theme))
+    return add(tree, other.path, build_entries(other, half, theme))
+
+
+def _nest(base: Tree, outer: Field, inner: Field, size: Size, theme: Theme) -> Tree:
     """Return an object in which each entry of the outer list has as many entries as the outer list itself."""
     inside = inner.path[len(outer.path) + 1 :]
-    size = len(msgspec.json.encode(build_entries(inner, 1000, theme, 0, most=8))) / 8 + 4  # longer numbers
-    count = int((room / size) ** 0.5)
-    many = build_entries(inner, room, theme, 0, most=count)
-    entries = build_entries(outer, room, theme, 0, most=count)
+    sample = build_entries(inner, Size(1000, 8), theme, 0)
+    length = len(msgspec.json.encode(sample)) / max(1, len(sample)) + 4  # later numbers are longer
+    count = int(min(size.room / length, size.values) ** 0.5)
+    square = Size(size.room, count)
+    many, entries = build_entries(inner, square, theme, 0), build_entries(outer, square, theme, 0)
     if isinstance(entries, list):
         return add(base, outer.path, [put(entry, inside, many) for entry in entries])
     return add(base, outer.path, {key: put(entry, inside, many) for key, entry in entries.items()})

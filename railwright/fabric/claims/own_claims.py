@@ -5,7 +5,6 @@ A name has the numbers of GPUs and rails, because the pods of a mutated workload
 template with the suffix `-2`.
 """
 
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -13,8 +12,10 @@ from typing import NamedTuple
 
 from railwright.fabric import names, views
 
+MAX_ACCELERATORS = 1024  # of a pod in claims, above any node (the range of gpusPerNode); a name has four digits
 _DIGITS = 10  # of the hash
 _MAX_FABRIC = 40  # characters of the fabric's name; the hash has all of it
+_MAX_NAME = 100  # characters, above the longest name with all its parts
 _INVALID = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(rf"{names.CLAIM_TEMPLATE_PREFIX}.+-(\d{{1,4}})x(\d{{1,4}})-[0-9a-f]{{{_DIGITS}}}(-\d{{1,2}})?")
 
@@ -40,6 +41,9 @@ def name_claims(count: int) -> tuple[str, ...]:
     return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
 
 
+_CLAIM_NAMES = frozenset(name_claims(99))  # two digits, as in the names of templates
+
+
 def is_own_name(template: str) -> bool:
     """True if a template has a name that railwright gives."""
     return _match(template) is not None
@@ -58,23 +62,31 @@ def is_first(template: str) -> bool:
 
 
 def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
-    """Return the claims of a pod that name a template of railwright, in order."""
-    return [
+    """Return the claims of a pod that name a template of railwright, in order.
+
+    Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then there
+    are none.
+    """
+    own = [
         OwnClaim(index, entry.name, entry.resource_claim_template_name)
         for index, entry in enumerate(pod.spec.resource_claims or ())
-        if entry.name.startswith(names.POD_CLAIM) and is_own_name(entry.resource_claim_template_name)
+        if entry.name in _CLAIM_NAMES
+    ]
+    if len(own) > len(_CLAIM_NAMES):
+        return []
+    return [claim for claim in own if is_own_name(claim.template)]
+
+
+def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:
+    """Return the number of GPUs that each of these containers of a pod gets from claims of railwright."""
+    counts = {claim.name: read_accelerators(claim.template) for claim in list_claims(pod)}
+    return [  # each name has the GPUs of all claims
+        max([0, *[counts[claim.name] for claim in container.resources.claims if claim.name in counts]])
+        if counts and container.resources is not None
+        else 0
+        for container in containers
     ]
 
 
-def count_accelerators(pod: views.Pod, container: views.Container) -> int:
-    """Return the number of GPUs that a container gets from claims of railwright."""
-    if not pod.spec.resource_claims or container.resources is None or not container.resources.claims:
-        return 0
-    used = {claim.name for claim in container.resources.claims}
-    matches = [_match(claim.template) for claim in list_claims(pod) if claim.name in used]
-    return max((int(match[1]) for match in matches if match), default=0)  # each name has the GPUs of all claims
-
-
-@functools.lru_cache(maxsize=1024)  # the pods of a cluster name few templates
 def _match(template: str) -> re.Match[str] | None:
-    return _NAME.fullmatch(template)
+    return _NAME.fullmatch(template) if len(template) <= _MAX_NAME else None

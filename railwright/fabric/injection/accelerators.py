@@ -18,10 +18,15 @@ def count(container: views.Container, accelerators: Collection[str]) -> int:
     return sum([read_amount(container, name) for name in accelerators])
 
 
-def count_in_pod(pod: views.Pod, index: int, accelerators: Collection[str]) -> int:
-    """Return the number of accelerators of an app container: those it requests, otherwise those of its claims."""
-    container = pod.spec.containers[index]
-    return count(container, accelerators) or own_claims.count_accelerators(pod, container)
+def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[int]:
+    """Return the number of accelerators of each app container: those it requests, otherwise those of its claims."""
+    requested = [count(container, accelerators) for container in pod.spec.containers]
+    if not pod.spec.resource_claims:
+        return requested
+    return [
+        own or claimed
+        for own, claimed in zip(requested, own_claims.count_accelerators(pod, pod.spec.containers), strict=True)
+    ]
 
 
 def count_at_once(pod: views.Pod, accelerators: Collection[str]) -> int:
@@ -30,7 +35,7 @@ def count_at_once(pod: views.Pod, accelerators: Collection[str]) -> int:
     Kubernetes adds up containers that run together, and takes the largest of those that run before.
     """
     init_containers = pod.spec.init_containers or ()
-    counts = [count_in_pod(pod, index, accelerators) for index in range(len(pod.spec.containers))]
+    counts = count_in_containers(pod, accelerators)
     sidecars = [count(init, accelerators) for init in init_containers if init.restart_policy == SIDECAR]
     before = [count(init, accelerators) for init in init_containers if init.restart_policy != SIDECAR]
     return max(sum(counts) + sum(sidecars), *before, 0)
@@ -41,11 +46,11 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
 
     Init containers do not count (docs/interface.md 1.4).
     """
-    indexes = range(len(pod.spec.containers))
-    requesting = tuple([index for index in indexes if count_in_pod(pod, index, accelerators) > 0])
+    counts = count_in_containers(pod, accelerators)
+    requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
-    return tuple([index for index in indexes if uses_claims(pod.spec.containers[index])])
+    return tuple([index for index, container in enumerate(pod.spec.containers) if uses_claims(container)])
 
 
 def uses_claims(container: views.Container) -> bool:

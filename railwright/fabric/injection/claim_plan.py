@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.claims import claim_templates, drivers, expressions, own_claims, pairing
-from railwright.fabric.injection import accelerators, context, rails
+from railwright.fabric.injection import accelerators, context, pod_changes, rails
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership
@@ -102,10 +102,7 @@ def build(pod: views.Pod, ctx: context.InjectionContext) -> ClaimPlan | None:
 def is_complete(pod: views.Pod, ctx: context.InjectionContext, plan: ClaimPlan) -> bool:
     """True if the claims have all GPUs of the pod, or if the fabric's GPUs are extended resources."""
     claimed = ctx.policy.compile_once(compile_fabrics)[plan.fabric]
-    requested = sum(
-        accelerators.count_in_pod(pod, index, (claimed.claims.accelerator_resource,))
-        for index in range(len(pod.spec.containers))
-    )
+    requested = sum(accelerators.count_in_containers(pod, (claimed.claims.accelerator_resource,)))
     return not claimed.hardware.accelerator_class or plan.accelerators == requested
 
 
@@ -158,15 +155,22 @@ def _find_choice(pod: views.Pod, claimed: ClaimedFabric, count: int, gang: str) 
 def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: ClaimedFabric) -> int:
     """Return the number of GPUs in the claims.
 
-    Containers that use one claim share its devices, so a claim has GPUs only if one container uses it.
+    Containers that use one claim share its devices, so a claim has GPUs only if one container uses it. Raises
+    RefusedError for more GPUs than any node has, because each is a request of a claim.
     """
     if not claimed.hardware.accelerator_class:
         return 0
     accelerated = accelerators.find_containers(pod, ctx.document.accelerators)
     if len(ctx.targets) != 1 or accelerated != ctx.targets:
         return 0
-    resource = claimed.claims.accelerator_resource
-    count = accelerators.count_in_pod(pod, ctx.targets[0], (resource,))
+    target, resource = ctx.targets[0], claimed.claims.accelerator_resource
+    count = accelerators.count_in_containers(pod, (resource,))[target]
+    if count > own_claims.MAX_ACCELERATORS:
+        raise pod_changes.RefusedError(
+            "quantity",
+            f"container {pod.spec.containers[target].name}: resource {resource}: {count} is more than a pod can have "
+            f"on a node of fabric {ctx.fabric_name}; the limit is {own_claims.MAX_ACCELERATORS}: lower it",
+        )
     return 0 if find_unfit_init_container(pod, resource, count) is not None else count
 
 

@@ -53,7 +53,8 @@ def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> N
 def _find_unfit_init_container(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> str:
     """Return the name of an init container that keeps the GPUs out of the claims, "" if none does."""
     gpu = ctx.document.accelerators[0]
-    count = max(accelerators.count_in_pod(pod, index, (gpu,)) for index in ctx.targets)
+    counts = accelerators.count_in_containers(pod, (gpu,))
+    count = max(counts[index] for index in ctx.targets)
     init = claim_plan.find_unfit_init_container(pod, gpu, count)
     return init.name if init is not None else ""
 
@@ -128,13 +129,12 @@ def _return_gpus(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> 
         for index, init in enumerate(pod.spec.init_containers or ())
         if init.name != names.PREFLIGHT_CONTAINER
     ]
+    entries = [*((False, index, container) for index, container in enumerate(pod.spec.containers)), *init_containers]
+    counts = own_claims.count_accelerators(pod, [container for _, _, container in entries])
     requests = [
         pod_changes.AddResource(entry=ENTRY, reason=reason, container=index, resource=gpu, quantity=count, init=init)
-        for init, index, container in [
-            *((False, index, container) for index, container in enumerate(pod.spec.containers)),
-            *init_containers,
-        ]
-        if (count := own_claims.count_accelerators(pod, container)) and not accelerators.mentions(container, gpu)
+        for (init, index, container), count in zip(entries, counts, strict=True)
+        if count and not accelerators.mentions(container, gpu)
     ]
     removal = pod_changes.RemoveClaims(entry=ENTRY, reason=reason, claims=claims)
     return pod_changes.Contribution(changes=(*requests, removal))

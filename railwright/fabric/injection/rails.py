@@ -54,9 +54,7 @@ def _select_proportional(
 
     They are the first rails of the fabric, so that all pods of a gang have the same.
     """
-    accelerator_count = sum(
-        accelerators.count_in_pod(pod, index, document.accelerators) for index in range(len(pod.spec.containers))
-    )
+    accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators))
     share = -(-accelerator_count * len(fabric.rails) // (fabric.gpus_per_node or 1))
     return fabric.rails[: max(1, min(share, len(fabric.rails)))]
 

@@ -62,7 +62,11 @@ class RejectionCode(enum.StrEnum):
         "The containers that get the rails cannot be chosen.",
         "Name containers of the pod in `railwright.io/containers`, or remove the annotation.",
     )
-    QUANTITY = ("quantity", "A resource quantity is invalid.", "Write a valid quantity.")
+    QUANTITY = (
+        "quantity",
+        "A resource quantity is invalid, or there are more GPUs than claims of a pod can have (1,024).",
+        "Write a valid quantity.",
+    )
     NETWORKS = (
         "networks",
         "The networks annotation is invalid, or conflicts with the networks of the rails.",
@@ -108,4 +112,9 @@ class RejectionCode(enum.StrEnum):
         "templates",
         "The workload has more opted-in templates than the webhook handles.",
         "Use `replicas` for equal templates, or split the workload.",
+    )
+    TOO_LARGE = (
+        "too-large",
+        "The object has more list entries and keys than the webhook reads: 10,000 of a pod, 30,000 of a workload.",
+        "Shorten the list in the message, or move settings into a ConfigMap.",
     )

@@ -163,6 +163,11 @@ REFUSALS = {
         ("resource nvidia.com/gpu", "container "),
         lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
     ),
+    "GPUs of a claim": Case(
+        ("resource nvidia.com/gpu: 1025 is more", "fabric f", "the limit is 1024: lower it"),
+        lambda name: pod(gpus(1025, name)),
+        CLAIMED,
+    ),
     "preflight's name": Case(
         ("railwright-preflight", "rename it", "railwright.io/skip"),
         lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),

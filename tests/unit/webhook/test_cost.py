@@ -1,0 +1,301 @@
+"""The cost of a tenant's object stays within the budget, whatever the object has in any field.
+
+The objects are generated from the views. Some are tried; COST_ROWS=10 tries ten times as many, and measures memory.
+"""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import json
+import os
+import zlib
+from typing import Any
+
+import admitting
+import cost_budget
+import msgspec
+import pytest
+import working
+
+from railwright.cluster import policies
+from railwright.fabric import names, views
+from railwright.fabric.injection import rejection_codes
+from railwright.fabric.lint import admission
+from railwright.fabric.policy import model
+from railwright.serving import metrics
+from webhook import __main__ as webhook_main
+from webhook import bindings, claim_templates, pods, review_size, state, wire, workloads
+
+TIMES = int(os.environ.get("COST_ROWS", "1"))  # 100 for all objects, also with their memory
+POLICIES = {
+    "networks": """
+  f: {transport: roce, rails: [{name: rail0, network: prod/lan2, resource: d/a}, {name: rail1, network: prod/lan3}]}""",
+    "claims": """
+  f:
+    transport: roce
+    gpusPerNode: 8
+    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
+    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
+}
+BASE: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "prod", "uid": "u", "labels": {names.FABRIC: "f"}},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+}
+MOST = cost_budget.Size(values=review_size.MAX_POD_VALUES - 100)  # the most that is not rejected at once
+KEYS = sorted({value for value in vars(names).values() if isinstance(value, str) and "/" in value})
+WATCHES = {watch.kind.name: watch.kind.view for watch in webhook_main._list_watches(state.State())}
+
+
+def name_own(path, number):
+    """Return names that railwright gives and reads: of claims, templates, variables, keys and paths."""
+    if path[-1] == "resourceClaimTemplateName":
+        return f"railwright-f-8x2-{number:010x}"
+    if path[-1] in {"mountPath", "devicePath"}:
+        return f"/dev/infiniband/{number}"
+    if path[-1] == "name" and "env" in path:
+        return f"NCCL_IB_{number}"
+    if path[-1] == "name":
+        return "railwright" if number == 0 else f"railwright-{number}"
+    return KEYS[number] if number < len(KEYS) else f"railwright.io/{number}"
+
+
+THEMES = (cost_budget.name_plainly, name_own)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepare():
+    admission.prepare()
+
+
+@pytest.fixture(params=POLICIES)
+def by(request):
+    return read_policy(request.param)
+
+
+def read_policy(name):
+    return admitting.policy(f"apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics:{POLICIES[name]}")
+
+
+def sample(rows, share):
+    """Return one row of so many: always the same ones, whatever rows there are beside them. More with COST_ROWS."""
+    return [row for row in rows if zlib.crc32(row.title.encode()) % max(1, share // TIMES) == 0]
+
+
+def check(rows, encode, handle):
+    """Check each row, and report all that are above the budget."""
+    problems = []
+    for row in rows:
+        body = encode(row.build())
+        cost = cost_budget.measure(functools.partial(handle, body), memory=TIMES > 1)
+        with_size = f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}"
+        problems += [with_size] * (not cost_budget.is_within(cost, len(body)))
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def review(tree):
+    request = {"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE"}
+    request |= {"namespace": "prod", "object": tree}
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def answer_pod(by, body):
+    with contextlib.suppress(wire.MalformedError):  # 400: the type of a field is wrong, or nesting is too deep
+        pods.handle(memoryview(body), by, admitting.known)  # as the server passes a large body
+
+
+def test_one_field_of_a_reviewed_pod(by):
+    rows = cost_budget.list_objects(views.Pod, BASE, themes=THEMES)
+    check(sample(rows, 60), review, functools.partial(answer_pod, by))
+
+
+def test_as_many_entries_as_a_reviewed_pod_may_have(by):
+    rows = cost_budget.list_objects(views.Pod, BASE, size=MOST, themes=THEMES)
+    check(sample([row for row in rows if "entries" in row.title], 8), review, functools.partial(answer_pod, by))
+
+
+def test_two_fields_of_a_reviewed_pod(by):
+    rows = cost_budget.list_pairs(views.Pod, BASE, size=MOST, themes=THEMES)
+    check(sample(rows, 60), review, functools.partial(answer_pod, by))
+
+
+def fill_key(place, key, part):
+    return cost_budget.add(BASE, ("metadata", place, key), cost_budget.fill(part, 255 * 1024))
+
+
+def test_each_key_that_railwright_reads(by):
+    cases = itertools.product(("annotations", "labels"), KEYS, cost_budget.PARTS)
+    rows = [cost_budget.Row(" ".join(case), functools.partial(fill_key, *case)) for case in cases]
+    check(sample(rows, 40), review, functools.partial(answer_pod, by))
+
+
+# --- workloads ----------------------------------------------------------------------------------------
+
+
+MANY_TEMPLATES = review_size.MAX_WORKLOAD_VALUES // (review_size.count_values(msgspec.json.encode(BASE)) + 5)
+
+
+def build_workload(row, pod, copies):
+    """Return a workload whose list or map of templates has so many of them, as its kind allows."""
+    tree = working.workload(row, {"metadata": pod["metadata"], "spec": pod["spec"]}, label="f")
+    for site in row.templates:
+        above = tree
+        for step, after in itertools.pairwise(site.path):
+            if after == "*":
+                entries = above[step]
+                first = next(iter(entries.values())) if isinstance(entries, dict) else entries[0]
+                named = [
+                    {**first, **({site.name_field: f"n{n}"} if isinstance(entries, list) else {})}
+                    for n in range(copies)
+                ]
+                above[step] = {f"n{n}": entry for n, entry in enumerate(named)} if isinstance(entries, dict) else named
+            above = above[step] if step != "*" else above[next(iter(above)) if isinstance(above, dict) else 0]
+    return tree
+
+
+@pytest.mark.parametrize("title", working.ALL)
+def test_templates_of_a_workload(title):
+    row, version = working.ALL[title]
+    by = read_policy("networks")
+    rows = [
+        cost_budget.Row(
+            f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
+        )
+        for copies in (120, MANY_TEMPLATES)
+        for operation in ("CREATE", "UPDATE")
+    ]
+    for case in sample(rows, 3):
+        tree = case.build()
+        other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
+        more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
+        body = working.review(row, tree, version, **more)
+        call = functools.partial(workloads.handle_in_turns, memoryview(body), by, admitting.known)
+        cost = cost_budget.measure(call, memory=TIMES > 1)
+        assert cost_budget.is_within(cost, len(body)), f"{case.title} ({len(body) >> 10} KiB): {cost.describe()}"
+
+
+# --- what is watched: nobody can reject it ---------------------------------------------------------------
+
+
+class Client:
+    """An API server that writes whatever it gets."""
+
+    async def post(self, *_):
+        return b"{}"
+
+
+class Poster:
+    def post(self, *_, **__):
+        pass
+
+
+@pytest.mark.parametrize("kind", WATCHES)
+def test_one_field_of_a_watched_object(kind):
+    view = WATCHES[kind]
+    base = BASE if view is views.Pod else {"metadata": {"name": "n", "namespace": "prod", "uid": "u"}}
+    rows = [*cost_budget.list_objects(view, base, themes=THEMES), *cost_budget.list_pairs(view, base, themes=THEMES)]
+    check(sample(rows, 100), msgspec.json.encode, functools.partial(watch, kind))
+
+
+async def watch(kind, body):
+    """Add an object to the caches, update and use it, and remove it."""
+    by = read_policy("claims")
+    caches = state.State()
+    sink, excerpt = next((row.sink, row.excerpt) for row in webhook_main._list_watches(caches) if row.kind.name == kind)
+    sink.replace([])
+    try:
+        known = msgspec.json.decode(body, type=WATCHES[kind])
+    except (msgspec.DecodeError, RecursionError):
+        return  # left out, and counted in a metric
+    known = excerpt(known) if excerpt else known
+    for _ in range(2):
+        await asyncio.sleep(0)
+        sink.upsert(known)
+    controller = claim_templates.ClaimTemplateController(
+        Client(),
+        caches,
+        get_policy=lambda: by,
+        get_problem=lambda: "",
+        poster=Poster(),
+        counters=COUNTERS,
+        unused_seconds=300,
+    )
+    running = asyncio.create_task(controller.run())
+    await asyncio.sleep(0.02)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    if kind == "pods":
+        target = {"metadata": {"name": "p", "namespace": "prod", "uid": "u"}, "target": {"kind": "Node", "name": "n"}}
+        request = bindings.read(working_binding(target))
+        await asyncio.sleep(0)
+        bindings.handle(request, by, caches)
+    await asyncio.sleep(0)
+    caches.pods.uninjected.count(by, caches.namespaces.labels.get)
+    sink.remove(known)
+
+
+COUNTERS = metrics.Metrics("webhook")
+
+
+def working_binding(target):
+    request = {"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Binding"}, "operation": "CREATE"}
+    request |= {"namespace": "prod", "object": target}
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def test_a_pod_that_names_thousands_of_templates_takes_no_longer_than_any_other():
+    claims = [
+        {"name": f"railwright{n}", "resourceClaimTemplateName": f"railwright-x-1x1-{n:010x}"} for n in range(4000)
+    ]
+    claims += [
+        {"name": f"railwright-{n}", "resourceClaimTemplateName": f"railwright-x-1x1-{n:010x}"} for n in range(99)
+    ]
+    body = msgspec.json.encode(cost_budget.put(BASE, ("spec", "resourceClaims"), claims))
+    cost = cost_budget.measure(functools.partial(watch, "pods", body), memory=False)
+    cost_budget.check(cost, "4,000 names", len(body))
+
+
+def test_what_is_too_large_is_named_with_its_largest_field(by):
+    env = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
+    body = review(cost_budget.add(BASE, ("spec", "containers", "*", "env"), env))
+    answer = pods.handle(body, by, admitting.known)
+    response = json.loads(answer.body)["response"]
+    assert not response["allowed"]
+    assert answer.reason == rejection_codes.RejectionCode.TOO_LARGE
+    assert "Pod prod/p: the object has about 200" in response["status"]["message"]
+    assert (
+        "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten"
+        in response["status"]["message"]
+    )
+
+
+def test_a_quantity_that_is_counted_to_is_rejected():
+    for amount in ("1000000", "1e19", "1e30", "99999999"):
+        tree = cost_budget.put(BASE, ("spec", "containers", "*", "resources", "limits"), {"nvidia.com/gpu": amount})
+        answer = pods.handle(review(tree), read_policy("claims"), admitting.known)
+        message = json.loads(answer.body)["response"]["status"]["message"]
+        assert answer.reason == "quantity"
+        assert "container c: resource nvidia.com/gpu: " in message
+        assert "the limit is 1024: lower it" in message
+
+
+# --- the policy ----------------------------------------------------------------------------------------
+
+
+def test_a_number_in_any_field_of_a_policy_is_not_counted_to():
+    base = msgspec.json.decode(msgspec.json.encode(admitting.fabric().document))
+    claims = {"deviceClass": "a", "accelerators": {"deviceClass": "b"}}
+    base = cost_budget.add(base, ("fabrics", "f", "claims"), claims)
+    fields = [field for field in cost_budget.list_fields(model.FabricPolicy) if field.kind == "number"]
+    assert len(fields) > 10
+    rows = [
+        cost_budget.Row(f"{field.title}: {number!r:.20}", functools.partial(cost_budget.put, base, field.path, number))
+        for field in fields
+        for number in (*cost_budget.NUMBERS, 10**30)
+        if not isinstance(number, str)
+    ]
+    for row in sample(rows, 8):
+        text = json.dumps(row.build())  # msgspec encodes no number beyond 64 bits
+        cost = cost_budget.measure(functools.partial(policies.read, text), memory=TIMES > 1)
+        assert cost.total < 1.0, f"{row.title}: {cost.describe()}"
+        assert cost.peak < 32 << 20, f"{row.title}: {cost.describe()}"
