@@ -26,6 +26,7 @@ from railwright.fabric.workloads import membership
 MAX_EXPLAINED = 1000  # pods, each with up to engine.MAX_ROWS rows that share evaluations with the placement engine
 MAX_LEAVES = 50
 KUBE_SCHEDULER = "kube-scheduler"
+_MAX_DECISIONS = 2 * MAX_EXPLAINED  # of all pods
 _MAX_DOMAINS = 8  # topology domains for which kube-scheduler has simulated the placement of a PodGroup
 PLACEABLE = "placeable"  # the outcome of a gang that is not complete yet, and of a pod without a gang
 
@@ -98,6 +99,7 @@ class Explanations:
 
     def __init__(self) -> None:
         self._records: OrderedDict[str, list[_PodRecord]] = OrderedDict()  # the last decision is the last one
+        self._decisions = 0
 
     def record_decision(
         self, scheduler: str, request: scheduling_request.SchedulingRequest, decision: engine.Decision
@@ -179,12 +181,15 @@ class Explanations:
                 needs=request.needs,
                 candidates=len(request.nodes),
             )
-        self._records[request.key] = [*(other for other in records if other is not record), record][-_MAX_DOMAINS:]
-        if len(self._records) > MAX_EXPLAINED:
-            self._records.popitem(last=False)
+        self._decisions -= len(self._records.get(request.key, ()))
+        records = [*(other for other in records if other is not record), record][-_MAX_DOMAINS:]
+        self._records[request.key] = records
+        self._records.move_to_end(request.key)
+        self._decisions += len(records)
+        while len(self._records) > MAX_EXPLAINED or self._decisions > _MAX_DECISIONS:
+            self._decisions -= len(self._records.popitem(last=False)[1])
         record.scheduler, record.fabric = scheduler, request.fabric_name
         record.gang, record.needs = request.gang, request.needs
-        self._records.move_to_end(request.key)
         return record
 
 

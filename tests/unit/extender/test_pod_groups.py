@@ -413,6 +413,23 @@ def test_explain_says_of_a_gang_that_fits_no_domain_how_many_slots_the_largest_h
     assert {row["node"].rpartition("-")[0] for row in explanation.nodes} == {"many"}
 
 
+def test_decisions_on_many_domains_are_bounded():
+    cluster = Cluster(**{f"leaf{number}": 1 for number in range(9)})
+    scheduler, names = KubeScheduler(cluster), list(cluster.nodes)
+    (first,) = cluster.create("first", 1)
+    scheduler.filter(first, names[:1])
+    for gang in range(255):
+        (peer,) = cluster.create(f"gang{gang}", 1)
+        for name in names if gang < 249 else names[:1]:
+            scheduler.filter(peer, [name])
+    records = cluster.verbs.explanations._records
+    for name in names[1:]:
+        scheduler.filter(first, [name])  # on the pod that would be the next to be forgotten
+    assert next(reversed(records)) == "train/first-0"
+    assert sum(map(len, records.values())) == cluster.verbs.explanations._decisions <= 2000
+    assert max(map(len, records.values())) == 8
+
+
 def test_explain_follows_the_cluster_and_not_the_best_that_was_ever_offered():
     cluster = Cluster(a=4, b=2)
     scheduler, peers = KubeScheduler(cluster), cluster.create("big", 5)

@@ -102,7 +102,7 @@ def answer(handlers, verb: str, body: bytes):
 def list_rows(verb: str):
     """Yield the requests to try. In short, those about a pod once, by the filter, and none of skipped fields."""
     view, base = PROTOCOLS[verb]
-    for row in cost_budget.list_objects(view, base, room=ROOM):
+    for row in cost_budget.list_objects(view, base, size=cost_budget.Size(ROOM)):
         field = row.title.split(":")[0]
         if IS_FULL or (SKIPPED not in field and (verb == "filter" or "Pod." not in field.title())):
             yield row
