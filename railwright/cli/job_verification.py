@@ -98,7 +98,8 @@ async def _find_pods(client: clients.Client, namespace: str, form: str, name: st
             "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
         )
     if len(members) > _MAX_PODS:
-        raise output.UnreadableError(f"verify {form}/{name}: {len(members)} pods; the limit is {_MAX_PODS}")
+        pods_text = text.format_count(len(members), "pod")
+        raise output.UnreadableError(f"verify {form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
     return sorted(members, key=membership.find_rank)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from railwright.cluster import bounded_process
+from railwright.fabric import bounded_cache
 from railwright.fabric.claims import cel_programs, evaluations
 from railwright.fabric.claims.comparisons import Match
 
@@ -29,6 +30,8 @@ _LOG = logging.getLogger("railwright.cluster")
 
 Answers = Mapping[int, evaluations.Result]
 
+_encode = msgspec.msgpack.Encoder().encode
+_kept: bounded_cache.BoundedCache[bytes, evaluations.Result] = bounded_cache.BoundedCache(_MAX_QUESTIONS)
 _questions = msgspec.msgpack.Decoder(tuple[float, list[evaluations.Question]])
 _answer = msgspec.json.Decoder(tuple[int, evaluations.Result])
 
@@ -76,7 +79,19 @@ async def _answer_each(questions: Sequence[evaluations.Question]) -> Answers:
 
 
 def answer_all(questions: Sequence[evaluations.Question]) -> Answers:
-    """Return answers to all questions, and block until they are there. A failure of the process is an answer."""
+    """Return answers to all questions, and block until they are there. A failure of the process is an answer.
+
+    A command asks the same for several of its rows, so answers are kept: the start of a process takes half a second.
+    """
+    keys = {question.number: _encode((question.expression, question.driver, question.device)) for question in questions}
+    answers = {number: result for number, key in keys.items() if (result := _kept.get(key)) is not None}
+    new = _answer_new([question for question in questions if question.number not in answers])
+    for number, result in new.items():
+        _kept.add(keys[number], result)
+    return {**answers, **new}
+
+
+def _answer_new(questions: Sequence[evaluations.Question]) -> Answers:
     answers: dict[int, evaluations.Result] = {}
     while remaining := [question for question in questions if question.number not in answers]:
         try:

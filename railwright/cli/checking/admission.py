@@ -10,7 +10,7 @@ import msgspec
 from railwright.cli.checking import check_rows, expected_entries, snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
-from railwright.fabric import intent, names
+from railwright.fabric import intent, names, text
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
@@ -289,7 +289,8 @@ def _check_placements(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
         return ok(snapshots.format_count(len(bound), "pod") if bound else "no opted-in pod is bound")
     schedulers = sorted({pod.spec.scheduler_name or "default-scheduler" for pod in unasked})
     named = snapshots.join_limited([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in unasked])
-    return warn(f"{len(unasked)} of {len(bound)} pods without it, by {snapshots.join_limited(schedulers)}: {named}")
+    share = text.format_count(len(bound), "pod", part=len(unasked))
+    return warn(f"{share} without it, by {snapshots.join_limited(schedulers)}: {named}")
 
 
 def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

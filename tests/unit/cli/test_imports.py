@@ -72,10 +72,10 @@ def test_a_valid_policy_is_read_from_a_file_without_validator_and_client():
         (("check",), (), 660),
         (("gangs",), ("cryptography", "rich"), 620),
         (("fabric",), ("cryptography", "rich"), 620),
-        (("version",), ("cryptography", "rich"), 445),  # 414
-        (("verify", "manifest"), ("cryptography", "rich"), 460),  # 429
-        (("explain", "pod", "a/b"), ("cryptography",), 455),  # 423
-        (("certs", "rotate"), ("rich",), 475),  # 441
+        (("version",), ("cryptography", "rich"), 480),
+        (("verify", "manifest"), ("cryptography", "rich"), 500),
+        (("explain", "pod", "a/b"), ("cryptography",), 490),
+        (("certs", "rotate"), ("rich",), 510),
     ],
     ids=["check", "gangs", "fabric", "version", "verify manifest", "explain pod", "certs rotate"],
 )

@@ -78,7 +78,7 @@ def test_it_reads_a_pipe_bytes_that_are_no_text_and_a_line_that_was_cut(verify, 
         monkeypatch.setattr(sys, "stdin", pipe)
         code, out, _ = verify("-", "--rails", 1)
     assert code == 0
-    assert out.startswith("RDMA on every rail: eRDMA, 1 of 1 rails")
+    assert out.startswith("RDMA on every rail: eRDMA, 1 of 1 rail,")
     assert "busbw" not in out
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert verify("-")[0] == 2

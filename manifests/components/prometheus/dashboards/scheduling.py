@@ -76,6 +76,12 @@ DASHBOARD = dashboard(
             "By state. Expired ones were never bound.",
             ("sum by (state) (railwright_assumed_pods)", "{{state}}"),
             ("sum(increase(railwright_assumed_pods_expired_total[$__rate_interval]))", "expired"),
+            ("sum(railwright_assumed_pods_unseen)", "not shown by the API server"),
+        ),
+        panel(
+            "CEL expressions that are not understood",
+            "unknown: railwright cannot evaluate them; fails: Kubernetes cannot either. Their devices refuse no node.",
+            ("max by (state) (railwright_unknown_selectors)", "{{state}}"),
         ),
         row("Requests of schedulers"),
         panel(
