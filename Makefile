@@ -101,7 +101,8 @@ test-node: setup ## run all tests on two real nodes, in isolated namespaces, and
 # Every supported interpreter of the machine except that of .venv, which runs everything. Property tests use fewer examples,
 # because these runs look for differences between interpreters. Pages, and the dashboard as a browser shows it, are the same
 # for each interpreter.
-ELSEWHERE := $(foreach name,unit/docs unit/style service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
+ELSEWHERE := $(foreach name,unit/docs unit/style unit/webhook/test_cost.py unit/extender/test_wire_budget.py \
+	service/test_dashboard_page.py service/test_dashboard_use.py service/test_dashboard_widths.py,\
 	--ignore tests/$(name))
 INTERPRETERS = $(filter-out $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'), \
 	$(shell sh tests/support/interpreters.sh | cut -d ' ' -f 1))

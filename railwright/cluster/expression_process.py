@@ -31,7 +31,7 @@ _LOG = logging.getLogger("railwright.cluster")
 Answers = Mapping[int, evaluations.Result]
 
 _encode = msgspec.msgpack.Encoder().encode
-_kept: bounded_cache.BoundedCache[bytes, evaluations.Result] = bounded_cache.BoundedCache(_MAX_QUESTIONS)
+_cached_results: bounded_cache.BoundedCache[bytes, evaluations.Result] = bounded_cache.BoundedCache(_MAX_QUESTIONS)
 _questions = msgspec.msgpack.Decoder(tuple[float, list[evaluations.Question]])
 _answer = msgspec.json.Decoder(tuple[int, evaluations.Result])
 
@@ -84,10 +84,10 @@ def answer_all(questions: Sequence[evaluations.Question]) -> Answers:
     A command asks the same for several of its rows, so answers are kept: the start of a process takes half a second.
     """
     keys = {question.number: _encode((question.expression, question.driver, question.device)) for question in questions}
-    answers = {number: result for number, key in keys.items() if (result := _kept.get(key)) is not None}
+    answers = {number: result for number, key in keys.items() if (result := _cached_results.get(key)) is not None}
     new = _answer_new([question for question in questions if question.number not in answers])
     for number, result in new.items():
-        _kept.add(keys[number], result)
+        _cached_results.add(keys[number], result)
     return {**answers, **new}
 
 
