@@ -17,6 +17,7 @@ WRITTEN, HELD_BACK, DROPPED, FAILED = "written", "held_back", "dropped", "failed
 _POLL_SECONDS = 0.25  # polling interval while notes wait
 _LONGEST_MESSAGE = 1024  # characters, core/v1 Event
 _NOT_FOUND = 404
+_CLUSTER_SCOPED = frozenset({"DeviceClass"})
 _LONGEST_NAME = 320  # characters of each part of a reference: a group of 253, "/" and a version
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # checked, because it becomes part of a URL path
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; the name of an owner is arbitrary text
@@ -135,8 +136,8 @@ def _build_path(involved: Involved) -> str:
 
 
 def _get_namespace(involved: Involved) -> str:
-    """Return the namespace of an object's Events: `default` for objects without one (core/v1, ValidateEventCreate)."""
-    return involved.namespace or "default"
+    """Return the namespace of Events about an object: `default` for a DeviceClass (core/v1, ValidateEventCreate)."""
+    return "default" if involved.kind in _CLUSTER_SCOPED else involved.namespace
 
 
 def _build_name(note: event_correlator.EventNote, now: dt.datetime) -> str:

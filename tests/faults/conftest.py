@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import api_stub
+import child_processes
 import processes
 import pytest_asyncio
 
@@ -44,6 +45,7 @@ async def started():
 
     async def start(server: str, *options: str, **more) -> processes.Process:
         running.append(await processes.begin(server, *options, **more))
+        child_processes.share(running[-1].pid)
         return running[-1]
 
     yield start

@@ -104,8 +104,8 @@ async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_comman
         ),
         "    see: railwright check --explain namespace",
         "",
-        "- 63 checks skipped until this is fixed: namespace exists (-v lists them)",
-        "67 checks: 1 failed (namespace), 2 passed, 64 skipped",
+        "- 67 checks skipped until this is fixed: namespace exists (-v lists them)",
+        "71 checks: 1 failed (namespace), 2 passed, 68 skipped",
     ]
 
 

@@ -24,7 +24,13 @@ SERVED = ("dashboard", "demo --serve")  # until Ctrl-C
 SECONDS = 120.0
 VISTA = varied_clusters.Vista(1, 2, 3, gangs=0, waiting=0)
 VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
+VISTA.add_gang(2, name="llm", namespace="prod", placed=2)
+RANK = {**VISTA.pods[-1], "metadata": {**VISTA.pods[-1]["metadata"], "name": "llm"}}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 LISTS = {
+    f"{ADMISSION}/mutatingwebhookconfigurations": [{"metadata": {"name": "railwright"}, "webhooks": []}],
+    f"{ADMISSION}/validatingadmissionpolicybindings": [],
+    "/api/v1/namespaces/prod/pods": [pod for pod in VISTA.pods if pod["metadata"]["namespace"] == "prod"],
     "/api/v1/nodes": VISTA.nodes,
     "/api/v1/pods": VISTA.pods,
     "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
@@ -33,6 +39,7 @@ LISTS = {
     "/apis/apps/v1/replicasets": [],
 }
 POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
+LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
 EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
 
 
@@ -45,7 +52,7 @@ class Objects:
 
     def __init__(self):
         policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
-        self.objects, self.version = {POLICY: policy}, 1
+        self.objects, self.version = {POLICY: policy, "/api/v1/namespaces/prod/pods/llm": RANK}, 1
 
     async def answer(self, request):
         if request.path == "/version":
@@ -54,6 +61,10 @@ class Objects:
             return web.json_response(EXPLANATION)
         if request.method in ("POST", "PUT", "PATCH"):
             return self._store(request.path, request.method, yaml.safe_load(await request.read()))
+        if request.path.endswith("/log"):
+            return web.Response(text=LOG.read_text())
+        if request.method == "DELETE":
+            return web.json_response(self.objects.pop(request.path, {}))
         if request.path in self.objects:
             return web.json_response(self.objects[request.path])
         if request.path in LISTS and "watch" not in request.query:
@@ -85,8 +96,7 @@ async def place(tmp_path):
     shutil.copy(DEMO / "job.yaml", folder / "manifests" / "deep" / "job.yaml")
     shutil.copy(DEMO / "policy.yaml", folder / "policy.yaml")
     (folder / "fabricpolicy.yaml").write_text(yaml.safe_dump(build_resource(folder / "policy.yaml")))
-    log = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
-    shutil.copy(log, folder / "nccl.log")
+    shutil.copy(LOG, folder / "nccl.log")
     write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
     write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
     async with api_stub.serve(Objects().answer) as port:

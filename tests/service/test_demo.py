@@ -165,7 +165,7 @@ async def test_serve_shows_the_dashboard_on_a_stream_of_jobs_with_and_without_us
         async with chrome.tab() as tab:
             await tab.open(url)
             await tab.until(f"{placed}.length >= 3")
-            assert await tab.js(f"{views}.map((each) => each.textContent)") == ["with railwright", "Volcano alone"]
+            assert await tab.js(f"{views}.map((each) => each.dataset.choice)") == ["with railwright", "Volcano alone"]
             ours = await tab.js(mean)
             await tab.js(f"{views}[1].click()")
             await tab.until(f"{views}[1].getAttribute('aria-pressed') === 'true' && {placed}.length >= 3")

@@ -11,6 +11,7 @@ import time
 
 import aiohttp
 import api_stub
+import child_processes
 import objects_stub
 import pytest_asyncio
 import yaml
@@ -96,6 +97,7 @@ class Installation:
             cwd=ROOT,
             stderr=asyncio.subprocess.PIPE,
         )
+        child_processes.share(process.pid)
         self.replicas.append(Replica(number, process, self.session))
         await self.replicas[-1].begin()
         return self.replicas[-1]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+_shared: set[int] = set()  # processes of fixtures that outlive the test during which they were started
 GRACE = 5.0  # seconds in which a process that had a signal may end
 
 
@@ -24,6 +25,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def share(pid: int) -> None:
+    """Leave a process to the fixture of a file, which ends it after the last test."""
+    _shared.add(pid)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +51,7 @@ def _end_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 def _list_left(earlier: set[int]) -> list[int]:
     """Return children that have not ended, without `earlier` ones and the control plane's, which later tests use."""
     harness = sys.modules.get("plane.processes")
-    shared = harness.list_running_pids() if harness else set()
+    shared = _shared | (harness.list_running_pids() if harness else set())
     return [pid for pid in _find_running(os.getpid()) if pid not in earlier and pid not in shared]
 
 
