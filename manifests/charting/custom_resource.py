@@ -38,9 +38,9 @@ _NOT_READ = {
     "type": "Accepted",
     "status": "Unknown",
     "reason": "NotInForce",
-    "message": "railwright has not read this object: in force is only the FabricPolicy railwright-policy (the chart's"
-    " name, and -policy) in the namespace of railwright; rename it, or add its spec there. For that object itself: the"
-    " webhook does not run, see `railwright check`",
+    "message": "railwright has not read this object: in force is only the FabricPolicy of its own namespace with the"
+    " name that `railwright check` shows; rename this one, or add its spec there. For that object itself: the webhook"
+    " does not run",
     "lastTransitionTime": "1970-01-01T00:00:00Z",
 }
 _STATUS: Schema = {

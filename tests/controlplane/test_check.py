@@ -199,8 +199,16 @@ async def test_a_healthy_installation_passes_and_says_what_it_looked_at(installe
     examined = {"dry-run", "policy-in-force", "ca-bundle", "webhook-endpoints", "volcano-configuration", "uninjected"}
     assert {states[check] for check in examined} == {"ok"}
     skipped = {check for check, state in states.items() if state == "skip"}
-    not_here = {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies"}
-    claims = {"claim-classes", "claim-devices", "claim-pairs", "claim-schedulers", "claim-injector", "claim-drivers"}
+    not_here = {"kube-scheduler-configuration", "node-shapes", "hypernodes", "numa-topologies", "extender-callers"}
+    claims = {
+        "claim-expressions",
+        "claim-classes",
+        "claim-devices",
+        "claim-pairs",
+        "claim-schedulers",
+        "claim-injector",
+        "claim-drivers",
+    }
     no_fabric_of_claims = {*claims, "extended-resources"}
     # the tag `latest` of manifests/base names no version
     assert skipped <= {*not_here, *no_fabric_of_claims, "images"}, skipped
