@@ -63,7 +63,7 @@ def check_names(title: str, names: Sequence[str], most: int = MAX_NAME) -> None:
 
 
 def check_count(title: str, count: int, most: int, unit: str) -> None:
-    """Raise MalformedError if there is more of something than the most that is read."""
+    """Raise MalformedError if a count is above its limit."""
     if count > most:
         raise MalformedError(f"{title} has {count} {unit}: at most {most} are read")
 

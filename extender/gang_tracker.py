@@ -275,10 +275,10 @@ class Gangs:
 
 
 def _enter_domain(tracked: TrackedGang, decision: engine.Decision, now: float) -> bool:
-    """Change to the topology domain of a decision on a PodGroup. False if a better one was simulated already.
+    """Make the topology domain of a decision on a PodGroup the tracked one. False if a better one was simulated before.
 
-    kube-scheduler simulates the placement in one domain after the other. Of those that do not hold the gang, the one
-    with the most slots tells most. Which of the others it takes is known when the pods are bound.
+    kube-scheduler simulates the placement in one domain after the other. Of the domains that cannot hold the gang, the
+    one with the most slots is kept. Which of the others kube-scheduler takes is known when the pods are bound.
     """
     leaves, plan = frozenset(decision.list_offered_leaves()), decision.plan
     if now - tracked.decided_at > WAITING_SECONDS:

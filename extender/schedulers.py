@@ -207,7 +207,7 @@ class Schedulers:
         return volcano_wire.encode_priorities({name: score * scale for name, score in scores.items()})
 
     def _decode(self, steps: turns.Steps[Result]) -> turns.Steps[Result]:
-        """Decode with a span for each turn: the current span is another one after a turn."""
+        """Decode in turns, each in a trace span of its own, because other requests run between two turns."""
         while True:
             with self._tracing.span("decode"):
                 try:

@@ -129,7 +129,7 @@ def _explain_wrong_key(metadata: views.ObjectMeta, key_type: str, key: str, valu
 
 
 def _is_own_key(key: str) -> bool:
-    """True for a key of railwright, and for one of its keys below a domain that looks like a misspelt one."""
+    """True if a key has the domain of railwright, or a misspelling of it before a key that railwright reads."""
     if key.startswith(_PREFIX):
         return True
     domain, _, end = key.partition("/")
