@@ -100,10 +100,10 @@ export function buildRailDetails(fabric, rail, store, on) {
     details.append(build("h4", {}, "Degraded or dead"), buildTable(["Node", "State"], rows, { class: "ranks" }));
   }
   const rows = [...holders.values()].sort((one, other) => other.nodes - one.nodes).map(({ gang, name, nodes }) => {
-    const holder = gang ? build("span", {}, buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(name, () => on.chooseGang(gang.key))) : name;
+    const holder = gang ? build("span", {}, buildBadge(gang.colour, formatLetter(gang.colour)), " ", buildLink(`${gang.namespace}/${gang.name}`, () => on.chooseGang(gang.key))) : name;
     return [holder, build("td", { class: "number" }, String(nodes))];
   });
-  details.append(build("h4", {}, "Held by"), rows.length ? buildTable(["Gang or pod", "Nodes"], rows, { class: "ranks" }) : build("p", { class: "quiet" }, "nobody"));
+  details.append(build("h4", {}, "Held by"), rows.length ? buildTable(["Gang or pod", "Nodes"], rows, { class: "ranks holders" }) : build("p", { class: "quiet" }, "nobody"));
   details.append(buildClose("Close the rail", on.close));
   return details;
 }
