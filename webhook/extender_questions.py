@@ -94,7 +94,7 @@ class RemoteExtender:
             return self._failure
         if answer.asked or self._is_older(pod, answer.answering_seconds):
             return ""
-        return "it has not asked it about them"
+        return "the scheduler did not ask it about them"
 
     async def _ask(self, uid: str) -> _Answer:
         """Return the extender's answer. Raises aiohttp.ClientError, TimeoutError, OSError or ValueError."""
@@ -107,7 +107,7 @@ class RemoteExtender:
         async with self._session.get(f"{self._url}/asked/{uid}", allow_redirects=False) as response:
             body = await response.content.read(_MAX_ANSWER)
             if response.status != _OK:
-                raise ValueError(f"it answers with status {response.status}")
+                raise ValueError(f"the extender answers with status {response.status}")
         return _decode(body)
 
     def _is_older(self, pod: views.Pod, answering_seconds: float) -> bool:
@@ -123,14 +123,14 @@ class RemoteExtender:
 def _describe(error: Exception) -> str:
     match error:
         case TimeoutError():
-            return f"it did not answer within {_SECONDS:g} s"
+            return f"the extender did not answer within {_SECONDS:g} s"
         case aiohttp.ClientConnectorDNSError():
-            return "the name of its Service has no address"
+            return "the name of the extender's Service has no address"
         case aiohttp.ClientConnectorError():
-            return "it cannot be reached"
+            return "the extender cannot be reached"
         case msgspec.MsgspecError():
-            return "its answer is not understood"
+            return "the answer of the extender is not understood"
         case ValueError():
             return str(error)
         case _:
-            return "its connection broke"
+            return "the connection to the extender broke"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from railwright.cluster import documents, installed_names, nodes, repairs, sentences
-from railwright.fabric import names
+from railwright.fabric import names, text
 from railwright.fabric.policy import checks, model, schema
 
 _SCHEMA = schema.build()
@@ -75,7 +75,7 @@ def format_count(errors: Sequence[PolicyError]) -> str:
     """Return the number of errors, such as "2 errors". Of a policy with very many, not all are listed."""
     if errors and errors[-1].message == _MORE.message:
         return f"more than {MAX_ERRORS} errors"
-    return f"{len(errors)} error{'s' * (len(errors) != 1)}"
+    return text.format_count(len(errors), "error")
 
 
 def check(document: documents.Document, text: str) -> model.Policy | Rejected:

@@ -95,7 +95,7 @@ async def test_a_pod_that_no_scheduler_asked_about_is_told_in_its_record_on_its_
     assert placement["skipped"] == {
         "extender": {
             "code": "PlacedWithoutExtender",
-            "parameters": {"scheduler": "default-scheduler", "problem": "it has not asked it about them"},
+            "parameters": {"scheduler": "default-scheduler", "problem": "the scheduler did not ask it about them"},
         }
     }
     (event,) = site.events
@@ -137,16 +137,16 @@ async def test_an_extender_that_cannot_be_reached_is_told_and_asked_once_in_two_
     problems += [await remote.find_problem(view(tree)) for _ in range(3)]
     await remote.close()
     server.close()
-    assert {problem.get("problem") for problem in problems} == {"its connection broke"}
+    assert {problem.get("problem") for problem in problems} == {"the connection to the extender broke"}
     assert calls == first_calls
 
 
 @pytest.mark.parametrize(
     ("respond", "problem"),
     [
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "it answers with status 503"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "its answer is not understood"),
-        (b"", "it did not answer within 0.2 s"),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "the extender answers with status 503"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "the answer of the extender is not understood"),
+        (b"", "the extender did not answer within 0.2 s"),
     ],
 )
 async def test_an_answer_that_is_none_is_told_as_it_is(respond, problem):
@@ -173,7 +173,7 @@ async def test_an_extender_without_an_address_is_told():
     why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
     await remote.close()
     assert why is not None
-    assert why.get("problem") == "it cannot be reached"
+    assert why.get("problem") == "the extender cannot be reached"
 
 
 def test_a_pod_without_a_decision_is_told_who_has_asked():
