@@ -20,21 +20,30 @@ _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
 def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
-    """Return all routes. `post` sends access reviews to the API server; None if there is none."""
-    table = [
+    """Return the routes of kube-scheduler and of explanations.
+
+    `post` sends access reviews to the API server; None if there is none.
+    """
+    return [
         routes.Route(
             "/scheduler/filter",
             _build_filter(handlers),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
+            requires_certificate=True,
         ),
         _build_kube_route("/scheduler/prioritize", handlers.prioritize),
+        # people call it with a token, through the API server's proxy, which presents no certificate
+        routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"),
     ]
+
+
+def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+    """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
     scores = _build_scoring(handlers)
-    # each Volcano instance has its own scope (docs/interface.md 4.3)
-    table += [
-        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True)
+    table = [
+        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True, requires_certificate=True)
         for path in ("/volcano/prioritize", "/volcano/{scope}/prioritize")
     ]
     for verb, handle in (
@@ -45,7 +54,6 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
-    table.append(routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"))
     return table
 
 
@@ -58,7 +66,15 @@ def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Rou
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body))
 
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_BODY, advice=_KUBE_ADVICE)
+    return routes.Route(
+        path,
+        answer,
+        malformed=_MALFORMED,
+        immediate=True,
+        max_body=_MAX_BODY,
+        advice=_KUBE_ADVICE,
+        requires_certificate=True,
+    )
 
 
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
@@ -100,7 +116,14 @@ def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> ro
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, _read_scope(call)))
 
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_VOLCANO_BODY)
+    return routes.Route(
+        path,
+        answer,
+        malformed=_MALFORMED,
+        immediate=True,
+        max_body=_MAX_VOLCANO_BODY,
+        requires_certificate=True,
+    )
 
 
 def _read_scope(call: routes.Call) -> str:
