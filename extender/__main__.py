@@ -106,9 +106,7 @@ async def serve(options: settings.Settings) -> int:
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
     post = access.limit_reviews(origin.client.post) if origin.client is not None else None
-    table, volcano_table = app.build_routes(handlers, post), app.build_volcano_routes(handlers)
-    if options.volcano_listen is None:
-        table, volcano_table = [*table, *volcano_table], []
+    table, volcano_table = app.build_tables(handlers, post, separates_volcano=options.volcano_listen is not None)
     extender_server = server.Server(
         options,
         leader.gate(traces.wrap_routes(table)),

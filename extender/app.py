@@ -19,6 +19,14 @@ _RETRIES_PER_REQUEST = 3  # a busy machine needs more than one
 _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
+def build_tables(
+    handlers: schedulers.Schedulers, post: access.Post | None, *, separates_volcano: bool
+) -> tuple[list[routes.Route], list[routes.Route]]:
+    """Return the routes of --listen and those of --volcano-listen."""
+    table, volcano_table = build_routes(handlers, post), build_volcano_routes(handlers)
+    return (table, volcano_table) if separates_volcano else ([*table, *volcano_table], [])
+
+
 def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
     """Return the routes of kube-scheduler and of explanations.
 

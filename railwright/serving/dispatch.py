@@ -44,7 +44,9 @@ class Dispatcher:
         """Return the route and its path parameters. Raises HttpError 403 without the required certificate, 404, 405."""
         route, parameters = self._table.find(method, path)
         if route.requires_certificate and not self._is_certified(transport):
-            raise routes.HttpError(403, f"{route.path} requires a client certificate: see --client-ca and --client-names")
+            raise routes.HttpError(
+                403, f"{route.path} requires a client certificate: see --client-ca and --client-names"
+            )
         return route, parameters
 
     def check_load(self, route: routes.Route, now: float) -> None:

@@ -105,9 +105,7 @@ class Server:
             service, ops, volcano = (bound and listeners.read_address(bound) for bound in sockets)
             return await self._run(tasks, sockets, lambda: on_listening(service, ops, volcano))
 
-    async def _run(
-        self, tasks: Sequence[Task], sockets: listeners.Sockets, on_listening: Callable[[], None]
-    ) -> int:
+    async def _run(self, tasks: Sequence[Task], sockets: listeners.Sockets, on_listening: Callable[[], None]) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
             background.append(self._certificate.watch)

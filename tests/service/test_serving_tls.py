@@ -227,7 +227,9 @@ async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_dra
     async with shell.running(
         CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
     ) as running:
-        callers = {port: await running.open(authority.context(), port=port) for port in (running.port, running.volcano_port)}
+        callers = {
+            port: await running.open(authority.context(), port=port) for port in (running.port, running.volcano_port)
+        }
         for path, port, expected in (
             ("/volcano/allocate", running.volcano_port, 200),
             ("/volcano/allocate", running.port, 404),
