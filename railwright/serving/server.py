@@ -102,7 +102,8 @@ class Server:
         listeners.ListenError.
         """
         with listeners.open_sockets(self._options) as sockets:
-            service, ops, volcano = (bound and listeners.read_address(bound) for bound in sockets)
+            service, ops = listeners.read_address(sockets.service), listeners.read_address(sockets.ops)
+            volcano = listeners.read_address(sockets.volcano) if sockets.volcano else None
             return await self._run(tasks, sockets, lambda: on_listening(service, ops, volcano))
 
     async def _run(self, tasks: Sequence[Task], sockets: listeners.Sockets, on_listening: Callable[[], None]) -> int:
