@@ -74,7 +74,8 @@ class Server:
         self._is_admitted = is_certified if options.server == "webhook" else _accept_any
         self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory, is_certified=is_certified)
         self._volcano_dispatcher = dispatch.Dispatcher(volcano_routes, self._bounds, counters, memory)
-        self._open_connections: list[connections.Connections] = []
+        self._service: connections.Connections | None = None
+        self._volcano: connections.Connections | None = None
         self._certificate = _load_certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
@@ -134,13 +135,10 @@ class Server:
             stack.enter_context(_handle_signals(self.stop))
             ops_dispatcher = dispatch.Dispatcher(self._build_build_ops_routes(), self._bounds, None)
             await stack.enter_async_context(self._open_port(sockets.ops, ops_dispatcher, None))
-            for bound, dispatcher in (
-                (sockets.volcano, self._volcano_dispatcher),
-                (sockets.service, self._dispatcher),
-            ):
-                if bound is not None:
-                    accepted = await stack.enter_async_context(self._open_port(bound, dispatcher, context))
-                    self._open_connections.append(accepted)
+            if sockets.volcano is not None:
+                port = self._open_port(sockets.volcano, self._volcano_dispatcher, context)
+                self._volcano = await stack.enter_async_context(port)
+            self._service = await stack.enter_async_context(self._open_port(sockets.service, self._dispatcher, context))
             yield
 
     @contextlib.asynccontextmanager
@@ -207,7 +205,7 @@ class Server:
     def _update_gauges(self) -> None:
         self._refresh()
         self._counters.event_loop_lag_seconds.set(max(self._lags))
-        self._counters.connections.set(sum(len(port.connections) for port in self._open_connections))
+        self._counters.connections.set(sum(len(port.connections) for port in (self._service, self._volcano) if port))
         if self._certificate is not None:
             source = self._certificate
             self._counters.show_certificate(

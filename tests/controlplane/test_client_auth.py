@@ -50,7 +50,9 @@ async def test_kube_scheduler_is_answered_by_its_certificate_and_others_on_their
         return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
     (running,) = await waiting.wait(list_running, describe="the replica to run")
-    answered = await sites.metric(extender, "railwright_extender_requests_total", verb="filter")
+    answered = await sites.metric(
+        extender, "railwright_extender_requests_total", path="/scheduler/filter", outcome="ok"
+    )
     assert answered >= 1
     name = running["metadata"]["name"]
     for session in (plane.strangers, plane.session):  # without a certificate; with one of the same authority: `admin`

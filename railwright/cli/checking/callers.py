@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from railwright.cli.checking import check_rows, network_policies, snapshots
-from railwright.cli.checking.check_rows import ok, skip
+from railwright.cli.checking.check_rows import ok, skip, warn
 
 LISTEN, VOLCANO_LISTEN, CLIENT_CA = "--listen", "--volcano-listen", "--client-ca"
 _DEFAULT_LISTEN = ":8713"
 _FIX = (
     "set extender.clientAuth of the chart for kube-scheduler, which can present a client certificate, and "
-    "extender.volcano.enabled for Volcano, which cannot"
+    "extender.volcano.enabled and networkPolicy.enabled for Volcano, which cannot"
 )
 
 
@@ -20,7 +20,10 @@ def read_options(deployment: Any) -> Mapping[str, str]:
 
 
 def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    """Return who may call the paths of the extender; skipped with the fix if some are open to everyone."""
+    """Return who may call the paths of the extender.
+
+    If some are open to everyone, the row has the fix; it warns if the options close others.
+    """
     deployment = snapshot.find("deployments", snapshots.EXTENDER)
     if deployment is None:
         return skip(f"Deployment {snapshots.EXTENDER} does not exist")
@@ -44,7 +47,10 @@ def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if problem := snapshot.unread.get("network-policies"):
         sentences.append(f"NetworkPolicies are unknown, because {problem}")
     text = "; ".join(sentences)
-    return skip(f"{text}. To close what is open, {_FIX}") if is_open else ok(text)
+    if not is_open:
+        return ok(text)
+    is_wanted = CLIENT_CA in options or volcano_listen
+    return (warn if is_wanted else skip)(f"{text}. To close what is open, {_FIX}")
 
 
 def _list_peers(snapshot: snapshots.ClusterSnapshot, deployment: Any, number: int) -> Sequence[str]:

@@ -260,7 +260,7 @@ VOLCANO = {
             "ok",
             "/volcano on port 8713: a client certificate of kube-scheduler; /explain: a token",
         ),
-        (["--volcano-listen=:8715"], "skip", "/volcano on port 8715: nobody; /explain"),
+        (["--volcano-listen=:8715"], "warn", "/volcano on port 8715: nobody; /explain"),
         (["--listen=:9000"], "ok", "/scheduler on port 9000: nobody"),
     ],
 )
@@ -276,9 +276,9 @@ def test_who_may_call_the_extender_is_told(options, state, words):
         ([VOLCANO], "ok", "8715: pods app=volcano-scheduler of namespaces kubernetes.io/metadata.name=volcano-system"),
         ([{"podSelector": {}}], "ok", "8715: pods of any label of namespace railwright-system"),
         ([{"ipBlock": {"cidr": "10.0.0.0/28"}}], "ok", "8715: 10.0.0.0/28"),
-        ([VOLCANO, {"ipBlock": {"cidr": "0.0.0.0/0"}}], "skip", "8715: whoever reaches the port"),
+        ([VOLCANO, {"ipBlock": {"cidr": "0.0.0.0/0"}}], "warn", "8715: whoever reaches the port"),
         ([{"namespaceSelector": {}}], "ok", "8715: pods of all namespaces"),
-        ([], "skip", "8715: whoever reaches the port"),
+        ([], "warn", "8715: whoever reaches the port"),
     ],
 )
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
