@@ -114,8 +114,8 @@ def _merge_files(paths: Sequence[pathlib.Path]) -> tuple[Mapping[str, Mapping[st
         current = current or str(tree.get("current-context") or "")
         for section, key in _SECTIONS.items():
             for item in _list_items(tree, section):
-                name = str(item["name"])
-                sections[section].setdefault(name, Entry(name, item.get(key), path.parent, f"{key} {name}"))
+                name, values = str(item["name"]), item.get(key)
+                sections[section].setdefault(name, Entry(name, values, path.parent, f"{key} {name}"))
     return sections, current
 
 
@@ -138,7 +138,7 @@ def _read_tree(path: pathlib.Path) -> Mapping[str, Any]:
     return tree
 
 
-def _list_items(tree: Mapping[str, Any], section: str) -> Sequence[Mapping[str, Any]]:
+def _list_items(tree: Mapping[str, Any], section: str) -> Sequence[Any]:
     items = tree.get(section) or []
     if not isinstance(items, list) or not all(isinstance(item, Mapping) and item.get("name") for item in items):
         raise KubeconfigError(f"{section} is not a list of named entries")

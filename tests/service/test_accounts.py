@@ -153,7 +153,7 @@ async def test_a_plugin_that_does_not_end_is_an_error_and_is_killed(folder, monk
         await credentials.read(write(folder, {"u": USERS["plugin"]}))
     pid = int((folder / "pid").read_text())
     with contextlib.suppress(ProcessLookupError):
-        while os.kill(pid, 0) is None:
+        while os.kill(pid, 0) is None:  # noqa: ASYNC110 - until it is gone
             await asyncio.sleep(0.01)
 
 
