@@ -35,8 +35,8 @@ def assess(source=None, tree=None, change=None):
             OPTED_IN,
             [
                 (
-                    "CronJob train/x: LabelNotPassed: label railwright.io/fabric 'roce' of the CronJob has no effect: a "
-                    "CronJob passes no label to its pods; set it in spec.jobTemplate.spec.template.metadata.labels"
+                    "CronJob train/x: LabelNotPassed: label railwright.io/fabric 'roce' of the CronJob has no effect: "
+                    "a CronJob passes no label to its pods; set it in spec.jobTemplate.spec.template.metadata.labels"
                 )
             ],
         ),
@@ -47,9 +47,9 @@ def assess(source=None, tree=None, change=None):
             OPTED_IN,
             [
                 (
-                    "Job train/x: LabelTooLate: label railwright.io/fabric 'roce' of the Job comes too late: its template "
-                    "cannot change any more, so its pods do not get the label; delete the Job, and create it again with "
-                    "the label"
+                    "Job train/x: LabelTooLate: label railwright.io/fabric 'roce' of the Job comes too late: its "
+                    "template cannot change any more, so its pods do not get the label; delete the Job, and create it "
+                    "again with the label"
                 )
             ],
         ),
@@ -90,8 +90,8 @@ def assess(source=None, tree=None, change=None):
             {},
             [
                 (
-                    "Job train/x: KeyUnknown: spec.template: label railwright.io/fabrik 'roce' has no effect: railwright "
-                    "has no such key; did you mean label railwright.io/fabric?"
+                    "Job train/x: KeyUnknown: spec.template: label railwright.io/fabrik 'roce' has no effect: "
+                    "railwright has no such key; did you mean label railwright.io/fabric?"
                 )
             ],
         ),
@@ -115,22 +115,22 @@ def test_a_near_miss_is_named_with_the_place_where_it_belongs(source, kind, temp
         (
             {"labels": {"railwright.io/fabrics": "roce"}},
             (
-                "KeyUnknown: label railwright.io/fabrics 'roce' has no effect: railwright has no such key; did you mean "
-                "label railwright.io/fabric?"
+                "KeyUnknown: label railwright.io/fabrics 'roce' has no effect: railwright has no such key; did you "
+                "mean label railwright.io/fabric?"
             ),
         ),
         (
             {"annotations": {names.UNINJECTED: "warn"}},
             (
-                "KeyOfNamespace: annotation railwright.io/uninjected 'warn' has no effect: railwright reads it as a label "
-                "of the namespace; move it there"
+                "KeyOfNamespace: annotation railwright.io/uninjected 'warn' has no effect: railwright reads it as a "
+                "label of the namespace; move it there"
             ),
         ),
         (
             {"annotations": {names.RAILS: "2"}},
             (
-                "KeyOnWorkload: annotation railwright.io/rails '2' of the Namespace has no effect: railwright reads it on "
-                "pods; move it to the annotations of the pod templates it is meant for"
+                "KeyOnWorkload: annotation railwright.io/rails '2' of the Namespace has no effect: railwright reads it "
+                "on pods; move it to the annotations of the pod templates it is meant for"
             ),
         ),
     ],
