@@ -49,8 +49,8 @@ def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     text = "; ".join(sentences)
     if not is_open:
         return ok(text)
-    is_wanted = CLIENT_CA in options or volcano_listen
-    return (warn if is_wanted else skip)(f"{text}. To close what is open, {_FIX}")
+    is_requested = CLIENT_CA in options or volcano_listen
+    return (warn if is_requested else skip)(f"{text}. To close what is open, {_FIX}")
 
 
 def _list_peers(snapshot: snapshots.ClusterSnapshot, deployment: Any, number: int) -> Sequence[str]:
