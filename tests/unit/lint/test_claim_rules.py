@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from railwright.documentation import rules as pages
+from documentation import rules as pages
 from railwright.fabric import views
 from railwright.fabric.lint import claim_types
 from railwright.fabric.lint.rules import claims

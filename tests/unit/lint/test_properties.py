@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from railwright.documentation import rules as pages
+from documentation import rules as pages
 from railwright.fabric.lint import engine
 from railwright.fabric.nccl import algo_proto, catalogue
 

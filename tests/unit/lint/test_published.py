@@ -6,8 +6,8 @@ import pytest
 import yaml
 from admitting import EXAMPLES
 
+from documentation import rules as pages
 from railwright.cli import lint_findings
-from railwright.documentation import rules as pages
 from railwright.fabric.lint import claim_types, engine, fabric_context, rank_contexts, rule_types, workloads
 from railwright.fabric.lint.rules import claims
 

@@ -15,7 +15,7 @@ from railwright.fabric import views
 from railwright.fabric.lint import claim_types, engine, manifest_rules, rule_types
 from railwright.fabric.lint.rules import claims
 
-_EXAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "data" / "lint" / "examples"
+_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
