@@ -76,14 +76,12 @@ class ClaimExamples(msgspec.Struct, forbid_unknown_fields=True):
 def list_examples(rule: rule_types.Rule) -> Examples:
     """Return the examples of a rule about settings."""
     written = _read_examples()[rule.code]
-    boundaries = written.get("boundaries", ())
-    return Examples(
-        *(
-            tuple(Example(entry["title"], build_ranks(entry), entry.get("messages", ())) for entry in written[kind])
-            for kind in ("bad", "good")
-        ),
-        boundaries=tuple((build_ranks(entry), entry["reported"]) for entry in boundaries),
+    bad, good = (
+        tuple(Example(entry["title"], build_ranks(entry), entry.get("messages", ())) for entry in written[kind])
+        for kind in ("bad", "good")
     )
+    boundaries = tuple((build_ranks(entry), bool(entry["reported"])) for entry in written.get("boundaries", ()))
+    return Examples(bad, good, boundaries)
 
 
 def list_claim_examples(rule: claim_types.ClaimRule) -> ClaimExamples:
