@@ -195,8 +195,7 @@ def _format_node_type(parameters: Parameters) -> str:
 
 def _format_fewer_leaves_slower(parameters: Parameters) -> str:
     count = parameters["min_leaves"]
-    verb = "has" if count == 1 else "have"
-    slots = f"{text.format_count(count, 'leaf')} {verb} enough slots ({_join(parameters['leaves'])})"
+    slots = f"{text.format_count(count, 'leaf', 'has')} enough slots ({_join(parameters['leaves'])})"
     return f"{slots}, but at {parameters['bandwidth']:.2f} of the bandwidth{_format_because(parameters)}"
 
 

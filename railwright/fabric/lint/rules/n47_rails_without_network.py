@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from railwright.fabric import text
 from railwright.fabric.lint import rule_types, settings
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
@@ -19,7 +20,8 @@ def _check(ctx: rule_types.RankContext) -> Iterator[rule_types.Violation]:
     if ctx.networks < expected:
         yield settings.build_violation(
             setting,
-            f"names {len(devices)} devices, and the pod selects {ctx.networks} secondary networks: a RoCE device "
+            f"names {text.format_count(len(devices), 'device')}, and the pod selects "
+            f"{text.format_count(ctx.networks, 'secondary network')}: a RoCE device "
             "without an interface in the pod has no GID there; select one network for each, or name fewer devices",
         )
 
