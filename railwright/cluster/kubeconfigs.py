@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a context selects."""
+    """Holds what a context selects."""
 
     cluster: Entry
     user: Entry | None

@@ -14,7 +14,7 @@ from railwright.fabric import intent, names, text
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
 _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace

@@ -12,7 +12,7 @@ from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import kinds
 
 _PREFIX: Final = f"{names.DOMAIN}/"
