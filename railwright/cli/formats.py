@@ -17,7 +17,6 @@ import yaml
 from railwright.cli import jsonpath, options, output
 
 
-
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout, indented."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

@@ -26,7 +26,7 @@ from railwright.cluster import documents, errors, kubeconfigs, nodes
 from railwright.fabric import text
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}

@@ -1,6 +1,6 @@
+import argparse
 import json
 import pathlib
-import argparse
 import subprocess
 import sys
 
