@@ -41,8 +41,14 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
             advice=_KUBE_ADVICE,
             requires_certificate=True,
         ),
-<<<<<<< HEAD
-        _build_kube_route("/scheduler/prioritize", handlers.prioritize),
+        routes.Route(
+            "/scheduler/prioritize",
+            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
+            malformed=_MALFORMED,
+            max_body=_MAX_BODY,
+            advice=_KUBE_ADVICE,
+            requires_certificate=True,
+        ),
         # people call it with a token, through the API server's proxy, which presents no certificate
         routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"),
     ]
@@ -50,21 +56,7 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
 
 def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
-    scores = _build_scoring(handlers)
-    table = [
-        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True, requires_certificate=True)
-        for path in ("/volcano/prioritize", "/volcano/{scope}/prioritize")
-    ]
-=======
-        routes.Route(
-            "/scheduler/prioritize",
-            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
-            malformed=_MALFORMED,
-            max_body=_MAX_BODY,
-            advice=_KUBE_ADVICE,
-        ),
-    ]
-    # each Volcano instance has its own scope (docs/interface.md 4.3)
+    table = []
     score = _reply_in_turns(lambda call: handlers.volcano_prioritize(call.body, _read_scope(call)))
     check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
     for scope in ("", "/{scope}"):
@@ -72,7 +64,6 @@ def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
             routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, reads_view=True),
             routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
         ]
->>>>>>> main
     for verb, handle in (
         ("allocate", handlers.volcano_allocate),
         ("deallocate", handlers.volcano_deallocate),
@@ -80,7 +71,7 @@ def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
-    return table
+    return [route._replace(requires_certificate=True) for route in table]
 
 
 def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
@@ -88,24 +79,6 @@ def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     return [routes.Route("/asked/{uid}", lambda call: handlers.answer_asked(call.parameters["uid"]), method="GET")]
 
 
-<<<<<<< HEAD
-def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
-    def answer(call: routes.Call) -> routes.Reply:
-        return routes.Reply(handle(call.body))
-
-    return routes.Route(
-        path,
-        answer,
-        malformed=_MALFORMED,
-        immediate=True,
-        max_body=_MAX_BODY,
-        advice=_KUBE_ADVICE,
-        requires_certificate=True,
-    )
-
-
-=======
->>>>>>> main
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
@@ -152,14 +125,7 @@ def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> ro
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, _read_scope(call)))
 
-    return routes.Route(
-        path,
-        answer,
-        malformed=_MALFORMED,
-        immediate=True,
-        max_body=_MAX_VOLCANO_BODY,
-        requires_certificate=True,
-    )
+    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_VOLCANO_BODY)
 
 
 def _read_scope(call: routes.Call) -> str:
