@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli import lint_reports, output
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents
 from railwright.fabric.lint import claim_engine, claim_types, pod_claim_types
 
 _GROUP = "resource.k8s.io"
@@ -42,8 +42,8 @@ def list_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices
     for text in texts:
         if _TEMPLATE not in text:
             continue
-        with contextlib.suppress(nodes.DocumentError, output.UnreadableError):
-            for root in nodes.parse(text):
+        with contextlib.suppress(documents.DocumentError, output.UnreadableError):
+            for root in documents.parse(text):
                 documents.keep_last_keys(root)
                 document = documents.build_document(root)
                 for position, tree in _list_claims(document.tree):

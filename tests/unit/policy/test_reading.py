@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.cluster import documents, manifests, nodes, policies, policy_resource
+from railwright.cluster import documents, manifests, policies, policy_resource
 from railwright.fabric import policy_views
 from railwright.fabric.policy import model
 
@@ -234,8 +234,8 @@ def test_no_text_at_all_makes_reading_raise(text):
 def test_yaml_is_read_as_the_reference_reads_it(tree):
     text = yaml.safe_dump(tree, allow_unicode=True)
     try:
-        ours = [documents.build_tree(root) for root in nodes.parse(text)]
-    except nodes.DocumentError as error:
+        ours = [documents.build_tree(root) for root in documents.parse(text)]
+    except documents.DocumentError as error:
         assert "finite" in error.problem  # noqa: PT017 - the only refusal among plain values
         return
     assert ours == [yaml.safe_load(text)]
