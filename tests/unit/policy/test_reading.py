@@ -129,8 +129,25 @@ def test_minus_one_is_ncclls_own_choice_where_nccl_knows_it():
         "a: !!int " + "9" * 100_000,
         "x" * (2 * documents.MAX_BYTES),
         "".join(f"k{i}: 1\n" for i in range(60_000)),
+        HEAD
+        + "  f:\n    transport: roce\n    env:\n"
+        + "".join(f"      K{i}: x\n" for i in range(10_000)) * 2
+        + "    rails:\n"
+        + "    - {name: a}\n" * 10_000,
     ],
-    ids=["laughs", "chain", "merges", "merge chain", "flow", "block", "base 60", "digits", "large", "unknown keys"],
+    ids=[
+        "laughs",
+        "chain",
+        "merges",
+        "merge chain",
+        "flow",
+        "block",
+        "base 60",
+        "digits",
+        "large",
+        "unknown keys",
+        "repeated keys and names",
+    ],
 )
 @cpu_time.limit(30)
 def test_a_hostile_text_is_refused_in_bounded_time(text):
