@@ -3,24 +3,22 @@
 import argparse
 import collections
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
 from railwright.cli import claim_findings, formats, lint_findings, lint_reports, options, output, policies
-from railwright.cli.commands import lint
+from railwright.cli.commands import jobs
 from railwright.cluster import kubeconfigs
 from railwright.fabric import version
-from railwright.fabric.lint import claim_engine, engine, manifest_rules, rule_types
+from railwright.fabric.lint import engine, manifest_rules, rule_types
+from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
-Rule = rule_types.Rule | claim_engine.Rule | manifest_rules.ManifestRule
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
-_CONSULT = "railwright.cli.linting_by_cluster:consult"  # loaded only if a cluster is asked
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for note in report.notes:
         print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
-    if arguments.output == lint.SARIF:
+    if arguments.output == jobs.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):
         formats.print_document(_build_rows(report), arguments.output)
@@ -64,7 +62,9 @@ def _consult(
         if cluster.is_given:
             raise output.UnreadableError(cause)
         return None, lint_reports.Report(notes=(cause,))
-    consultation = pkgutil.resolve_name(_CONSULT)(cluster, texts, arguments.namespace)
+    from railwright.cli import linting_by_cluster
+
+    consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
     unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]
     if unread and cluster.is_given:
         raise output.UnreadableError(unread[0])
@@ -113,13 +113,13 @@ def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
     ]
 
 
-def _list_rules() -> list[Rule]:
+def _list_rules() -> list[rule_types.RuleDescription]:
     """Return the rules about settings, then those about claims and about whole manifests."""
-    return [*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES]
+    return [*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES]
 
 
 def _print_rules(form: str) -> int:
-    if form == lint.SARIF:
+    if form == jobs.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [
@@ -159,7 +159,7 @@ def build_log(located: Sequence[lint_reports.Located], version: str) -> dict[str
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _build_rule(rule: Rule) -> dict[str, Any]:
+def _build_rule(rule: rule_types.RuleDescription) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),

@@ -7,7 +7,6 @@ from files passes through `output.escape_controls`, which escapes control charac
 import argparse
 import difflib
 import io
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -57,7 +56,6 @@ def explain(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if any(map(previews.is_rejected, results)) else output.OK
 
 
-_PREVIEW_BY_CLUSTER = "railwright.cli.explanation.cluster_previews:preview_all"  # loaded only if a cluster is asked
 _PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
 
 
@@ -67,8 +65,9 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
     if arguments.policy is None:
         if arguments.snapshot is not None:
             raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-        preview_all = pkgutil.resolve_name(_PREVIEW_BY_CLUSTER)
-        return lambda pod_templates: preview_all(pod_templates, cluster)
+        from railwright.cli.explanation import cluster_previews
+
+        return lambda pod_templates: cluster_previews.preview_all(pod_templates, cluster)
     if cluster.is_given:
         raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
     policy, caches = policies.read_file(arguments.policy), previews.load_caches(arguments.snapshot)
