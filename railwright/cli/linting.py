@@ -11,7 +11,7 @@ from urllib import parse
 from railwright.cli import claim_findings, formats, lint_findings, lint_reports, options, output, policies
 from railwright.cli.commands import jobs
 from railwright.cluster import kubeconfigs
-from railwright.fabric import version
+from railwright.fabric import text, version
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.nccl import catalogue
@@ -91,10 +91,10 @@ def _print_text(report: lint_reports.Report) -> None:
             (f" [{item.title}]" if item.title else "", "dim"),
         )
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
-    summary = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
+    summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
     style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
-    noun = "container or file" if report.checked == 1 else "containers and files"
-    output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
+    checked = text.format_count(report.checked, "container or file")
+    output.print_styled((summary or "nothing found", style), (f" in {checked}", ""))
 
 
 def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
