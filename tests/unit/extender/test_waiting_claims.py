@@ -9,6 +9,7 @@ from claimed import FABRIC, build_claim, build_node, build_pod, build_template, 
 from extender import gang_tracker, schedulers
 from extender import state as states
 from railwright.fabric.reasons import rendering
+from railwright.serving import turns
 
 SAME_RAILS = (
     "all pods of the gang take rail0, rail1 (claims.gangRails: same), also two of them on one node; "
@@ -57,10 +58,10 @@ def add_gang(state, size=2):
 
 def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state, handlers, clock):
     add_gang(state)
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs) is None
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     [outcome] = handlers.gangs.check(clock.now)
     assert outcome.code == gang_tracker.UNPLACEABLE
     assert [rendering.render(why) for why in outcome.reasons] == [
@@ -81,9 +82,9 @@ def test_a_node_with_a_pod_of_the_gang_has_no_room_for_a_second_one_and_the_reas
     states.Claims(state).upsert(devices.read_claim(held))
     states.Pods(state).upsert(build_pod("g-0", group="g", on="n2"))
     states.Pods(state).upsert(build_pod("g-1", group="g"))
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     [outcome] = handlers.gangs.check(clock.now)
     texts = [rendering.render(why) for why in outcome.reasons]
     assert texts[1] == SAME_RAILS
@@ -96,9 +97,9 @@ def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handle
     handlers.filter(json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n2"]}).encode())
     before = handlers.explanations.explain("train", "g-0", handlers.gangs)
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     clock.now *= 2
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs).nodes == before.nodes
 
 
@@ -107,7 +108,7 @@ def test_pods_that_are_bound_or_gone_are_forgotten(state, handlers, clock):
     add_gang(state, size=3)
     pods.upsert(build_pod("g-0", group="g", on="n2"))
     pods.remove(build_pod("g-1", group="g"))
-    handlers.record_waiting_claims()
+    turns.complete(handlers.record_waiting_claims())
     clock.now = gang_tracker.WAITING_SECONDS
     assert [pod.metadata.name for pod in state.waiting_claims.list_due(clock.now, 10.0)] == ["g-2"]
     pods.replace([])
