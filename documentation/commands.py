@@ -9,7 +9,7 @@ _ANYTHING_ELSE = "options"
 
 def describe(name: str) -> str:
     """Return the description of a command and its subcommands, in Markdown."""
-    command = dispatch.build_parser(dispatch.find_modules([name])).children[name]
+    command = dispatch.build_parser([name]).children[name]
     if not command.children:
         return _describe_leaf(command)
     parts = [command.description]
@@ -20,7 +20,7 @@ def describe(name: str) -> str:
 
 def list_commands() -> str:
     """Return the table of all commands by purpose, in Markdown."""
-    root = dispatch.build_parser(dispatch.find_modules())
+    root = dispatch.build_parser()
     rows = ["| command | does | exits with 1 if |", "|---|---|---|"]
     for title, names in dispatch.GROUPS.items():
         rows.append(f"| **{title}** | | |")

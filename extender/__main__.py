@@ -187,7 +187,8 @@ def _build_gang_check(
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             if leader.is_leader:
-                handlers.record_waiting_pods()
+                for _ in handlers.record_waiting_pods():
+                    await asyncio.sleep(0)
             for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
                 post_event(outcome)
                 if outcome.placement is not None:

@@ -29,16 +29,23 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
         ),
-        _build_kube_route("/scheduler/prioritize", handlers.prioritize),
+        routes.Route(
+            "/scheduler/prioritize",
+            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
+            malformed=_MALFORMED,
+            max_body=_MAX_BODY,
+            advice=_KUBE_ADVICE,
+        ),
     ]
-    scores = _build_scoring(handlers)
     # each Volcano instance has its own scope (docs/interface.md 4.3)
-    table += [
-        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True)
-        for path in ("/volcano/prioritize", "/volcano/{scope}/prioritize")
-    ]
+    score = _reply_in_turns(lambda call: handlers.volcano_prioritize(call.body, _read_scope(call)))
+    check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
+    for scope in ("", "/{scope}"):
+        table += [
+            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, reads_view=True),
+            routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
+        ]
     for verb, handle in (
-        ("predicate", handlers.volcano_predicate),
         ("allocate", handlers.volcano_allocate),
         ("deallocate", handlers.volcano_deallocate),
         ("session-close", handlers.volcano_close),
@@ -54,13 +61,6 @@ def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     return [routes.Route("/asked/{uid}", lambda call: handlers.answer_asked(call.parameters["uid"]), method="GET")]
 
 
-def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
-    def answer(call: routes.Call) -> routes.Reply:
-        return routes.Reply(handle(call.body))
-
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_BODY, advice=_KUBE_ADVICE)
-
-
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     """Return the handler of filter, which evaluates a request again if it rejects every node.
 
@@ -70,28 +70,35 @@ def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     budget = token_bucket.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
-        body, rejects_all = handlers.filter_nodes(call.body)
+        result = turns.run(handlers.filter_nodes(call.body))
+        if not isinstance(result, tuple):
+            return reply_later(call.body, result)
+        body, rejects_all = result
         return retry(call.body) if rejects_all and budget.take() else routes.Reply(body)
+
+    async def reply_later(request: bytes, result: Awaitable[tuple[bytes, bool]]) -> routes.Reply:
+        body, rejects_all = await result
+        return await retry(request) if rejects_all and budget.take() else routes.Reply(body)
 
     async def retry(body: bytes) -> routes.Reply:
         retries_left = _RETRIES_PER_REQUEST
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             retries_left -= 1
-            response, rejects_all = handlers.filter_nodes(body)
+            response, rejects_all = turns.complete(handlers.filter_nodes(body))
             if not (rejects_all and retries_left and budget.take()):
                 return routes.Reply(response)
 
     return answer
 
 
-def _build_scoring(handlers: schedulers.Schedulers) -> routes.Handle:
+def _reply_in_turns(handle: Callable[[routes.Call], turns.Steps[bytes]]) -> routes.Handle:
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
-        scores = turns.run(handlers.volcano_prioritize(call.body, _read_scope(call)))
-        return routes.Reply(scores) if isinstance(scores, bytes) else reply_later(scores)
+        body = turns.run(handle(call))
+        return routes.Reply(body) if isinstance(body, bytes) else reply_later(body)
 
-    async def reply_later(scores: Awaitable[bytes]) -> routes.Reply:
-        return routes.Reply(await scores)
+    async def reply_later(body: Awaitable[bytes]) -> routes.Reply:
+        return routes.Reply(await body)
 
     return answer
 

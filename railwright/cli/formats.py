@@ -7,7 +7,6 @@ are printed in full.
 import datetime as dt
 import io
 import os
-import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import options, output
-
-_COMPILE = "railwright.cli.jsonpath:compile_template"  # imported for templates only
+from railwright.cli import jsonpath, options, output
 
 
 def print_json(value: Any) -> None:
@@ -42,8 +39,7 @@ def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
     if form == options.YAML:
         sys.stdout.write(format_yaml(tree))
     else:
-        compile_template = pkgutil.resolve_name(_COMPILE)
-        sys.stdout.write(compile_template(form.removeprefix(options.JSONPATH))(tree))
+        sys.stdout.write(jsonpath.compile_template(form.removeprefix(options.JSONPATH))(tree))
 
 
 def format_yaml(tree: Any, *, width: int = 110) -> str:

@@ -164,4 +164,4 @@ def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
 
 def _format_namespaces(pods: Sequence[_Pod]) -> str:
     namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
-    return f"namespace{'s' if len(namespaces) > 1 else ''} {', '.join(namespaces)}"
+    return f"{text.pluralize('namespace') if len(namespaces) > 1 else 'namespace'} {', '.join(namespaces)}"

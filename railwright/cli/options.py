@@ -5,17 +5,15 @@ Imports the standard library only, because completion and --help must not wait f
 
 import argparse
 import os
-import pkgutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from railwright.cli import output
+from railwright.cli import jsonpath, output
 from railwright.cli.parsers import Options, Parser
 from railwright.fabric import label_selectors
 
 TEXT, WIDE, NAME, JSON, YAML, JSONPATH = "text", "wide", "name", "json", "yaml", "jsonpath="
 DOCUMENTS = (JSON, YAML, JSONPATH)  # formats of every command that prints a result
-_COMPILE = "railwright.cli.jsonpath:compile_template"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 86400.0  # seconds of a day
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
@@ -220,7 +218,7 @@ def _check_form(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text} has no template; give one, such as {text}='{{[*].name}}'")
     if text.startswith(JSONPATH):
         try:
-            pkgutil.resolve_name(_COMPILE)(text.removeprefix(JSONPATH))
+            jsonpath.compile_template(text.removeprefix(JSONPATH))
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -232,12 +232,6 @@ def join_limited(words: Iterable[str], limit: int = 5) -> str:
     return ", ".join(words[:limit]) + more
 
 
-def format_count(count: int, noun: str) -> str:
-    """Return a count with its noun: 1 entry, 2 entries."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
-
-
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 

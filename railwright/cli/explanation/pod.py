@@ -6,7 +6,6 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
-import pkgutil
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -22,7 +21,6 @@ from railwright.fabric.reasons.codes import Code
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
-_BY_RECORDS = "railwright.cli.explanation.pod_records:explain"  # loaded only without an extender
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
 
@@ -207,7 +205,9 @@ def explain(arguments: argparse.Namespace) -> int:
     try:
         body = extender_client.fetch_explanation(namespace, name, target)
     except extender_client.NoExtenderError as error:
-        return int(pkgutil.resolve_name(_BY_RECORDS)(namespace, name, arguments, error))
+        from railwright.cli.explanation import pod_records
+
+        return pod_records.explain(namespace, name, arguments, error)
     explanation = read(body)
     print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK

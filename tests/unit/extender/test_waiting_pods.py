@@ -12,6 +12,7 @@ from extender import gang_tracker, schedulers
 from extender import state as states
 from railwright.fabric import views
 from railwright.fabric.reasons import rendering
+from railwright.serving import turns
 
 SAME_RAILS = (
     "all pods of the gang take rail0, rail1 (claims.gangRails: same), also two of them on one node; "
@@ -60,10 +61,10 @@ def add_gang(state, size=2):
 
 def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state, handlers, clock):
     add_gang(state)
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs) is None
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     [outcome] = handlers.gangs.check(clock.now)
     assert outcome.code == gang_tracker.UNPLACEABLE
     assert [rendering.render(why) for why in outcome.reasons] == [
@@ -84,9 +85,9 @@ def test_a_node_with_a_pod_of_the_gang_has_no_room_for_a_second_one_and_the_reas
     states.Claims(state).upsert(devices.read_claim(held))
     states.Pods(state).upsert(build_pod("g-0", group="g", on="n2"))
     states.Pods(state).upsert(build_pod("g-1", group="g"))
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     [outcome] = handlers.gangs.check(clock.now)
     texts = [rendering.render(why) for why in outcome.reasons]
     assert texts[1] == SAME_RAILS
@@ -99,9 +100,9 @@ def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handle
     handlers.filter(json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n2"]}).encode())
     before = handlers.explanations.explain("train", "g-0", handlers.gangs)
     clock.now = gang_tracker.WAITING_SECONDS
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     clock.now *= 2
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs).nodes == before.nodes
 
 
@@ -110,7 +111,7 @@ def test_pods_that_are_bound_or_gone_are_forgotten(state, handlers, clock):
     add_gang(state, size=3)
     pods.upsert(build_pod("g-0", group="g", on="n2"))
     pods.remove(build_pod("g-1", group="g"))
-    handlers.record_waiting_pods()
+    turns.complete(handlers.record_waiting_pods())
     clock.now = gang_tracker.WAITING_SECONDS
     assert [pod.metadata.name for pod in state.waiting.list_due(clock.now, 10.0)] == ["g-2"]
     pods.replace([])
@@ -131,9 +132,9 @@ class FullCluster:
     def add_waiting(self, **more):
         for rank in range(2):
             self.pods.upsert(placing.pod(f"next-{rank}", group="next", schedulerName="volcano", **more))
-        self.handlers.record_waiting_pods()
+        turns.complete(self.handlers.record_waiting_pods())
         self.clock.now = gang_tracker.WAITING_SECONDS
-        self.handlers.record_waiting_pods()
+        turns.complete(self.handlers.record_waiting_pods())
 
     def explain(self):
         return self.handlers.explain("train", "next-0")
@@ -167,9 +168,9 @@ def test_a_pod_that_is_held_back_by_a_gate_is_not_explained(clock):
     gated = views.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
     pod = placing.pod("next-0", group="next")
     cluster.pods.upsert(msgspec.structs.replace(pod, status=views.PodStatus(conditions=[gated])))
-    cluster.handlers.record_waiting_pods()
+    turns.complete(cluster.handlers.record_waiting_pods())
     clock.now = gang_tracker.WAITING_SECONDS
-    cluster.handlers.record_waiting_pods()
+    turns.complete(cluster.handlers.record_waiting_pods())
     assert cluster.explain() is None
 
 
@@ -177,5 +178,5 @@ def test_a_question_of_the_scheduler_replaces_what_the_extender_has_seen_itself(
     cluster = FullCluster(clock, used_gpus=8)
     cluster.add_waiting()
     body = {"Pod": msgspec.to_builtins(placing.pod("next-0", group="next")), "NodeNames": ["n1", "n2"]}
-    cluster.handlers.prioritize(json.dumps(body).encode())
+    turns.complete(cluster.handlers.prioritize(json.dumps(body).encode()))
     assert "NotAsked" not in [why.code for why in cluster.explain().why]

@@ -221,7 +221,8 @@ async def watch(kind, body):
         unused_seconds=300,
     )
     running = asyncio.create_task(controller.run())
-    await asyncio.sleep(0.02)
+    for _ in range(50):  # turns of the event loop; the controller takes one for 500 templates
+        await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     if kind == "pods":
