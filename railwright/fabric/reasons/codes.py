@@ -3,7 +3,7 @@
 The codes are part of the public interface (docs/interface.md 3.7, 5.1 and 7.8, generated from these tables): they are
 in warnings, Events, injection records, JSON and metrics. Nothing may parse the texts; `texts` explains their templates.
 A warning of lint has the code of its rule instead. Codes of rejections are in
-`railwright.fabric.injection.rejection_codes`.
+`railwright.fabric.reasons.rejections`.
 """
 
 from typing import Self
