@@ -187,6 +187,28 @@ async def test_a_gang_evicts_pods_that_volcano_has_placed(plane, counted, nodes,
         await clear(plane, namespace)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("runs", [20])
+async def test_a_gang_evicts_as_many_pods_of_a_volcano_job_as_it_needs(plane, counted, nodes, namespace, runs):
+    """The Job's controller creates them again at once, and Volcano may take nodes that are nominated for the gang."""
+    await kubes.make_leaves(nodes, a=4, b=4)
+    for number in range(runs):
+        job = kubes.volcano_job(f"low-{number}", 8, priorityClassName="low")
+        job["spec"]["priorityClassName"] = "low"
+        await plane.api.create(job, namespace=namespace)
+        of_job = f"{kubes.VOLCANO_JOB}=low-{number}"
+        first_uids = {pod["metadata"]["uid"] for pod in await kubes.bound(plane.api, namespace, 8, of_job)}
+        await start(plane, namespace, "high", 4, priority="high")
+        placed = await bound(plane, namespace, "high", 4)
+        listed = await plane.api.list("Pod", namespace, labels=of_job)
+        running = [pod for pod in listed if kubes.node_of(pod) and "deletionTimestamp" not in pod["metadata"]]
+        assert len([pod for pod in running if pod["metadata"]["uid"] in first_uids]) == 4
+        taken = [kubes.node_of(pod) for pod in (*running, *placed)]
+        assert len(set(taken)) == len(taken), taken
+        await plane.api.delete("batch.volcano.sh/v1alpha1/Job", f"low-{number}", namespace)
+        await clear(plane, namespace)
+
+
 # --- simulations ----------------------------------------------------------------------------------------------
 
 
