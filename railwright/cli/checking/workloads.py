@@ -27,7 +27,7 @@ class _Status(views.View, frozen=True):
 
 
 class _Stored(views.View, frozen=True):
-    """What decides whether the keys of a workload are checked."""
+    """Has what decides whether the keys of a workload are checked."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     status: _Status | None = None
