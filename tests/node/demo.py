@@ -103,7 +103,7 @@ async def _wait_for_interrupt(running: site.Site, rank: str) -> None:
 
 
 def _describe_use(kubeconfig: pathlib.Path, rank: str) -> str:
-    programs = (binaries.locate()["kubectl"], helm.locate(), sys.executable)
+    programs = (binaries.locate(["kubectl"])["kubectl"], helm.locate(), sys.executable)
     folders = ":".join(str(pathlib.Path(program).parent) for program in programs)
     return f"""\
 The cluster runs until Ctrl-C. In another terminal, for kubectl, helm and railwright (also as `kubectl railwright`):

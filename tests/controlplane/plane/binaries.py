@@ -127,7 +127,7 @@ def folder() -> pathlib.Path:
     return cache() / f"controlplane-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
 
 
-def locate(names: Collection[str] = tuple(PROGRAMS)) -> Binaries:
+def locate(names: Collection[str] = PROGRAMS) -> Binaries:
     """Return these programs, ready. Raises FileNotFoundError that says what is missing and how to build it."""
     programs = {name: _present(name) for name in names}
     crds = folder() / "crds"
@@ -140,7 +140,7 @@ def locate(names: Collection[str] = tuple(PROGRAMS)) -> Binaries:
     return Binaries({name: path for name, path in programs.items() if path is not None}, crds)
 
 
-def build(names: Collection[str] = tuple(PROGRAMS)) -> Binaries:
+def build(names: Collection[str] = PROGRAMS) -> Binaries:
     """Build what is missing of these programs, print a line for each, and return them all."""
     with contextlib.suppress(FileNotFoundError):
         return locate(names)

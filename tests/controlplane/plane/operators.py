@@ -105,7 +105,7 @@ def locate(name: str) -> BuiltOperator:
     return built
 
 
-def build(kubectl: str, names: Collection[str] = tuple(OPERATORS)) -> None:
+def build(kubectl: str, names: Collection[str] = OPERATORS) -> None:
     """Build missing operators of these and print a line for each. `kubectl` renders the manifests."""
     for number, name in enumerate(names, 1):
         target = get_folder(name)
