@@ -39,7 +39,7 @@ subjects: [{kind: ServiceAccount, name: demo, namespace: kube-system}]
 
 
 def main() -> int:
-    """Run the demo; 1 where this machine cannot."""
+    """Run the demo; 1 where this machine cannot, or when a part of it has failed."""
     parser = argparse.ArgumentParser(description="A cluster of two real nodes with railwright and two training jobs.")
     parser.add_argument("--keep", action="store_true", help="keep the cluster until Ctrl-C")
     arguments = parser.parse_args()
@@ -51,6 +51,9 @@ def main() -> int:
         asyncio.run(_show(folder, keep=arguments.keep))
     except KeyboardInterrupt:
         return 130
+    except (AssertionError, releases.FailedError) as error:
+        print(f"the demo has failed: {error}", file=sys.stderr)
+        return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
