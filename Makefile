@@ -183,7 +183,7 @@ demo: setup ## show the main use on this machine, without a cluster; options: DE
 # MkDocs has a separate environment: its packages are not dependencies of railwright.
 .PHONY: docs
 docs: setup ## generate parts of docs/ and build the site into build/docs
-	$(BIN)/python -m railwright.documentation
+	$(BIN)/python -m documentation
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/docs-tools
 	$(BIN)/uv pip install --quiet --python build/docs-tools/bin/python --require-hashes -r requirements/docs.txt
 	NO_MKDOCS_2_WARNING=1 build/docs-tools/bin/mkdocs build --quiet --strict

@@ -519,7 +519,7 @@ async def test_kubectl_runs_it_as_a_plugin_by_its_own_kubeconfig(installed, tmp_
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
                    "KUBECONFIG": str(installed.plane.kubeconfig)}  # fmt: skip
     process = await asyncio.create_subprocess_exec(
-        installed.plane._kubectl, "railwright", "check", env=environment, stdout=asyncio.subprocess.PIPE,
+        installed.plane._kubectl, "railwright", "check", "--verbose", env=environment, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     out, _ = await asyncio.wait_for(process.communicate(), 60)

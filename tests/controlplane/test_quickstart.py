@@ -18,7 +18,7 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
     await releases.clear(plane.api)
     machines = plane_nodes.Nodes(plane.api)
     running = stand_ins.StandIns(plane, tmp_path)
-    check = f"{sys.executable} -m railwright.cli check --wait=60"
+    check = f"{sys.executable} -m railwright.cli check --wait=60 --verbose"
     options = ("--skip-image", "--nodes", "quick-0,quick-1", "--check", check)
     try:
         await asyncio.gather(*(machines.make(f"quick-{number}") for number in range(2)))

@@ -11,6 +11,7 @@ from railwright.fabric import names
 
 NAMESPACE = quickstart.NAMESPACE
 DEVICES = [f"quickstart.railwright.io/{name}" for name in ("gpu", "rail0", "rail1")]
+CHECK = "railwright check --wait=120 --verbose"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -22,7 +23,7 @@ async def output(real_site, tmp_path_factory):
     await real_site.load(image)
     folder = tmp_path_factory.mktemp("helm")
     try:
-        code, text = await quickstart.run(real_site.plane, folder, "--image", image.name)
+        code, text = await quickstart.run(real_site.plane, folder, "--image", image.name, "--check", CHECK)
         assert code == 0, text
         yield text
     finally:

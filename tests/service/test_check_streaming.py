@@ -4,12 +4,15 @@ import asyncio
 import json
 import os
 import pty
+import re
 import sys
 import xml.etree.ElementTree as ET
 
 import installations
 import pytest
 import served_installations
+
+from railwright.cli.checking import command
 
 FIRST = b"\xe2\x88\x9a API server answers: http://127.0.0.1:"  # √
 
@@ -27,9 +30,9 @@ async def installation(tmp_path):
 
 async def start(installation, *options, **streams):
     streams = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE, **streams}
-    command = [sys.executable, "-m", "railwright.cli", "check", "--kubeconfig", installation.kubeconfig, *options]
+    line = [sys.executable, "-m", "railwright.cli", "check", "--kubeconfig", installation.kubeconfig, *options]
     environment = {**os.environ, "TERM": "xterm-256color"}
-    return await asyncio.create_subprocess_exec(*command, cwd=installations.ROOT, env=environment, **streams)
+    return await asyncio.create_subprocess_exec(*line, cwd=installations.ROOT, env=environment, **streams)
 
 
 async def finish(process):
@@ -38,16 +41,26 @@ async def finish(process):
 
 
 async def test_a_healthy_installation_passes(installation):
-    code, out, err = await finish(await start(installation))
+    code, out, err = await finish(await start(installation, "--verbose"))
     assert (code, err) == (0, ""), out
     assert "√ a dry-run pod that opts in gets its network (roce)" in out
     assert "\x1b[" not in out
     assert "railwright.io/docs" not in out
 
 
+async def test_a_healthy_installation_is_a_line_for_each_group_and_the_counts(installation):
+    code, out, _ = await finish(await start(installation))
+    *groups, blank, summary = out.splitlines()
+    assert code == 0
+    assert [re.fullmatch(r"√ (.+): (\d+) of \2 passed(, \d+ skipped)?", line)[1] for line in groups] == [
+        group.name for group in command.GROUPS
+    ]
+    assert (blank, summary.endswith(" skipped (-v lists all)")) == ("", True)
+
+
 async def test_a_row_is_printed_while_the_sources_of_later_rows_are_still_read(installation):
     installation.held["nodes"] = asyncio.Event()
-    process = await start(installation)
+    process = await start(installation, "-v")
     async with asyncio.timeout(60):
         lines = []
         while not lines or "policy has a default fabric" not in lines[-1]:
@@ -63,7 +76,7 @@ async def test_a_row_is_printed_while_the_sources_of_later_rows_are_still_read(i
 async def test_a_terminal_shows_a_spinner_first_and_no_row_is_left_under_it(installation):
     installation.held["version"] = asyncio.Event()
     ours, theirs = pty.openpty()
-    process = await start(installation, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
     async with asyncio.timeout(60):
@@ -94,7 +107,8 @@ async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_comman
     installation.held["nodes"] = asyncio.Event()  # nothing after the fatal row is waited for
     code, out, err = await finish(await start(installation))
     assert (code, err) == (1, "")
-    assert out.splitlines()[-7:] == [
+    assert out.splitlines() == [
+        "√ kubernetes: 2 of 2 passed, 1 skipped",
         "× namespace exists",  # noqa: RUF001 - the mark
         "    railwright is not installed: namespace railwright-system does not exist",
         (
@@ -104,8 +118,8 @@ async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_comman
         ),
         "    see: railwright check --explain namespace",
         "",
-        "- 67 checks skipped until this is fixed: namespace exists (-v lists them)",
-        "71 checks: 1 failed (namespace), 2 passed, 68 skipped",
+        "- 67 checks skipped until this is fixed: namespace exists",
+        "71 checks: 1 failed (namespace), 2 passed, 68 skipped (-v lists all)",
     ]
 
 
@@ -125,7 +139,7 @@ async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation
 async def test_waiting_prints_rows_up_to_the_one_that_fails_and_goes_on_when_it_passes(installation):
     services = installation.trees["slices"]
     installation.trees["slices"] = []
-    process = await start(installation, "--wait", "60")
+    process = await start(installation, "--wait", "60", "-v")
     async with asyncio.timeout(60):
         assert await process.stderr.readline() == b"railwright: waiting for webhook-endpoints, extender-endpoints\n"
     installation.trees["slices"] = services
@@ -159,9 +173,9 @@ async def test_without_permissions_each_is_named_and_the_exit_code_is_two_unless
     assert err.rstrip().endswith("ask for these permissions, or accept it: --allow-unread")
     for right in rights:
         assert f"you may not {right} (403 Forbidden)" in err
-        assert f"skipped because you may not {right} (403 Forbidden) (-v lists them)" in out
-    assert "√ caBundle" not in out
-    assert "√ nodes" not in out
+        assert f"skipped because you may not {right} (403 Forbidden)\n" in out
     code, out, err = await finish(await start(installation, "--allow-unread", "-v"))
     assert (code, err) == (0, "")
+    assert "√ caBundle" not in out
+    assert "√ nodes offer" not in out
     assert "- nodes offer accelerators: you may not list nodes -A (403 Forbidden)" in out

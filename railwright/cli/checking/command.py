@@ -123,6 +123,8 @@ async def _run_until_passed(
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
+            if report:
+                report.begin_run()
             async for result in _stream_results(client, arguments, problem):
                 results.append(result)
                 is_failing = check_rows.has_failures((result,), strict=arguments.strict)

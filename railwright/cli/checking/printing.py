@@ -1,4 +1,4 @@
-"""Formats the results of `railwright check` row by row, and folds rows that wait into one line for each reason."""
+"""Formats the results of `railwright check`: problems row by row, the others as one line for each group."""
 
 import collections
 from collections.abc import Iterator, Sequence
@@ -19,37 +19,59 @@ _WORDS = {
     check_rows.State.OK: "passed",
     check_rows.State.SKIP: "skipped",
 }
+_PROBLEMS = (check_rows.State.FAIL, check_rows.State.WARN)
 _INDENT = "    "
 
 
 class Report:
-    """The lines of a run, as results arrive. A result that was added before is skipped unless its state changed."""
+    """The lines of a run, as results arrive: problems, and one line for each group; with `verbose`, every row.
+
+    A result that was added before is skipped unless its state changed, and so is the line of a group.
+    """
 
     def __init__(self, *, verbose: bool) -> None:
-        """Begin an empty report. `verbose` also lists each row that waits for another, or could not be read."""
+        """Begin an empty report."""
         self._verbose = verbose
         self._states: dict[tuple[str, str], check_rows.State] = {}
-        self._group = ""
+        self._group: list[check_rows.Result] = []  # results of the group that is being added
+        self._group_lines: dict[str, Line] = {}
+        self._heading = ""
+
+    def begin_run(self) -> None:
+        """Start the rows from the first one, which ends no group: the last run may have stopped inside of one."""
+        self._group = []
 
     def add(self, result: check_rows.Result) -> Iterator[Line]:
         """Yield the lines of the next result."""
+        if self._group and result.group != self._group[0].group:
+            yield from self._finish_group()
+        self._group.append(result)
         key = (result.check, result.subject)
-        if self._states.get(key) is result.state or (is_folded(result) and not self._verbose):
+        if self._states.get(key) is result.state:
             return
         self._states[key] = result.state
-        if result.group != self._group:
-            if self._group:
+        if self._verbose and result.group != self._heading:
+            if self._heading:
                 yield ()
-            self._group = result.group
+            self._heading = result.group
             yield ((result.group, "bold"),)
-        yield from format_row(result)
+        if self._verbose or result.state in _PROBLEMS:
+            yield from format_row(result)
 
     def finish(self, results: Sequence[check_rows.Result]) -> Iterator[Line]:
         """Yield the last lines: the folded rows, by their reason, and the summary of all results."""
+        yield from self._finish_group()
         yield ()
         if not self._verbose:
             yield from _format_folded(results)
-        yield format_summary(results)
+        yield format_summary(results, verbose=self._verbose)
+
+    def _finish_group(self) -> Iterator[Line]:
+        results, self._group = self._group, []
+        line = None if self._verbose else _format_group(results)
+        if line and self._group_lines.get(results[0].group) != line:
+            self._group_lines[results[0].group] = line
+            yield line
 
 
 def is_folded(result: check_rows.Result) -> bool:
@@ -57,11 +79,23 @@ def is_folded(result: check_rows.Result) -> bool:
     return bool(result.waits_for) or (result.unread and result.state is check_rows.State.SKIP)
 
 
+def _format_group(results: Sequence[check_rows.Result]) -> Line | None:
+    """Return the line of a group; None if all its rows are folded, or its only rows are problems."""
+    counts = collections.Counter(result.state for result in results if not is_folded(result))
+    passed, skipped = counts[check_rows.State.OK], counts[check_rows.State.SKIP]
+    if not passed and not skipped:
+        return None
+    totals = [f"{passed} of {counts.total() - skipped} passed"] if counts.total() > skipped else []
+    totals += [f"{skipped} skipped"] if skipped else []
+    mark, style = _MARKS[next(state for state in _WORDS if counts[state])]
+    return ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
+
+
 def format_row(row: check_rows.Result) -> Iterator[Line]:
     """Yield the lines of a result."""
     mark, style = _MARKS[row.state]
     name = f"{row.name} ({row.subject})" if row.subject else row.name
-    if row.state in (check_rows.State.FAIL, check_rows.State.WARN):
+    if row.state in _PROBLEMS:
         yield ((mark, style), (f" {name}", ""))
         yield from (((_INDENT + line, style),) for line in row.detail.splitlines() if line)
         yield ((f"{_INDENT}fix: ", "bold"), (row.hint, ""))
@@ -81,22 +115,23 @@ def _format_folded(results: Sequence[check_rows.Result]) -> Iterator[Line]:
     ]
     for reason, count in collections.Counter(reasons).items():
         checks = text.format_count(count, "check")
-        yield (("-", "dim"), (f" {checks} skipped {reason} (-v lists them)", "dim"))
+        yield (("-", "dim"), (f" {checks} skipped {reason}", "dim"))
 
 
-def format_summary(results: Sequence[check_rows.Result]) -> Line:
+def format_summary(results: Sequence[check_rows.Result], *, verbose: bool = True) -> Line:
     """Return the last line: the number of results by state, and the rows to look at, which may be far above."""
     counts = collections.Counter(result.state for result in results)
     totals = ", ".join(
         f"{counts[state]} {word}{_format_anchors(results, state)}" for state, word in _WORDS.items() if counts[state]
     )
     style = "red" if counts[check_rows.State.FAIL] else "yellow" if counts[check_rows.State.WARN] else "green"
-    return ((f"{text.format_count(len(results), 'check')}: {totals}", f"bold {style}"),)
+    rest = "" if verbose else " (-v lists all)"
+    return ((f"{text.format_count(len(results), 'check')}: {totals}", f"bold {style}"), (rest, "dim"))
 
 
 def _format_anchors(results: Sequence[check_rows.Result], state: check_rows.State) -> str:
     """Return the rows in a state that calls for a look, in brackets; "" for the other states."""
-    if state not in (check_rows.State.FAIL, check_rows.State.WARN):
+    if state not in _PROBLEMS:
         return ""
     anchors = dict.fromkeys(result.check for result in results if result.state is state)
     return f" ({snapshots.join_limited(anchors)})"

@@ -26,7 +26,7 @@ def configure(parser: parsers.Parser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="List each check that waits for another one, or that you may not read.",
+        help="List every check, also those that passed or were skipped.",
     )
     parser.add_argument("--pre", action="store_true", help="Check the prerequisites, before installing.")
     parser.add_argument("--strict", action="store_true", help="Exit with 1 for warnings too.")

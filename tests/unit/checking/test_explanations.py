@@ -7,9 +7,9 @@ import installations
 import pytest
 import shapes
 
+from documentation import tested_versions
 from railwright.cli.__main__ import main
 from railwright.cli.checking import check_rows, command, explanation, kubernetes, printing, snapshots
-from railwright.documentation import tested_versions
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 

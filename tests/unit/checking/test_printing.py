@@ -21,31 +21,47 @@ def text(lines):
     return ["".join(part for part, _ in line) for line in lines]
 
 
-def test_rows_that_wait_or_could_not_be_read_are_one_line_for_each_reason():
-    results = [result("api"), *UNREAD, FAILED, *WAITING]
+def test_problems_are_listed_and_each_group_and_each_reason_to_wait_is_one_line():
+    unknown = result("topology", "skip", group="two", detail="nodes have no label of a leaf")
+    results = [result("api"), result("version"), *UNREAD, FAILED, unknown, *WAITING, result("pods", group="three")]
     assert text(printing.format_report(results)) == [
-        "one",
-        "√ api holds",
         "× policy holds",  # noqa: RUF001 - the mark
         "    there is none",
         "    fix: do this",
         "    see: railwright check --explain policy",
+        "× one: 2 of 3 passed",  # noqa: RUF001 - the mark
+        "- two: 1 skipped",
+        "√ three: 1 of 1 passed",
         "",
-        "- 3 checks skipped because you may not get secrets (-v lists them)",
-        "- 2 checks skipped until this is fixed: policy holds (-v lists them)",
-        "7 checks: 1 failed (policy), 1 passed, 5 skipped",
+        "- 3 checks skipped because you may not get secrets",
+        "- 2 checks skipped until this is fixed: policy holds",
+        "10 checks: 1 failed (policy), 3 passed, 6 skipped (-v lists all)",
     ]
 
 
-def test_verbose_lists_each_of_them():
+def test_verbose_lists_each_row():
     lines = text(printing.format_report([result("api"), FAILED, *WAITING], verbose=True))
+    assert lines[:2] == ["one", "√ api holds"]
     assert "- rail-1 holds: fix policy first" in lines
     assert lines[lines.index("two") - 1] == ""
-    assert not any("-v lists" in line for line in lines)
+    assert lines[-1] == "4 checks: 1 failed (policy), 1 passed, 2 skipped"
 
 
 def test_a_row_is_printed_once_and_again_if_its_state_changes():
-    report = printing.Report(verbose=False)
+    report = printing.Report(verbose=True)
     assert text(report.add(result("api"))) == ["one", "√ api holds"]
     assert text(report.add(result("api"))) == []
     assert text(report.add(result("api", "fail")))[0] == "× api holds"  # noqa: RUF001 - the mark
+
+
+def test_the_line_of_a_group_is_printed_once_and_again_if_it_changes():
+    report = printing.Report(verbose=False)
+    for expected in (["√ one: 2 of 2 passed"], []):
+        report.begin_run()
+        assert text(report.add(result("api"))) == []
+        assert text(report.add(result("version"))) == []
+        assert text(report.add(result("pods", group="two"))) == expected, "the second group is not complete"
+    report.begin_run()
+    assert text(report.add(result("api", "warn")))[0] == "‼ api holds"
+    assert text(report.add(result("version"))) == []
+    assert text(report.add(result("pods", group="two"))) == ["‼ one: 1 of 2 passed"]

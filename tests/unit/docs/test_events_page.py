@@ -2,8 +2,8 @@
 
 import pages
 
+from documentation import event_reasons
 from extender import gang_events, selector_reports
-from railwright.documentation import event_reasons
 from webhook import claim_events, pod_events, policy_events
 
 

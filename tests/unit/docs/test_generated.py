@@ -7,8 +7,7 @@ import jsonschema
 import pages
 import pytest
 
-from railwright.cli.explanation import previews
-from railwright.documentation import (
+from documentation import (
     blocks,
     content,
     drawings,
@@ -19,6 +18,7 @@ from railwright.documentation import (
     refusals,
     rules,
 )
+from railwright.cli.explanation import previews
 from railwright.fabric import names
 from railwright.fabric.lint import engine
 from railwright.fabric.policy import descriptions, schema
@@ -26,7 +26,7 @@ from railwright.fabric.policy import descriptions, schema
 
 def test_every_generated_part_and_picture_is_up_to_date():
     stale = [str(path.relative_to(pages.ROOT)) for path in content.list_stale()]
-    assert stale == [], "run `make docs`, or `python -m railwright.documentation`"
+    assert stale == [], "run `make docs`, or `python -m documentation`"
 
 
 def test_a_part_that_was_edited_by_hand_is_made_anew_and_the_words_around_it_stay():

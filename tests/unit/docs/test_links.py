@@ -7,7 +7,7 @@ import subprocess
 import pages
 import pytest
 
-from railwright.documentation import site
+from documentation import site
 
 SITE = "https://railwright.io/docs"
 TEXTS = {".py", ".yaml", ".yml", ".md", ".json", ".html", ".js", ".tpl", ".txt", ".svg"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.documentation import rules as pages
+from documentation import rules as pages
 from railwright.fabric.lint import engine, rule_types
 
 E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters

@@ -2,7 +2,7 @@
 
 import pytest
 
-from railwright.documentation import rules as pages
+from documentation import rules as pages
 from railwright.fabric.lint import engine, rule_types
 
 RULES = [rule for rule in engine.list_rules() if int(rule.code[1:]) >= 23]

@@ -177,7 +177,7 @@ LIMIT = re.compile(r"MAX|LIMIT|MOST|LONGEST|longest|budget")
 SEVERAL = {
     "railwright/cli/checking/installation.py": {"word"},  # webhook, extender
     "railwright/cli/commands/certs.py": {"text"},  # of the user
-    "railwright/documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
+    "documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
     "railwright/cli/policy_manifests.py": {"len(files)"},
     "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},
     "railwright/fabric/injection/targets.py": {"len(targets)"},

@@ -10,7 +10,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from railwright.documentation import permissions
+from documentation import permissions
 from railwright.fabric import names
 from railwright.fabric.injection import missed
 from railwright.serving import command_line, limits

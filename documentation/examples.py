@@ -14,7 +14,7 @@ from railwright.cluster import policies
 from railwright.fabric import names, text
 from railwright.fabric.policy import model
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = ROOT / "manifests" / "examples"
 _CONTEXT = 4  # unchanged lines around a change
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from railwright.documentation import examples
+from documentation import examples
 from railwright.fabric.policy import schema
 
 _MANIFESTS = examples.ROOT / "manifests"

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from railwright.documentation import examples
+from documentation import examples
 from railwright.fabric import names
 
 _BASE = examples.ROOT / "manifests" / "base"

@@ -4,8 +4,7 @@ import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from railwright.cli.checking import explanation
-from railwright.documentation import (
+from documentation import (
     blocks,
     commands,
     event_reasons,
@@ -19,6 +18,7 @@ from railwright.documentation import (
     rules,
     tested_versions,
 )
+from railwright.cli.checking import explanation
 
 DOCS = examples.ROOT / "docs"
 _ROWS = examples.ROOT / "railwright" / "cli" / "checking" / explanation.FILE
@@ -60,5 +60,5 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
 
 @functools.cache
 def list_stale() -> tuple[pathlib.Path, ...]:
-    """Return the files that differ from their expected text. `python -m railwright.documentation` updates them."""
+    """Return the files that differ from their expected text. `python -m documentation` updates them."""
     return tuple(path for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text)

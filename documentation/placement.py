@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.documentation import drawings
+from documentation import drawings
 from railwright.fabric import text
 from railwright.simulator import (
     cluster,

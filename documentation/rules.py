@@ -21,7 +21,7 @@ from railwright.fabric.lint import (
     settings,
 )
 
-_EXAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "data" / "lint" / "examples.yaml"
+_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples.yaml"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 

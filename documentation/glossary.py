@@ -1,6 +1,6 @@
 """Copies the glossary of ARCHITECTURE.md to the site."""
 
-from railwright.documentation import examples
+from documentation import examples
 
 
 def copy_table() -> str:

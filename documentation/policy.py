@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.documentation import policy_examples
+from documentation import policy_examples
 from railwright.fabric.policy import schema
 
 Tree = Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from railwright.documentation import examples
+from documentation import examples
 from railwright.fabric.claims import drivers
 
 DATA = examples.ROOT / "railwright" / "cli" / "checking" / "tested_versions.json"

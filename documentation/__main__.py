@@ -1,8 +1,8 @@
-"""`python -m railwright.documentation` updates the generated parts of docs/. `make docs` runs it."""
+"""`python -m documentation` updates the generated parts of docs/. `make docs` runs it."""
 
 import sys
 
-from railwright.documentation import content
+from documentation import content
 
 
 def main() -> int:

@@ -3,9 +3,9 @@
 import msgspec
 import yaml
 
+from documentation import examples
 from railwright.cli import object_files
 from railwright.cli.explanation import previews, templates
-from railwright.documentation import examples
 
 _POLICY = examples.EXAMPLES / "360-roce" / "policy.yaml"
 _POD = """
