@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from documentation import policy_examples
 from railwright.fabric.policy import schema
 
 Tree = Mapping[str, Any]
@@ -22,19 +21,16 @@ def format_reference() -> str:
     definitions = schema.build()["$defs"]
     sections = {name: definition for name, definition in definitions.items() if definition.get("type") == "object"}
     words = {name: definition["enum"] for name, definition in definitions.items() if "enum" in definition}
-    examples = policy_examples.find_examples()
-    return "\n\n".join(_format_section(name, section, words, examples) for name, section in sections.items())
+    return "\n\n".join(_format_section(name, section, words) for name, section in sections.items())
 
 
-def _format_section(
-    name: str, section: Tree, words: Mapping[str, list[str]], examples: Mapping[tuple[str, str], Any]
-) -> str:
+def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) -> str:
     required = section.get("required", ())
     rows = []
     for key, value in section["properties"].items():
         kind = _format_type(value, words)
         default = _format_default(value, is_required=key in required)
-        example = "" if kind.startswith("[") else policy_examples.format_example(examples.get((name, key), {}))
+        example = "".join(map(_format_example, value.get("examples", ())))
         rows.append(f"| `{key}` | {kind} | {default} | {_format_meaning(value)} | {example} |")
     head = ["| key | value | default | meaning | example |", "|---|---|---|---|---|"]
     return "\n".join([f"## {name}", "", section["description"], "", *head, *rows])
@@ -42,6 +38,12 @@ def _format_section(
 
 def _format_meaning(value: Tree) -> str:
     return " ".join([value["description"], *_list_limits(value)]).replace("|", "\\|")
+
+
+def _format_example(example: Any) -> str:
+    """Return a value in one line of YAML."""
+    text = json.dumps(example) if isinstance(example, dict | list | bool) else str(example)
+    return f"`{text}`".replace("|", "\\|")
 
 
 def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:

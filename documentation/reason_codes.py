@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from railwright.fabric.injection import rejection_codes
-from railwright.fabric.reasons import admission_codes, codes, reason_code, variable_codes
+from railwright.fabric.reasons import codes, reason
 
 _PLACEMENT = (
-    reason_code.Group.FILTER,
-    reason_code.Group.NODE,
-    reason_code.Group.GANG,
-    reason_code.Group.SCORE,
+    reason.Group.FILTER,
+    reason.Group.NODE,
+    reason.Group.GANG,
+    reason.Group.SCORE,
 )
 
 
@@ -18,13 +18,13 @@ def list_codes() -> str:
     return "\n\n".join(f"**{group.value}**\n\n{_format_table(_select(group))}" for group in _PLACEMENT)
 
 
-def _select(group: reason_code.Group) -> list[codes.Code]:
+def _select(group: reason.Group) -> list[codes.Code]:
     return [code for code in codes.Code if code.group is group]
 
 
 def list_admission() -> str:
     """Return the table of the codes of warnings and of `skipped`, in Markdown."""
-    return _format_table(admission_codes.AdmissionCode)
+    return _format_table(codes.AdmissionCode)
 
 
 def list_rejections() -> str:
@@ -34,10 +34,10 @@ def list_rejections() -> str:
 
 def list_variables() -> str:
     """Return the table of the reasons for variables, in Markdown."""
-    rows = [f"| `{code.value}` | {code.text} | {code.source} |" for code in variable_codes.VariableCode]
+    rows = [f"| `{code.value}` | {code.words} | {code.source} |" for code in codes.VariableCode]
     return "\n".join(["| code | reason | source |", "|---|---|---|", *rows])
 
 
-def _format_table(rows: Iterable[reason_code.ReasonCode | rejection_codes.RejectionCode]) -> str:
+def _format_table(rows: Iterable[reason.ReasonCode | rejection_codes.RejectionCode]) -> str:
     lines = [f"| `{code.value}` | {code.meaning} | {code.fix} |" for code in rows]
     return "\n".join(["| code | meaning | fix |", "|---|---|---|", *lines])

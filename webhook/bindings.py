@@ -11,7 +11,7 @@ from railwright.fabric import node_views, views
 from railwright.fabric.injection import binding, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import answer, extender_questions, patch, state, wire
 
 WAIT_SECONDS = 0.25  # a watch lags a Binding by milliseconds, and the scheduler waits for this answer

@@ -15,7 +15,7 @@ import msgspec
 
 from railwright.fabric import intent, views
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 0.2  # a scheduler waits for the binding; an answer takes about a millisecond
 _PAUSE_SECONDS = 2.0  # after a failure, so that an absent extender does not delay each binding

@@ -12,7 +12,7 @@ from railwright.cluster import installed_names, policies, policy_process, policy
 from railwright.fabric import names, policy_views, views
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.serving import routes
 from webhook import answer, wire
 

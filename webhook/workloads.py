@@ -17,7 +17,7 @@ from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import kinds, registry
 from webhook import answer, patch, review_size, wire
 

@@ -8,10 +8,10 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from railwright.cli import kubeconfigs, output, status_line
+from railwright.cli import output, status_line
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
-from railwright.cluster import credentials
+from railwright.cluster import credentials, kubeconfigs
 
 SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the commands that show a fabric
 

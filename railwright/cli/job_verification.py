@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from railwright.cli import cluster_access, context_namespace, options, output, verification
+from railwright.cli import cluster_access, options, output, verification
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, listing, watch_wire
+from railwright.cluster import errors, failures, kubeconfigs, listing, watch_wire
 from railwright.fabric import intent, text, views
 from railwright.fabric.verification import log_types, rails, relevance, report
 from railwright.fabric.workloads import membership
@@ -60,7 +60,7 @@ def verify(arguments: argparse.Namespace) -> int:
     Raises UnreadableError and ClusterError.
     """
     cluster = options.get_cluster(arguments)
-    namespace = context_namespace.choose(arguments.namespace, cluster)
+    namespace = arguments.namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
     target = f"{arguments.form}/{arguments.name}"
     expected = verification.build_expectation(arguments, has_source=bool(arguments.policy or arguments.fabric))
     is_given = arguments.rails is not None

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import claim_findings, formats, kubeconfigs, lint_findings, lint_reports, options, output, policies
+from railwright.cli import claim_findings, formats, lint_findings, lint_reports, options, output, policies
 from railwright.cli.commands import lint
+from railwright.cluster import kubeconfigs
 from railwright.fabric import version
 from railwright.fabric.lint import claim_engine, engine, manifest_rules, rule_types
 from railwright.fabric.nccl import catalogue

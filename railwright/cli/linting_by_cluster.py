@@ -13,7 +13,6 @@ import msgspec
 
 from railwright.cli import (
     cluster_access,
-    context_namespace,
     dry_runs,
     lint_findings,
     lint_reports,
@@ -23,11 +22,11 @@ from railwright.cli import (
 )
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
-from railwright.cluster import documents, errors, nodes
+from railwright.cluster import documents, errors, kubeconfigs, nodes
 from railwright.fabric import text
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
@@ -53,7 +52,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
     """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
-    chosen = context_namespace.choose(namespace, cluster)
+    chosen = namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
 
     async def connect_and_ask() -> Consultation:
         async with cluster_access.connect(cluster, call_seconds=_SECONDS) as client:

@@ -9,10 +9,10 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
+import aiohttp
 import msgspec
 
 from railwright.cluster import credentials, errors, failures
-from railwright.cluster.http_library import aiohttp
 
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0

@@ -1,24 +1,30 @@
-"""Address and credentials of the API server, read by kubernetes_asyncio and reloaded when necessary.
+"""Address and credentials of the API server, from a kubeconfig or from the service account of this pod.
 
-This is the only user of that library: it reads kubeconfigs (certificates, tokens, exec plugins) and the in-cluster
-service account with its token refresh. The library is imported on first use only, because a server with a snapshot
-file does not need it; `railwright.cluster.kubernetes_library` keeps the import small.
+Knows the ways of client-go to authenticate: bearer token, token file, client certificate, credential plugin (`exec`),
+user name and password, and the ID token that kubectl has stored for `auth-provider: oidc`.
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins has the format of
+plugins.
 """
 
 import asyncio
+import base64
+import json
 import os
 import pathlib
+import shutil
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+import tempfile
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, NamedTuple
 from urllib import parse
 
-from railwright.cluster import errors, kubernetes_library, tls
-
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client import configuration
+from railwright.cluster import errors, failures, kubeconfigs, tls
 
 READ_SECONDS = 60.0  # for exec plugins: one that waits for input would block a server forever
+POD_FILES = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")  # token and ca.crt
+_Result = tuple[int, bytes, bytes]  # exit code, standard output and standard error of a plugin
 
 
 class Impersonation(NamedTuple):
@@ -29,7 +35,7 @@ class Impersonation(NamedTuple):
     uid: str = ""
     extra: tuple[tuple[str, str], ...] = ()  # (key, value); a key may occur several times
 
-    def list_headers(self) -> Sequence[tuple[str, str]]:
+    def list_headers(self) -> list[tuple[str, str]]:
         """Return the headers by which the API server impersonates. Those of groups and extras may repeat."""
         single = (("Impersonate-User", self.user), ("Impersonate-Uid", self.uid))
         return [
@@ -56,40 +62,43 @@ class Impersonation(NamedTuple):
 NOBODY_ELSE = Impersonation()
 
 
+class Proof(NamedTuple):
+    """How a user authenticates; empty for nobody."""
+
+    authorization: str = ""  # header
+    token_file: pathlib.Path | None = None  # read for every request, because tokens are rotated
+    certificate: bytes = b""  # PEM
+    key: bytes = b""  # PEM
+
+
 class Account:
-    """Address and credentials from a kubeconfig, or from the service account of this pod (`kubeconfig` None)."""
+    """Address and credentials of a kubeconfig's context, or of the service account of this pod (`kubeconfig` None)."""
+
+    proxy: str | None = None  # from the kubeconfig's cluster, never from the environment
+    server_name: str | None = None  # set if the certificate has another name than the host
 
     def __init__(
         self,
         kubeconfig: str | None,
-        settings: "configuration.Configuration",
-        context: str | None = None,
+        context: str | None,
+        host: str,
+        proof: Proof,
         impersonation: Impersonation = NOBODY_ELSE,
     ) -> None:
-        self._kubeconfig, self._settings, self._context = kubeconfig, settings, context
+        self._kubeconfig, self._context, self._proof = kubeconfig, context, proof
         self.impersonation = impersonation  # its headers are not among `headers`, because one may repeat
-        self.host = str(settings.host or "").rstrip("/")
-        self.tls = _build_tls_context(settings)
-        self.server_name: str | None = settings.tls_server_name  # set if the certificate has another name than the host
-        self.proxy: str | None = settings.proxy  # from the kubeconfig's cluster, never from the environment
+        self.host = host
+        self.tls: ssl.SSLContext | bool = True
 
     async def headers(self) -> dict[str, str]:
-        """Return the authentication headers, read again for every call, because tokens are rotated.
-
-        Raises ConfigurationError.
-        """
-        from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
-
-        try:
-            given = await self._settings.auth_settings()  # calls the refresh hook, which reads the token file
-        except (config.ConfigException, OSError, ValueError) as error:
-            raise _build_error(self._kubeconfig, self._context, error) from error
-        # a token file may end with a newline, which is not allowed in a header
-        return {
-            setting["key"]: setting["value"].strip()
-            for setting in given.values()
-            if setting["in"] == "header" and setting["value"]
-        }
+        """Return the authentication headers. Raises ConfigurationError if the token file cannot be read any more."""
+        authorization, path = self._proof[:2]
+        if path is not None:
+            try:
+                authorization = f"Bearer {_read_token(path, str(path))}"
+            except kubeconfigs.KubeconfigError as error:
+                raise _build_error(self._kubeconfig, error) from None
+        return {"authorization": authorization} if authorization else {}
 
     async def renew(self) -> "Account":
         """Return the reloaded account. Raises ConfigurationError."""
@@ -103,42 +112,195 @@ async def read(
 
     Raises ConfigurationError.
     """
-    if kubeconfig is not None and not _any_exists(kubeconfig):
-        raise _build_error(kubeconfig, context, None)  # the library would only warn
-    kubernetes_library.import_config()
-    from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
-    from kubernetes_asyncio.client import configuration  # noqa: PLC0415 - see the module's docstring
-
-    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, as that library does
-
-    settings = configuration.Configuration()
     try:
         if kubeconfig is None:
-            # untyped library
-            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
-        else:
-            async with asyncio.timeout(READ_SECONDS):
-                loading = config.load_kube_config(
-                    config_file=kubeconfig, context=context, client_configuration=settings
-                )
-                await _leave_when_cancelled(loading)
-            user = kubeconfig_faults.check(kubeconfig, context)
-            _check_plugin_result(user, settings)
-            impersonation = impersonation.complete(user)
-        return Account(kubeconfig, settings, context, impersonation)
-    except errors.ConfigurationError:
-        raise
-    except Exception as error:  # malformed files and failing exec plugins raise arbitrary exceptions
-        raise _build_error(kubeconfig, context, error) from error
+            return _read_pod_account(impersonation)
+        selection = kubeconfigs.select(kubeconfig, context)
+        proof = Proof()
+        if selection.user is not None:
+            proof = await _get_proof(selection.user)
+            impersonation = impersonation.complete(selection.user.tree)
+        tree = selection.cluster.tree
+        account = Account(kubeconfig, context, tree["server"].rstrip("/"), proof, impersonation)
+        account.tls = _build_tls_context(selection, proof)
+        account.proxy = tree.get("proxy-url") or None
+        account.server_name = tree.get("tls-server-name") or None
+    except kubeconfigs.KubeconfigError as error:
+        raise _build_error(kubeconfig, error) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:  # values of other types than they should have
+        detail = failures.quote_message(str(error))
+        unusable = kubeconfigs.KubeconfigError(f"cannot be used{f': {detail}' if detail else ''}")
+        raise _build_error(kubeconfig, unusable) from error
+    return account
 
 
-def _check_plugin_result(user: Mapping[str, Any], settings: "configuration.Configuration") -> None:
-    """Raise ValueError if an exec plugin gave no credentials: the requests would be those of an anonymous user."""
-    if user.get("exec") and not (settings.api_key or settings.cert_file):
-        raise ValueError("exec: neither token nor clientCertificateData")
+def _build_error(kubeconfig: str | None, error: kubeconfigs.KubeconfigError) -> errors.ConfigurationError:
+    if kubeconfig is None:
+        reason, fix = "there is no service account of a pod to use", "give --kubeconfig FILE outside a cluster"
+        return errors.ConfigurationError(f"in-cluster account: {reason}", reason=reason, fix=fix)
+    reason = f"kubeconfig {kubeconfig}: {error.reason}"
+    return errors.ConfigurationError(f"{reason}; {error.fix}", reason=reason, fix=error.fix)
 
 
-async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, object]) -> None:
+def _read_pod_account(impersonation: Impersonation) -> Account:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+    token = POD_FILES / "token"
+    if not host or not port or not _read_token(token, "of the pod"):
+        raise kubeconfigs.KubeconfigError("no service account")
+    host = f"[{host}]" if ":" in host else host
+    account = Account(None, None, f"https://{host}:{port}", Proof(token_file=token), impersonation)
+    account.tls = tls.build_client_context(str(POD_FILES / "ca.crt"))
+    return account
+
+
+def _build_tls_context(selection: kubeconfigs.Selection, proof: Proof) -> ssl.SSLContext | bool:
+    cluster = selection.cluster
+    if not cluster.tree["server"].startswith("https"):
+        return True
+    authority = cluster.read_pem("certificate-authority")
+    try:
+        context = tls.build_client_context(ca_text=authority.decode("ascii", "ignore") if authority else None)
+    except (ssl.SSLError, ValueError):
+        raise kubeconfigs.KubeconfigError(f"certificate-authority of {cluster.where} is no PEM certificate") from None
+    if proof.certificate:
+        _load_client_certificate(context, proof)
+    if cluster.tree.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, proof: Proof) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads both from files
+        certificate, key = pathlib.Path(folder, "certificate.pem"), pathlib.Path(folder, "key.pem")
+        certificate.write_bytes(proof.certificate)
+        key.write_bytes(proof.key)
+        context.load_cert_chain(certificate, keyfile=key if proof.key else None)
+
+
+# --- how a user of a kubeconfig authenticates --------------------------------------------------------------
+
+
+async def _get_proof(user: kubeconfigs.Entry) -> Proof:
+    """Return how a user authenticates. Runs its credential plugin. Raises KubeconfigError."""
+    tree = user.tree
+    certificate, key = (user.read_pem(name) or b"" for name in ("client-certificate", "client-key"))
+    if "auth-provider" in tree:
+        return Proof(f"Bearer {_get_stored_token(user)}", None, certificate, key)
+    if "exec" in tree:
+        return await _ask_plugin(user)
+    if token := tree.get("token"):
+        return Proof(f"Bearer {str(token).strip()}", None, certificate, key)
+    if name := tree.get("tokenFile"):
+        _read_token(user.folder / str(name), f"{name} of {user.where}")
+        return Proof("", user.folder / str(name), certificate, key)
+    if "username" in tree and "password" in tree:
+        login = base64.b64encode(f"{tree['username']}:{tree['password']}".encode()).decode()
+        return Proof(f"Basic {login}", None, certificate, key)
+    return Proof("", None, certificate, key)
+
+
+def _read_token(path: pathlib.Path, name: str) -> str:
+    """Return the token of a file, without the newline that no header may have. Raises KubeconfigError."""
+    try:
+        token = path.read_bytes().decode().strip()
+    except OSError as error:
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else (error.strerror or "").lower()
+        raise kubeconfigs.KubeconfigError(f"token file {name} {reason or 'cannot be read'}") from None
+    except UnicodeDecodeError:
+        raise kubeconfigs.KubeconfigError(f"token file {name} is not UTF-8 text") from None
+    if not token:
+        raise kubeconfigs.KubeconfigError(f"token file {name} is empty")
+    return token
+
+
+def _get_stored_token(user: kubeconfigs.Entry) -> str:
+    """Return the ID token of `auth-provider: oidc`. kubectl renews and stores it; it has no other provider any more."""
+    provider = user.tree["auth-provider"]
+    name = provider.get("name") if isinstance(provider, Mapping) else provider
+    token = str((provider.get("config") or {}).get("id-token") or "") if name == "oidc" else ""
+    if not token:
+        raise kubeconfigs.KubeconfigError(
+            f"auth-provider {name} of {user.where} cannot be used",
+            "log in again, or use a credential plugin (`exec:`), which has replaced it in kubectl",
+        )
+    body = token.split(".")[1] if token.count(".") == 2 else ""  # a JSON Web Token, RFC 7519
+    expires = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)) or "{}").get("exp")
+    if expires is not None and expires <= time.time():
+        raise kubeconfigs.KubeconfigError(
+            f"the ID token of auth-provider oidc of {user.where} has expired",
+            "let kubectl renew it (kubectl version), or use a credential plugin (`exec:`)",
+        )
+    return token
+
+
+async def _ask_plugin(user: kubeconfigs.Entry) -> Proof:
+    """Run a credential plugin and return its token or certificate. Raises KubeconfigError."""
+    plugin = user.tree["exec"]
+    if not isinstance(plugin, Mapping):
+        raise kubeconfigs.KubeconfigError(f"exec of {user.where} is no mapping with a `command:`")
+    for key in ("command", "apiVersion"):
+        if not plugin.get(key):
+            raise kubeconfigs.KubeconfigError(f"exec of {user.where} has no `{key}:`")
+    command, version = str(plugin["command"]), str(plugin["apiVersion"])
+    for key, item in (("args", str), ("env", Mapping)):
+        values = plugin.get(key) or []
+        if not isinstance(values, list) or not all(isinstance(value, item) for value in values):
+            entries = "texts" if item is str else "entries with `name:` and `value:`"
+            raise kubeconfigs.KubeconfigError(f"`{key}:` in exec of {user.where} is not a list of {entries}")
+    # a relative path begins at the kubeconfig, as for kubectl
+    program = str(user.folder / command) if os.sep in command else command
+    what = f"credential plugin {command} of {user.where}"
+    if shutil.which(program) is None:
+        hint = failures.quote_message(str(plugin.get("installHint") or ""))
+        fix = hint or "install it, or use a kubeconfig that does not need it"
+        raise kubeconfigs.KubeconfigError(f"{what} is not installed, or not on PATH", fix)
+    arguments = [str(word) for word in plugin.get("args") or ()]
+    fix = f"run it by hand to see why, and log in again: {' '.join([command, *arguments])}"
+    environment = {str(item.get("name")): str(item.get("value") or "") for item in plugin.get("env") or ()}
+    code, out, words = await _run_plugin([program, *arguments], environment, version)
+    if code:
+        detail = failures.quote_message(words.decode(errors="replace").strip())
+        raise kubeconfigs.KubeconfigError(f"{what} ends with code {code}{detail and f': {detail}'}", fix)
+    try:
+        tree = json.loads(out)
+        status = tree["status"] if tree["apiVersion"] == version and tree["kind"] == "ExecCredential" else {}
+        if status.get("token"):
+            return Proof(f"Bearer {status['token']}")
+        return Proof("", None, status["clientCertificateData"].encode(), status["clientKeyData"].encode())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise kubeconfigs.KubeconfigError(f"{what} does not print an ExecCredential as it should", fix) from None
+
+
+async def _run_plugin(command: list[str], environment: Mapping[str, str], version: str) -> _Result:
+    """Run a plugin. Raises KubeconfigError after READ_SECONDS."""
+    terminal = sys.stdin is not None and sys.stdin.isatty()
+    request = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": terminal}}
+
+    async def run() -> _Result:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, **environment, "KUBERNETES_EXEC_INFO": json.dumps(request)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, words = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return process.returncode or 0, out, words
+
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await _leave_when_cancelled(run())
+    except TimeoutError:
+        raise kubeconfigs.KubeconfigError(
+            "its credential plugin does not end", "run the plugin by hand: it may be waiting for you to log in"
+        ) from None
+
+
+async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
     """Await a coroutine, and end at once when cancelled.
 
     asyncio kills a program whose start is cancelled, and then waits until nobody holds its pipes. The children of an
@@ -146,32 +308,8 @@ async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, object]) -> None:
     """
     task = asyncio.ensure_future(coroutine)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.sleep(0)  # so that the task begins to wait
         raise
-
-
-def _any_exists(kubeconfig: str) -> bool:
-    """True if at least one of the files exists."""
-    return any(pathlib.Path(path).expanduser().exists() for path in kubeconfig.split(os.pathsep) if path)
-
-
-def _build_error(kubeconfig: str | None, context: str | None, error: BaseException | None) -> errors.ConfigurationError:
-    from railwright.cluster import kubeconfig_faults  # noqa: PLC0415 - reads YAML, needed for errors only
-
-    return kubeconfig_faults.explain_unusable(kubeconfig, context, error)
-
-
-def _build_tls_context(settings: "configuration.Configuration") -> ssl.SSLContext | bool:
-    if not str(settings.host or "").startswith("https"):
-        # no TLS but to an https proxy, for which aiohttp's own context may lack the machine's CA: see http_library
-        return ssl.create_default_context() if str(settings.proxy or "").startswith("https") else True
-    context = tls.build_client_context(settings.ssl_ca_cert)
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
-    if not settings.verify_ssl:  # the kubeconfig sets insecure-skip-tls-verify
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,7 +1,7 @@
 """Describes failures of API requests by cause and fix. All commands use these messages.
 
 No message contains a URL path, a Python class or a memory address, whatever a library, a proxy or another program has
-sent. `kubeconfig_faults` describes problems of a kubeconfig.
+sent. `kubeconfigs` describes problems of a kubeconfig.
 """
 
 import errno
@@ -11,8 +11,9 @@ import ssl
 from typing import NamedTuple
 from urllib import parse
 
+import aiohttp
+
 from railwright.cluster import errors
-from railwright.cluster.http_library import aiohttp
 
 _INTERNAL = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b|0x[0-9a-fA-F]+|/apis?/|Traceback|<[a-zA-Z!/]")
 _LONGEST = 500  # characters quoted from another program's message

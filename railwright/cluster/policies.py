@@ -1,10 +1,8 @@
 """Reads a policy: returns the accepted policy, or every error with path and line. Also stores the policy in force.
 
-A text is checked as YAML, against the schema, and across fields. An invalid text leaves the last valid policy in
-force. `railwright.fabric.policy` defines the rules, `sentences` the messages.
+An invalid text leaves the last valid policy in force. `railwright.fabric.policy` defines what is valid.
 """
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -14,13 +12,11 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents, installed_names, nodes, repairs, sentences
+from railwright.cluster import documents, installed_names, nodes
 from railwright.fabric import names, text
-from railwright.fabric.policy import checks, model, schema
+from railwright.fabric.policy import checks, model
 
-_SCHEMA = schema.build()
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_REPAIRS = 3  # a replaced section is complete, so two rounds suffice; one is spare
 _NONE = (
     f"not found; create ConfigMap {installed_names.POLICY} in namespace {installed_names.NAMESPACE} with the key"
     f" {names.POLICY_KEY}, or a {names.POLICY_KIND} of this name"
@@ -49,7 +45,7 @@ class PolicyError:
         return ": ".join(filter(None, (place, self.path, self.message)))
 
 
-MAX_ERRORS = sentences.MOST  # listed of one policy; a further entry says that there are more
+MAX_ERRORS = 200  # listed of one policy: nobody reads more; a further entry says that there are more
 _MORE = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fix these first")
 
 
@@ -80,11 +76,32 @@ def format_count(errors: Sequence[PolicyError]) -> str:
 
 def check(document: documents.Document, text: str) -> model.Policy | Rejected:
     """Return the policy of a parsed document, or all its errors. The digest is that of `text`."""
-    errors = _find_errors(document)
-    if errors:
-        return Rejected(errors)
+    accepted = _convert(document.tree)
+    if accepted is None or document.problems or checks.check(accepted):
+        errors = _find_errors(document)
+        if errors:
+            return Rejected(errors)
+        accepted = msgspec.convert(documents.remove_nulls(document.tree), model.FabricPolicy)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return model.Policy(_convert(document.tree), f"sha256:{digest}")
+    return model.Policy(accepted, f"sha256:{digest}")
+
+
+def _convert(tree: Any) -> model.FabricPolicy | None:
+    """Return the typed document, None if a value is invalid or null."""
+    try:
+        msgspec.convert(tree, model.FabricPolicy)  # null in a map is an error, and removed below
+        return msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+    except msgspec.ValidationError:
+        return None
+
+
+def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
+    # jsonschema takes 0.14 s to import, and is not needed for a valid policy
+    from railwright.cluster import policy_errors  # noqa: PLC0415
+
+    located = policy_errors.list_errors(document, MAX_ERRORS + 1)
+    errors = [PolicyError(format_path(path), line, message) for line, path, message in located]
+    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _MORE])
 
 
 def _describe_other_kind(tree: Any) -> str:
@@ -117,49 +134,6 @@ def format_path(path: documents.Path) -> str:
         else:
             parts.append(f"[{json.dumps(step)}]")
     return "".join(parts)
-
-
-def _find_errors(document: documents.Document) -> tuple[PolicyError, ...]:
-    faulty_paths = {problem.path for problem in document.problems}
-    violations = [
-        violation
-        for violation in sentences.list_violations(_SCHEMA, document.tree, document.get_source_text)
-        if violation.path not in faulty_paths
-    ]
-    located = [(problem.line, problem.path, problem.message) for problem in document.problems]
-    reports: list[sentences.Violation | checks.Finding] = [*violations, *_check_relations(document.tree, violations)]
-    located += [(document.find_line(part.path), part.path, part.message) for part in reports]
-    located.sort(key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
-    errors = [PolicyError(format_path(path), line, message) for line, path, message in dict.fromkeys(located)]
-    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _MORE])
-
-
-def _check_relations(tree: Any, violations: Sequence[sentences.Violation]) -> list[checks.Finding]:
-    """Run the cross-field checks on a copy in which invalid values are replaced by placeholders.
-
-    Findings that depend on a placeholder are dropped.
-    """
-    repaired = copy.deepcopy(tree)
-    current: Sequence[sentences.Violation] = violations
-    for _ in range(_REPAIRS):
-        repaired = repairs.repair(repaired, current, _SCHEMA["$defs"])
-        again = sentences.list_violations(_SCHEMA, repaired, lambda _path: None)
-        current = [violation for violation in again if violation.repair != "keep"]
-        if not current:
-            break
-    else:
-        return []  # too many errors to check further; the violations are reported
-    tainted_paths = {violation.path for violation in violations}
-    tainted_paths |= {violation.guess for violation in violations if violation.guess is not None}
-    return [
-        finding
-        for finding in checks.check(_convert(repaired))
-        if not any(repairs.covers(path, part) for path in tainted_paths for part in (finding.path, *finding.rests_on))
-    ]
-
-
-def _convert(tree: Any) -> model.FabricPolicy:
-    return msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
 
 
 class PolicyStore:

@@ -9,8 +9,11 @@ issue, the host name, the dates, and the usage as a server.
 import ssl
 
 
-def build_client_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the CAs in this file, or the system's. Raises OSError and ssl.SSLError."""
-    context = ssl.create_default_context(cafile=ca_file)
+def build_client_context(ca_file: str | None = None, ca_text: str | None = None) -> ssl.SSLContext:
+    """Return a context that trusts the CAs in a file or PEM text, or else the system's.
+
+    Raises OSError and ssl.SSLError.
+    """
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca_text)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

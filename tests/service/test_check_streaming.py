@@ -118,8 +118,8 @@ async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_comman
         ),
         "    see: railwright check --explain namespace",
         "",
-        "- 67 checks skipped until this is fixed: namespace exists",
-        "71 checks: 1 failed (namespace), 2 passed, 68 skipped (-v lists all)",
+        "- 68 checks skipped until this is fixed: namespace exists",
+        "72 checks: 1 failed (namespace), 2 passed, 69 skipped (-v lists all)",
     ]
 
 

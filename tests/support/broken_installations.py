@@ -440,6 +440,11 @@ BREAKS = {
                                names.INJECTION: "{}",
                                names.PLACEMENT: '{"skipped": {"extender": {"code": "PlacedWithoutExtender"}}}',
                            })), "placed-without-extender", "warn", "default-scheduler: train/llm-0"),
+    "a label that a CronJob does not pass on": (
+        lambda t: t["cronjobs.v1.batch"].append(
+            installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
+        ),
+        "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
     "audit mode": (repolicy("fabrics:", "mode: audit\nfabrics:"), "audit-mode", "warn", "no pod of now would change"),
     "a refusal": (refusal, "refused", "warn", "Job train/llm: rail9 is no rail"),
 }  # fmt: skip

@@ -119,12 +119,23 @@ def seen(
 ) -> snapshots.ClusterSnapshot:
     """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(msgspec.convert(item, typed[name]) for item in items) for name, items in trees.items()}
+    objects = {name: tuple(_convert(item, typed[name]) for item in items) for name, items in trees.items()}
     whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
     )
     return msgspec.structs.replace(whole, dry_runs=made)
+
+
+def _convert(tree: Tree, view: Any) -> Any:
+    return msgspec.Raw(msgspec.json.encode(tree)) if view is msgspec.Raw else msgspec.convert(tree, view)
+
+
+def build_workload(kind: str, name: str, template: Tree, **metadata: Any) -> Tree:
+    """Return a Job, CronJob or Deployment of namespace train with this metadata of its pod template."""
+    spec = {"template": {"metadata": template, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    spec = {"jobTemplate": {"spec": spec}} if kind == "CronJob" else spec
+    return {"metadata": {"name": name, "namespace": "train", **metadata}, "spec": spec}
 
 
 def pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], gpus: int = 0) -> Tree:

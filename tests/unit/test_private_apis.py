@@ -31,14 +31,6 @@ class Internals(NamedTuple):
 
 TABLE = (
     Internals(
-        "kubernetes-asyncio",
-        "36",
-        "37",
-        "railwright/cluster/kubernetes_library.py: which names config imports from client; "
-        "railwright/cluster/credentials.py: "
-        "Configuration.auth_settings is a coroutine and gives in, key and value; tls_server_name, proxy, verify_ssl",
-    ),
-    Internals(
         "PyYAML",
         "6.0",
         "6.1",

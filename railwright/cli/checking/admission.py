@@ -14,7 +14,7 @@ from railwright.fabric import intent, names, text
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
 _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
@@ -321,8 +321,9 @@ def list_pod_rows() -> Iterator[Row]:
         anchor="uninjected",
         name="every opted-in pod has its network",
         assess=_check_uninjected,
-        hint="these pods were created while the webhook was not called, or labelled later, and use TCP; delete them so "
-        "that their controller recreates them: kubectl -n NAMESPACE delete pod NAME",
+        hint="these pods were created while the webhook was not called, or labelled later, and use TCP; set the "
+        "label in the template of their workload, if it is not there, and delete them so that their controller "
+        "creates them again: kubectl -n NAMESPACE delete pod NAME",
         reads=("pods", "namespaces"),
         uses=(snapshots.NAMESPACED_PODS, "policy", "mutating", "validating"),
         depends_on=("api-reachable",),

@@ -26,6 +26,7 @@ from railwright.cli.checking import (
     reader,
     scheduling,
     webhook_configurations,
+    workloads,
 )
 from railwright.cluster import client as clients
 from railwright.fabric import text, version
@@ -53,7 +54,7 @@ GROUPS: tuple[check_rows.Group, ...] = (
     ),
     check_rows.Group("admission", tuple(admission.list_rows())),
     check_rows.Group("scheduling", tuple(scheduling.list_rows())),
-    check_rows.Group("pods", (*admission.list_pod_rows(), *audit_mode.list_rows())),
+    check_rows.Group("pods", (*admission.list_pod_rows(), *workloads.list_rows(), *audit_mode.list_rows())),
     check_rows.Group("your permissions", tuple(kubernetes.list_permission_rows())),
 )
 

@@ -16,6 +16,7 @@ from railwright.cluster import installed_names, policies, policy_resource
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import model as documents
+from railwright.fabric.workloads import kinds, registry
 
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
 CONFIGURATION = installation.CONFIGURATION
@@ -28,6 +29,11 @@ FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap:
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+def name_source(kind: kinds.WorkloadKind, version: str) -> str:
+    """Return the name of the source with the workloads of a kind."""
+    return f"{kind.plural}.{version}.{kind.group}"
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -111,6 +117,11 @@ SOURCES: tuple[Source, ...] = (
     _define_one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
     _define_all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
+    *(
+        _define_all(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
+        for kind in registry.KINDS
+        for version in kind.versions
+    ),
 )
 
 

@@ -13,8 +13,8 @@ from urllib import parse
 import aiohttp
 import msgspec
 
-from railwright.cli import cluster_access, kubeconfigs, options, output
-from railwright.cluster import credentials, errors, failures, installed_names, tls
+from railwright.cli import cluster_access, options, output
+from railwright.cluster import credentials, errors, failures, installed_names, kubeconfigs, tls
 from railwright.fabric import names
 from railwright.serving import addresses
 

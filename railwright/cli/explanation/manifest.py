@@ -16,9 +16,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import context_namespace, formats, object_files, options, output, policies
+from railwright.cli import formats, object_files, options, output, policies
 from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
+from railwright.cluster import kubeconfigs
 from webhook import answer
 
 _UNCONSULTED = (
@@ -32,7 +33,7 @@ def explain(arguments: argparse.Namespace) -> int:
     """Print what admission does to the pods of a manifest. Return 0 if it admits all, 1 if it rejects one."""
     preview_all = _choose_source(arguments)
     namespace = (
-        context_namespace.choose(arguments.namespace, options.get_cluster(arguments))
+        arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
         if arguments.policy is None
         else arguments.namespace or templates.DEFAULT_NAMESPACE
     )

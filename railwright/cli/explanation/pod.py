@@ -14,8 +14,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import context_namespace, formats, options, output
+from railwright.cli import formats, options, output
 from railwright.cli.explanation import extender_client
+from railwright.cluster import kubeconfigs
 from railwright.fabric import text
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
@@ -197,7 +198,7 @@ _PIPED_WIDTH = 160  # columns without a terminal
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
     namespace, name = _parse_pod(arguments.pod, arguments.namespace)
-    namespace = namespace or context_namespace.choose("", options.get_cluster(arguments))
+    namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )

@@ -11,7 +11,7 @@ from railwright.fabric.injection import applied_pod, context, pod_changes, user_
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:

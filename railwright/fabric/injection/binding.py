@@ -29,7 +29,7 @@ from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from railwright.fabric import names, text
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 ENTRY = "claims"  # in the record, of all changes of this module
 

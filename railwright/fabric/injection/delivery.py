@@ -20,7 +20,7 @@ from railwright.fabric.injection import (
 from railwright.fabric.nccl import conf
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import roles as workload_roles
 
 _PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]

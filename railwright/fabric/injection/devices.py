@@ -11,7 +11,7 @@ from railwright.fabric.injection import accelerators, applied_pod, context, pod_
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
 

@@ -14,7 +14,7 @@ from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 HCA = "NCCL_IB_HCA"
 _SET_BY_POLICY = reasons.make(VariableCode.SET_BY_POLICY)

@@ -19,7 +19,7 @@ from railwright.fabric.injection import (
 from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.nccl import derive, libraries
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _WRITTEN_AT_BINDING = reasons.make(AdmissionCode.WRITTEN_AT_BINDING)
 _NODE_NAME_SET = reasons.make(AdmissionCode.NODE_NAME_SET, variable=env_tables.HCA)

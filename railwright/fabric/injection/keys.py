@@ -12,7 +12,7 @@ from railwright.fabric import names, text, views
 from railwright.fabric.injection import templates
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import kinds
 
 _PREFIX: Final = f"{names.DOMAIN}/"
@@ -20,6 +20,7 @@ _LABEL, _ANNOTATION = "label", "annotation"
 _OWN_KEYS = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
 _TYPE_BY_KEY = {names.FABRIC: _LABEL, **dict.fromkeys(names.POD_KEYS, _ANNOTATION)}  # candidates for a misspelt key
 _VALID_LABELS = frozenset({names.FABRIC})
+_NAMESPACE_LABELS = frozenset({names.FABRIC, names.UNINJECTED})
 _VALID_ANNOTATIONS = frozenset({*names.POD_KEYS, *_OWN_KEYS})
 _MAX_WARNINGS = 3  # the API server limits the total length of warnings
 _MAX_VALUE = 24  # characters of a value in a warning
@@ -65,6 +66,31 @@ def check_label(
                 template=lacking[0].title,
             )
         )
+
+
+def check_stored(workload: templates.Workload) -> Iterator[rendering.Message]:
+    """Yield warnings about the keys of an existing workload, of the objects in it, and of its pod templates."""
+    yield from check_label(workload.kind, workload.label, workload.templates)
+    yield from check_workload(workload)
+    for template in workload.templates:
+        for message in rendering.describe_all(check_pod(template.pod.metadata)):
+            yield rendering.locate(message, template.title)
+
+
+def check_namespace(metadata: views.ObjectMeta) -> Iterator[rendering.Message]:
+    """Yield warnings about the keys of a Namespace."""
+    yield from map(rendering.describe, _limit(_check_namespace(metadata)))
+
+
+def _check_namespace(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
+    for key_type, keys in ((_LABEL, metadata.labels), (_ANNOTATION, metadata.annotations)):
+        for key, value in keys.items():
+            if not _is_own_key(key) or (key_type == _LABEL and key in _NAMESPACE_LABELS):
+                continue
+            if key in names.POD_KEYS:
+                yield _explain_move_to_templates(key_type, key, value, "Namespace", ())
+            else:
+                yield from _explain_wrong_key(metadata, key_type, key, value)
 
 
 def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
     f"{names.VOLUME_PREFIX}{name}" for name in ("infiniband", "shm", "nccl-conf", "placement")

@@ -6,7 +6,7 @@ Marks a template that gets none because other templates have the accelerators.
 from railwright.fabric import names, text
 from railwright.fabric.injection import applied_pod, context, pod_changes, roles
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _REQUESTS = (names.RAILS, names.CONTAINERS)  # annotations by which an author says that rails are meant
 

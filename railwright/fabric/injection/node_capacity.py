@@ -2,7 +2,7 @@
 
 from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 def check(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:

@@ -22,7 +22,7 @@ from railwright.fabric.injection import (
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
     pod_changes.SetAnnotation: 0,

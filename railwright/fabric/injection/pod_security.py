@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from railwright.fabric import names
 from railwright.fabric.injection import context, facts
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _PRIVILEGED, _RESTRICTED = "privileged", "restricted"
 # Capabilities a container may add, by level (pod-security-admission policy/check_capabilities_*.go).

@@ -14,7 +14,7 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _DISABLED = reason.make(AdmissionCode.DISABLED_BY_POLICY)
 _NO_RAILS = reason.make(AdmissionCode.NO_RAILS)

@@ -12,7 +12,7 @@ from railwright.fabric import intent, names, version, views
 from railwright.fabric.injection import context, pod_changes
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)

@@ -10,7 +10,7 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, volcano
 from railwright.fabric.workloads import roles as shown_roles
 

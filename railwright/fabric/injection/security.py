@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
 _NO_CONTEXT = views.SecurityContext()

@@ -13,7 +13,7 @@ from railwright.fabric.injection import claim_requests, facts, opt_in, plan, pod
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 # Refusals that may not apply when the pod is created: package managers create custom resources such as networks after
 # the workload, and a new namespace may not be observed yet.

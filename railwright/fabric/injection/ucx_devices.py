@@ -12,7 +12,7 @@ from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.nccl import libraries
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 VARIABLE = "UCX_NET_DEVICES"
 ALL = "all"  # UCX's default

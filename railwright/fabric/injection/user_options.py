@@ -11,7 +11,7 @@ import msgspec
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import pod_changes
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
 

@@ -12,7 +12,7 @@ from railwright.fabric.lint import commands, engine, fabric_context, rank_contex
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 _MAX_RESULTS = 512  # pods with different settings, for one version of the policy
 _MAX_CACHED_KEY = 16384  # bytes; longer keys are not worth the memory

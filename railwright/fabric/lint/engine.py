@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import text
 from railwright.fabric.lint import rule_types, rules
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings

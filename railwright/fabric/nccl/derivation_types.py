@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import reason, variable_codes
+from railwright.fabric.reasons import codes, reason
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -46,4 +46,4 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     value: Callable[[Case], str | None]
-    code: variable_codes.VariableCode
+    code: codes.VariableCode

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from railwright.fabric.nccl import common, values
 from railwright.fabric.nccl.derivation_types import Row
 from railwright.fabric.policy.model import Transport
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's name
     "NVSHMEM": "NVSHMEM",

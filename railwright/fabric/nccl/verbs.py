@@ -5,7 +5,7 @@ The file of a transport in `transports/` lists the rows that apply to it.
 
 from railwright.fabric.nccl import values
 from railwright.fabric.nccl.derivation_types import Row
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 HCA = Row(
     "NCCL_IB_HCA",

@@ -11,7 +11,7 @@ from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import missed
 from railwright.fabric.overview import overview_types
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import membership
 
 MAX_PODS = 1000  # pods whose results are stored

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from railwright.fabric import event_views, text
 from railwright.fabric.injection import rejection_codes
 from railwright.fabric.overview import overview_types
-from railwright.fabric.reasons.admission_codes import AdmissionCode
-from railwright.fabric.reasons.codes import Code
+from railwright.fabric.reasons.codes import AdmissionCode, Code
 
 MAX_ROWS = 200  # a list for reading, not for searching
 COMPONENTS = frozenset({"railwright-webhook", "railwright-extender"})  # sources of the Events that are read

@@ -1,14 +1,126 @@
-"""Types and defaults of the policy document (docs/interface.md 2).
+"""The policy document (docs/interface.md 2): every key with its type, range or form, default, meaning and an example.
 
-`schema` and `checks` decide whether a document is valid.
+The JSON Schema, and so the reference page, the custom resource and the errors of an invalid document, follow from the
+annotations. `checks` has the rules about several keys.
 """
 
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
+
+T = TypeVar("T")
+
+
+def describe(meaning: str, *example: object) -> msgspec.Meta:
+    """Return the meaning of a key, and one example unless its value has keys of its own."""
+    return msgspec.Meta(description=meaning, examples=list(example) or None)
+
+
+def _form(pattern: str, phrase: str) -> msgspec.Meta:
+    """Return the form of a text: the pattern of all of it, and the end of the message "VALUE is not ...".
+
+    Python and ECMAScript interpret the patterns the same way. YAML language servers show `patternErrorMessage`.
+    """
+    return msgspec.Meta(pattern=rf"^{pattern}\Z", extra_json_schema={"patternErrorMessage": phrase})
+
+
+# --- values ---------------------------------------------------------------------------------------------
+_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123 label, as Kubernetes restricts it
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"  # the name part of a qualified name; a label value
+_ATTRIBUTE = rf"{_SUBDOMAIN}/[A-Za-z_][A-Za-z0-9_]{{0,31}}"  # name of a device's attribute
+_RAIL = r"\{rail\}"  # topology.RAIL, the placeholder for a rail's name
+
+FabricName = Annotated[
+    str, _form(_NAME, "a fabric name: a label value of at most 63 letters, digits, '-', '_' and '.'")
+]
+LabelKey = Annotated[str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such as topology.example.com/leaf")]
+DomainKey = Annotated[
+    str,
+    _form(
+        rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?",
+        "a label key, such as topology.example.com/leaf; its name may contain {rail} for the name of each rail, as in "
+        "example.com/leaf-{rail}",
+    ),
+]
+LabelValue = Annotated[str, _form(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
+AnnotationKey = Annotated[
+    str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "an annotation key, such as ipam.spidernet.io/ippools")
+]
+RailName = Annotated[str, _form(_LABEL, "a rail name: at most 63 lower-case letters, digits and '-', such as rail0")]
+ShapeName = Annotated[str, _form(_NAME, "a shape name: at most 63 letters, digits, '-', '_' and '.', such as h100-8x4")]
+TaskName = Annotated[str, _form(_LABEL, "a Volcano task name: at most 63 lower-case letters, digits and '-'")]
+NetworkName = Annotated[
+    str, _form(f"{_LABEL}/{_SUBDOMAIN}", "a NetworkAttachmentDefinition as namespace/name, such as prod/rdma-lan2")
+]
+# IFNAMSIZ and dev_valid_name() of the Linux kernel
+InterfaceName = Annotated[
+    str,
+    _form(
+        r"(?!\.{1,2}$)[^\s/:]{1,15}", "an interface name: 1 to 15 characters without spaces, '/' and ':', such as net1"
+    ),
+]
+ResourceName = Annotated[
+    str, _form(f"{_SUBDOMAIN}/{_NAME}", "an extended resource as domain/name, such as nvidia.com/mlx5_0")
+]
+# IB_DEVICE_NAME_MAX is 64 with its terminator; ',', ':', '=' and '^' are NCCL_IB_HCA syntax
+DeviceName = Annotated[
+    str,
+    _form(
+        "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "an RDMA device name as ibv_devices lists it, without port, such as mlx5_0"
+    ),
+]
+CapabilityName = Annotated[
+    str, _form("(?!CAP_)[A-Z][A-Z0-9_]*", "a capability in upper case without the prefix CAP_, such as IPC_LOCK")
+]
+# Names of environment variables that every supported Kubernetes release accepts
+VariableName = Annotated[
+    str, _form("[-._A-Za-z][-._A-Za-z0-9]*", "an environment variable name, such as NCCL_NET_GDR_READ")
+]
+VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
+AbsolutePath = Annotated[str, _form(r"/[^\x00-\x1f]*", "an absolute path in the container, such as /etc/nccl/topo.xml")]
+ImageName = Annotated[str, _form(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
+DeviceClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a DeviceClass, such as dranet")]
+DriverName = Annotated[
+    str, _form(_SUBDOMAIN, "the name of a driver, as in spec.driver of its ResourceSlices, such as dra.net")
+]
+# resource.k8s.io/v1, QualifiedName: the name is a C identifier of at most 32 characters
+AttributeName = Annotated[str, _form(_ATTRIBUTE, "a device attribute as domain/name, such as dra.net/rdmaDevice")]
+Pairing = Annotated[
+    str,
+    _form(
+        rf"(pcieRoot|numaNode|nodeShape|none|{_ATTRIBUTE})",
+        "pcieRoot, numaNode, nodeShape, none, or a device attribute as domain/name, such as example.com/pair",
+    ),
+]
+# resource.k8s.io/v1, DeviceAttribute: at most 64 characters
+AttributeValue = Annotated[
+    str,
+    _form(r"[^\x00-\x1f\x7f]{1,64}", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"),
+]
+ClaimedDeviceName = Annotated[str, _form(_LABEL, "the name of a device in a ResourceSlice, such as pci-0000-20-1b-0")]
+PciAddress = Annotated[
+    str,
+    _form(
+        r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]",
+        "a PCI address in lower case with its domain, such as 0000:20:1b.0",
+    ),
+]
+# resource.k8s.io/v1, CELSelector: at most 10 Ki characters
+CelExpression = Annotated[
+    str,
+    _form(r"[^\x00]{1,10240}", """a CEL expression over `device`, such as has(device.attributes["dra.net"].rdma)"""),
+]
+
+_MAX_COUNT = 1024  # above any hardware; rejects typing errors that would request a million devices
+_MAX_FACTOR = 1_000_000  # larger weights and scales exceed every other score and lose float precision
+Count = Annotated[int, msgspec.Meta(ge=1, le=_MAX_COUNT)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
+Weight = Annotated[float, msgspec.Meta(ge=0, le=_MAX_FACTOR)]
+Byte = Annotated[int, msgspec.Meta(ge=-1, le=255)]  # -1 is NCCL's default, its own choice
 
 
 class Transport(enum.StrEnum):
@@ -26,7 +138,9 @@ GdrLevel = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"
 AddressFamily = Literal["AF_INET", "AF_INET6"]
 Mode = Literal["enforce", "audit"]
 DriverKind = Literal["dranet", "sriov", "sriov-multus", "other"]
-T = TypeVar("T")
+
+
+# --- keys -----------------------------------------------------------------------------------------------
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -36,50 +150,118 @@ class Section(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_
 class SelectorRequirement(Section, frozen=True):
     """Expression of a label selector."""
 
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+    key: Annotated[LabelKey, describe("Key of the label.", "team")]
+    operator: Annotated[
+        Literal["In", "NotIn", "Exists", "DoesNotExist"],
+        describe("Comparison of the label's value with `values`.", "In"),
+    ]
+    values: Annotated[
+        tuple[LabelValue, ...],
+        describe("Values for `In` and `NotIn`. Must be empty for `Exists` and `DoesNotExist`.", ["vision", "speech"]),
+    ] = ()
 
 
 class LabelSelector(Section, frozen=True):
     """Kubernetes label selector. If empty, it matches everything."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_labels: Annotated[
+        dict[LabelKey, LabelValue], describe("Labels that must all be present with these values.", {"team": "vision"})
+    ] = {}
+    match_expressions: Annotated[tuple[SelectorRequirement, ...], describe("Expressions that must all be true.")] = ()
 
 
 class RailClaim(Section, frozen=True):
     """Identity of a rail's devices among those of the DeviceClass. Exactly one key is set."""
 
-    device_name: str | None = None
-    pci_address: str | None = None
-    value: str | int | None = None
-    expression: str | None = None
+    device_name: Annotated[
+        ClaimedDeviceName | None,
+        describe(
+            "Name of the device in its ResourceSlice, such as `pci-0000-20-1b-0`. Only for dranet, whose names have "
+            "the PCI address. Claims cannot select by other names.",
+            "pci-0000-20-1b-0",
+        ),
+    ] = None
+    pci_address: Annotated[PciAddress | None, describe("PCI address of the device.", "0000:20:1b.0")] = None
+    value: Annotated[AttributeValue | int | None, describe("Value of the attribute `railAttribute`.", "pci0000:44")] = (
+        None
+    )
+    expression: Annotated[
+        CelExpression | None,
+        describe(
+            "CEL expression that is true for the rail's devices only. Test each attribute with has(): devices may "
+            "lack it.",
+            'has(device.attributes["dra.net"].rdma)',
+        ),
+    ] = None
 
 
 class Rail(Section, frozen=True):
     """Independent path through the fabric, with a NIC on each node. Its position in the list is its number."""
 
-    name: str
-    network: str | None = None
-    interface: str | None = None
-    resource: str | None = None
-    device: str | None = None
-    claim: RailClaim | None = None
+    name: Annotated[RailName, describe("Name of the rail, unique in its fabric.", "rail0")]
+    network: Annotated[
+        NetworkName | None,
+        describe(
+            "NetworkAttachmentDefinition as namespace/name. If unset, the rail adds no interface (InfiniBand, eRDMA).",
+            "prod/rdma-net-rail0",
+        ),
+    ] = None
+    interface: Annotated[
+        InterfaceName | None,
+        describe("Name of the interface in the pod. If unset, Multus names it `net1`, `net2` and so on.", "net1"),
+    ] = None
+    resource: Annotated[
+        ResourceName | None,
+        describe(
+            "Extended resource of the device plugin. If unset, the annotation `k8s.v1.cni.cncf.io/resourceName` of "
+            "the network names it. Rails may share a resource.",
+            "nvidia.com/mlx5_0",
+        ),
+    ] = None
+    device: Annotated[
+        DeviceName | None,
+        describe(
+            "Name of the RDMA device, as ibv_devices lists it. `nodeShapes` may override it. Leave unset for SR-IOV "
+            "virtual functions: their names are assigned at run time.",
+            "mlx5_0",
+        ),
+    ] = None
+    claim: Annotated[
+        RailClaim | None,
+        describe(
+            "What identifies the rail's devices, if the rails come as claims. If unset, the attribute `railAttribute`"
+            " of `claims` with `device` as value."
+        ),
+    ] = None
 
 
 class Mounts(Section, frozen=True):
     """Mounts added to the target containers."""
 
-    dev_infiniband: bool = False
-    shared_memory: str | int | None = None
+    dev_infiniband: Annotated[
+        bool,
+        describe("Mounts the host's /dev/infiniband. Needed only if no device plugin provides the devices.", False),
+    ] = False
+    shared_memory: Annotated[
+        str | int | None,
+        describe("Size of a memory volume at /dev/shm, such as `64Gi`. If unset, /dev/shm is not changed.", "64Gi"),
+    ] = None
 
 
 class Security(Section, frozen=True):
     """Privileges added to the target containers."""
 
-    capabilities: tuple[str, ...] = ()
-    privileged: bool = False
+    capabilities: Annotated[
+        tuple[CapabilityName, ...],
+        describe(
+            "Capabilities to add, usually `IPC_LOCK`: RDMA pins memory, and without it memory registration fails.",
+            ["IPC_LOCK"],
+        ),
+    ] = ()
+    privileged: Annotated[
+        bool,
+        describe("Runs the containers privileged. Needed only if the devices are not accessible otherwise.", False),
+    ] = False
 
 
 class Nccl(Section, frozen=True):
@@ -88,136 +270,395 @@ class Nccl(Section, frozen=True):
     Ranges are those of NCCL's variables (NCCL user guide, env.rst).
     """
 
-    derive: bool = True
-    delivery: Literal["env", "file", "both"] = "env"
-    forbid_tcp_fallback: bool = False
-    gid_index: int | None = None
-    address_range: str | None = None
-    address_range_includes_host: bool = False
-    address_family: AddressFamily | None = None
-    traffic_class: int | None = None
-    fifo_traffic_class: int | None = None
-    service_level: int | None = None
-    rail_only: bool = False
-    qps_per_connection: int | None = None
-    adaptive_routing: bool | None = None
-    timeout: int | None = None
-    retry_count: int | None = None
-    gdr_level: GdrLevel | None = None
-    merge_vfs: bool | None = None
-    topology_file: str | None = None
-    debug: Literal["VERSION", "WARN", "INFO", "ABORT", "TRACE"] | None = None
+    derive: Annotated[bool, describe("`false`: no variables are derived; only `env` is set.", True)] = True
+    delivery: Annotated[
+        Literal["env", "file", "both"],
+        describe(
+            "Where the ranks find the settings: the container's environment, the file /etc/nccl.conf, or both. Ranks "
+            "started by ssh always get the file.",
+            "env",
+        ),
+    ] = "env"
+    forbid_tcp_fallback: Annotated[
+        bool,
+        describe(
+            "`true`: sets NCCL_NET=IB, so that a job on a broken fabric fails instead of running slowly over TCP.",
+            False,
+        ),
+    ] = False
+    gid_index: Annotated[
+        Byte | None, describe("Index in the RoCE GID table. If unset, NCCL chooses (2.21 and newer).", 3)
+    ] = None
+    address_range: Annotated[
+        str | None,
+        describe(
+            "Address prefix that covers all rails, such as `192.168.0.0/16`. NCCL uses GIDs with addresses in it.",
+            "192.168.0.0/16",
+        ),
+    ] = None
+    address_range_includes_host: Annotated[
+        bool,
+        describe(
+            "`true`: the nodes' own addresses on the rails are in `addressRange`, so that pods on the host network "
+            "get it too. Otherwise NCCL would find no GID there.",
+            False,
+        ),
+    ] = False
+    address_family: Annotated[
+        AddressFamily | None, describe("Address family of the GIDs. If unset, IPv4.", "AF_INET6")
+    ] = None
+    traffic_class: Annotated[
+        Byte | None, describe("DSCP x 4 of the class that the switches treat as lossless.", 106)
+    ] = None
+    fifo_traffic_class: Annotated[
+        Byte | None, describe("Traffic class of NCCL's small control messages. If unset, `trafficClass`.", 192)
+    ] = None
+    service_level: Annotated[
+        Annotated[int, msgspec.Meta(ge=-1, le=15)] | None, describe("InfiniBand service level.", 1)
+    ] = None
+    rail_only: Annotated[
+        bool, describe("`true`: different rails cannot reach each other (NCCL_CROSS_NIC=0).", False)
+    ] = False
+    qps_per_connection: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=128)] | None,
+        describe("Queue pairs for each connection. 2 to 8 spread flows over more paths of a routed fabric.", 4),
+    ] = None
+    adaptive_routing: Annotated[
+        bool | None, describe("Whether the fabric routes adaptively. If unset, NCCL decides by the transport.", True)
+    ] = None
+    timeout: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=31)] | None,
+        describe("N of the time 4.096 us x 2^N after which a packet is considered lost.", 23),
+    ] = None
+    retry_count: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=7)] | None,
+        describe("Number of times that a lost packet is sent again.", 7),
+    ] = None
+    gdr_level: Annotated[GdrLevel | None, describe("Largest distance between GPU and NIC for GPUDirect.", "SYS")] = None
+    merge_vfs: Annotated[
+        bool | None, describe("`false`: NCCL does not merge virtual functions of one card into one NIC.", False)
+    ] = None
+    topology_file: Annotated[
+        AbsolutePath | None, describe("Path of an XML topology file in the container.", "/etc/nccl/topo.xml")
+    ] = None
+    debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "ABORT", "TRACE"] | None, describe("Log level of NCCL.", "WARN")
+    ] = None
 
 
 class Preflight(Section, frozen=True):
     """Init container that checks the fabric before NCCL starts."""
 
-    enabled: bool = False
-    image: str = "railwright:latest"
-    mtu: int | None = None
-    on_failure: Literal["fail", "warn"] = "fail"
+    enabled: Annotated[bool, describe("Adds the init container.", False)] = False
+    image: Annotated[ImageName, describe("Image of the init container.", "railwright:latest")] = "railwright:latest"
+    mtu: Annotated[
+        Annotated[int, msgspec.Meta(ge=68, le=65535)] | None,
+        describe("Smallest allowed MTU of the rails' interfaces, in bytes. If unset, it is not checked.", 4200),
+    ] = None
+    on_failure: Annotated[
+        Literal["fail", "warn"],
+        describe("`fail`: a rail that is not ready stops the pod. `warn`: it is only logged.", "fail"),
+    ] = "fail"
 
 
 class Weights(Section, frozen=True):
     """Weights of the parts of a node's score. They are normalized before use."""
 
-    locality: float = 60
-    rails: float = 20
-    numa: float = 15
-    packing: float = 5
+    locality: Annotated[Weight, describe("Weight of few leaves and neighbouring ranks on the same leaf.", 60)] = 60
+    rails: Annotated[Weight, describe("Weight of free rails.", 20)] = 20
+    numa: Annotated[Weight, describe("Weight of rails on the NUMA nodes of their GPUs.", 15)] = 15
+    packing: Annotated[Weight, describe("Weight of filling partly used nodes first, so that idle nodes remain.", 5)] = 5
 
 
 class Placement(Section, frozen=True):
     """Rules for choosing nodes for pods of a fabric."""
 
-    rails: Literal["required", "preferred"] = "preferred"
-    numa: Literal["required", "preferred", "ignore"] = "preferred"
-    domains: tuple[str, ...] = ()
-    oversubscription: tuple[float, ...] = ()
-    uplinks: Literal["rail", "bundle"] | None = None
-    preset: Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None = None
-    weights: Weights = Weights()
-    scale: float = 10
+    rails: Annotated[
+        Literal["required", "preferred"],
+        describe(
+            "`required`: nodes without a free device for each requested rail are filtered out. `preferred`: they "
+            "score lower.",
+            "preferred",
+        ),
+    ] = "preferred"
+    numa: Annotated[
+        Literal["required", "preferred", "ignore"],
+        describe(
+            "Whether rails must or should be on the NUMA nodes of the requested GPUs. Unless it is `ignore`, nodes "
+            "are filtered out if their kubelet would certainly reject the pod (TopologyAffinityError).",
+            "preferred",
+        ),
+    ] = "preferred"
+    domains: Annotated[
+        tuple[DomainKey, ...],
+        describe(
+            "Keys of the node labels that name leaf, spine and so on, closest first. If unset, those of `preset`. "
+            "`{rail}` in a key stands for the name of each rail, as in `example.com/leaf-{rail}`, if each rail has "
+            "its own leaf.",
+            ["example.com/leaf", "example.com/spine"],
+        ),
+    ] = ()
+    oversubscription: Annotated[
+        tuple[Annotated[float, msgspec.Meta(ge=1, le=_MAX_FACTOR)], ...],
+        describe(
+            "Ratio of downlink to uplink bandwidth of each domain, closest first, such as `[1, 7]`. If unset, 1.",
+            [1, 7],
+        ),
+    ] = ()
+    uplinks: Annotated[
+        Literal["rail", "bundle"] | None,
+        describe(
+            "`rail`: each rail has its own uplinks, as in rail-optimized fabrics. `bundle`: all rails of a node share"
+            " the uplinks of their switch, as with top-of-rack switches. A gang that uses half the rails then has "
+            "twice the bandwidth for each. If unset, `rail` if `domains` contains `{rail}`, otherwise `bundle`.",
+            "rail",
+        ),
+    ] = None
+    preset: Annotated[
+        Literal["topograph", "topograph-legacy", "aws", "gke", "oci", "coreweave", "volcano"] | None,
+        describe("Well-known node labels to use as `domains`. `volcano` reads HyperNode objects instead.", "topograph"),
+    ] = None
+    weights: Annotated[Weights, describe("Weight of each part of a node's score. Only the ratios matter.")] = Weights()
+    scale: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=_MAX_FACTOR)],
+        describe("Factor of the score for Volcano, which adds the scores of its plugins without normalizing.", 10),
+    ] = 10
 
 
 class ClaimedAccelerators(Section, frozen=True):
     """GPUs that come as claims."""
 
-    device_class: str
+    device_class: Annotated[DeviceClassName, describe("DeviceClass of the GPUs.", "gpu.nvidia.com")]
 
 
 class Claims(Section, frozen=True):
     """Rails that come as ResourceClaims (Dynamic Resource Allocation) instead of extended resources."""
 
-    device_class: str
-    driver: DriverKind = "dranet"
-    driver_name: str | None = None
-    rail_attribute: str | None = None
-    accelerators: ClaimedAccelerators | None = None
-    pair_by: str = "pcieRoot"
-    parameters: dict[str, Any] = {}
-    gang_rails: Literal["same", "any"] = "same"
+    device_class: Annotated[DeviceClassName, describe("DeviceClass of the NICs.", "dranet.net")]
+    driver: Annotated[
+        DriverKind,
+        describe(
+            "Driver of the NICs. It sets the driver's name, the default of `railAttribute`, and the form of the "
+            "driver's configuration. `dranet`: kubernetes-sigs/dranet, also GKE's managed one. `sriov`, `sriov-"
+            "multus`: dra-driver-sriov in its modes STANDALONE and MULTUS. `other`: described by `driverName` and "
+            "`railAttribute`.",
+            "dranet",
+        ),
+    ] = "dranet"
+    driver_name: Annotated[
+        DriverName | None,
+        describe("Name of the driver in its ResourceSlices. Required for `other`, otherwise known.", "nic.example.com"),
+    ] = None
+    rail_attribute: Annotated[
+        AttributeName | None,
+        describe(
+            "Device attribute whose value identifies a rail. If unset, `dra.net/rdmaDevice` for dranet and "
+            "`k8s.cni.cncf.io/resourceName` for dra-driver-sriov. dranet 1.4 and older publish `dra.net/rdmaDevice` "
+            "only for devices without a network interface. Drivers withdraw `dra.net/ifName` and addresses while a "
+            "pod holds the device.",
+            "resource.kubernetes.io/pcieRoot",
+        ),
+    ] = None
+    accelerators: Annotated[
+        ClaimedAccelerators | None,
+        describe(
+            "The GPUs come in the same claims, and are removed from the requests of containers. They count as the "
+            "first of `accelerators`. If unset, they are extended resources."
+        ),
+    ] = None
+    pair_by: Annotated[
+        Pairing,
+        describe(
+            "What pairs a GPU with its NIC: the attribute `resource.kubernetes.io/pcieRoot` or "
+            "`resource.kubernetes.io/numaNode` that both have, another attribute that both have, `acceleratorsOfRail`"
+            " of `nodeShapes` (`nodeShape`), or nothing (`none`). Needs `accelerators`.",
+            "nodeShape",
+        ),
+    ] = "pcieRoot"
+    parameters: Annotated[
+        dict[str, Any],
+        describe(
+            "Configuration of the driver for each rail, beside the interface's name. For dranet, keys of `interface`,"
+            " such as `mtu`, or whole sections, such as `ethtool`.",
+            {"mtu": 9000},
+        ),
+    ] = {}
+    gang_rails: Annotated[
+        Literal["same", "any"],
+        describe(
+            "`same`: all pods of a gang get one set of rails, and wait until it is free. `any`: each pod may get "
+            "another.",
+            "same",
+        ),
+    ] = "same"
 
 
 class Fabric(Section, frozen=True):
     """RDMA network of the site."""
 
-    transport: Transport
-    mode: Mode | None = None
-    namespaces: LabelSelector = LabelSelector()
-    rails: tuple[Rail, ...] = ()
-    claims: Claims | None = None
-    rails_per_pod: Literal["all", "proportional"] = "all"
-    gpus_per_node: int | None = None
-    devices_per_rail: int = 1
-    annotations: dict[str, str] = {}
-    mounts: Mounts = Mounts()
-    security: Security = Security()
-    nccl: Nccl = Nccl()
-    env: dict[str, str] = {}
-    force_env: tuple[str, ...] = ()
-    preflight: Preflight = Preflight()
-    placement: Placement = Placement()
+    transport: Annotated[
+        Transport,
+        describe(
+            "RDMA transport of the fabric. `tcp` has no rails and restricts NCCL to sockets, for comparison runs. "
+            "`pvrdma` has one rail.",
+            "roce",
+        ),
+    ]
+    mode: Annotated[
+        Mode | None, describe("`enforce` or `audit` for this fabric. If unset, that of the policy.", "audit")
+    ] = None
+    namespaces: Annotated[LabelSelector, describe("Namespaces that may use this fabric. If empty, all may.")] = (
+        LabelSelector()
+    )
+    rails: Annotated[
+        tuple[Rail, ...], describe("Rails of the fabric. The position is the rail's number. Required except for `tcp`.")
+    ] = ()
+    claims: Annotated[
+        Claims | None,
+        describe(
+            "The rails come as ResourceClaims (Dynamic Resource Allocation). If unset, they are extended resources."
+        ),
+    ] = None
+    rails_per_pod: Annotated[
+        Literal["all", "proportional"],
+        describe(
+            "Number of rails that a pod gets. `proportional`: its GPUs x rails / `gpusPerNode`, rounded up. All pods "
+            "of a gang get the same rails.",
+            "all",
+        ),
+    ] = "all"
+    gpus_per_node: Annotated[
+        Count | None,
+        describe("Number of GPUs of a node. Required for `proportional`, and if claims pair GPUs with rails.", 8),
+    ] = None
+    devices_per_rail: Annotated[Count, describe("Number of devices requested for each rail.", 1)] = 1
+    annotations: Annotated[
+        dict[AnnotationKey, str],
+        describe(
+            "Annotations added to the pods that do not have them, such as IPAM pools.",
+            {"ipam.example.com/pool": "rails"},
+        ),
+    ] = {}
+    mounts: Annotated[Mounts, describe("Mounts added to the target containers.")] = Mounts()
+    security: Annotated[Security, describe("Privileges added to the target containers.")] = Security()
+    nccl: Annotated[Nccl, describe("Properties of the fabric. NCCL's environment is derived from them.")] = Nccl()
+    env: Annotated[
+        dict[VariableName, VariableValue],
+        describe(
+            "Environment variables. They override derived values; the pod's own values override both. Quote numbers.",
+            {"NCCL_NET_GDR_READ": "1"},
+        ),
+    ] = {}
+    force_env: Annotated[
+        tuple[VariableName, ...],
+        describe("Variables of `env` that override the pod's own values, with a warning.", ["NCCL_DEBUG"]),
+    ] = ()
+    preflight: Annotated[Preflight, describe("Init container that checks the fabric before NCCL starts.")] = Preflight()
+    placement: Annotated[Placement, describe("Rules for choosing the nodes of pods and gangs.")] = Placement()
 
 
 class NumaNode(Section, frozen=True):
     """GPUs and rails on a NUMA node."""
 
-    node: int
-    gpus: tuple[int, ...] = ()
-    rails: tuple[str, ...] = ()
+    node: Annotated[Number, describe("Number of the NUMA node.", 0)]
+    gpus: Annotated[tuple[Number, ...], describe("Indexes of the GPUs on the NUMA node.", [0, 1, 2, 3])] = ()
+    rails: Annotated[tuple[str, ...], describe("Names of the rails on the NUMA node.", ["rail0", "rail1"])] = ()
 
 
 class NodeShape(Section, frozen=True):
     """Hardware of a node type. A node has the first shape with labels that all match."""
 
-    name: str
-    match: dict[str, str]
-    devices: dict[str, str] = {}
-    accelerators_of_rail: dict[str, tuple[str, ...]] = {}
-    numa: tuple[NumaNode, ...] = ()
+    name: Annotated[ShapeName, describe("Name of the shape, unique.", "h100-8x4")]
+    match: Annotated[
+        dict[LabelKey, LabelValue],
+        describe(
+            "Node labels that must all be present with these values.",
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+        ),
+    ]
+    devices: Annotated[
+        dict[str, DeviceName],
+        describe(
+            "RDMA device of each rail on this hardware, by rail name.",
+            {"rail0": "mlx5_0", "rail1": "mlx5_1"},
+        ),
+    ] = {}
+    accelerators_of_rail: Annotated[
+        dict[RailName, Annotated[tuple[PciAddress, ...], msgspec.Meta(min_length=1)]],
+        describe(
+            "PCI bus IDs of the GPUs beside each rail, by rail name, for `claims.pairBy: nodeShape`.",
+            {"rail0": ["0008:06:00.0"], "rail1": ["0009:06:00.0"]},
+        ),
+    ] = {}
+    numa: Annotated[tuple[NumaNode, ...], describe("GPUs and rails of each NUMA node.")] = ()
 
 
 class Roles(Section, frozen=True):
     """Exceptions to the rule that a container gets the fabric if it requests an accelerator."""
 
-    launchers: Literal["never", "inject-if-accelerated", "always"] = "inject-if-accelerated"
-    volcano_tasks: dict[str, Literal["never", "always"]] = {}
+    launchers: Annotated[
+        Literal["never", "inject-if-accelerated", "always"],
+        describe("Whether launchers, such as that of an MPIJob, get the fabric.", "inject-if-accelerated"),
+    ] = "inject-if-accelerated"
+    volcano_tasks: Annotated[
+        dict[TaskName, Literal["never", "always"]],
+        describe("Whether the pods of a Volcano task get the fabric, by task name.", {"launcher": "never"}),
+    ] = {}
 
 
 class FabricPolicy(Section, frozen=True):
     """Policy document."""
 
-    api_version: Literal["railwright.io/v1alpha1"]
-    kind: Literal["FabricPolicy"]
-    fabrics: dict[str, Fabric]
-    mode: Mode = "enforce"
-    default_fabric: str | None = None
-    accelerators: tuple[str, ...] = ("nvidia.com/gpu",)
-    primary_interface: str = "eth0"
-    cluster_wide_networks: int = 0
-    node_shapes: tuple[NodeShape, ...] = ()
-    roles: Roles = Roles()
+    api_version: Annotated[
+        Literal["railwright.io/v1alpha1"], describe("Always `railwright.io/v1alpha1`.", "railwright.io/v1alpha1")
+    ]
+    kind: Annotated[Literal["FabricPolicy"], describe("Always `FabricPolicy`.", "FabricPolicy")]
+    fabrics: Annotated[
+        dict[FabricName, Fabric],
+        describe("Fabrics by name. Users set the name in the label `railwright.io/fabric`."),
+        msgspec.Meta(min_length=1),
+    ]
+    mode: Annotated[
+        Mode,
+        describe(
+            "`audit`: pods and templates are neither changed nor rejected. Warnings, Events, metrics and the "
+            "injection record say what would have been done.",
+            "enforce",
+        ),
+    ] = "enforce"
+    default_fabric: Annotated[
+        str | None,
+        describe(
+            "Fabric that the label value `default` selects. If unset, pods with the value `default` are rejected.",
+            "roce",
+        ),
+    ] = None
+    accelerators: Annotated[
+        tuple[ResourceName, ...],
+        describe(
+            "Resources of accelerators. A container that requests one is a training container.", ["nvidia.com/gpu"]
+        ),
+        msgspec.Meta(min_length=1),
+    ] = ("nvidia.com/gpu",)
+    primary_interface: Annotated[
+        InterfaceName,
+        describe("Interface of the pod on the cluster network. NCCL's bootstrap and control traffic use it.", "eth0"),
+    ] = "eth0"
+    cluster_wide_networks: Annotated[
+        Number,
+        describe(
+            "Number of networks that Multus attaches to every pod before the pod's own. The names `netN` of the pod's"
+            " own networks count from there.",
+            0,
+        ),
+    ] = 0
+    node_shapes: Annotated[
+        tuple[NodeShape, ...],
+        describe("Hardware of each node type. A node has the first shape with labels that all match."),
+    ] = ()
+    roles: Annotated[
+        Roles, describe("Exceptions to the rule that a container gets the fabric if it requests an accelerator.")
+    ] = Roles()
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 
 Networks = Mapping[tuple[str, str], str | None]
 

@@ -1,6 +1,6 @@
 """Turns reasons into text and JSON. All other modules pass reasons on as values.
 
-The text of each code is in `texts`, its meaning and fix in `codes`.
+The table of all reasons is in `codes`.
 """
 
 import functools
@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric.reasons import admission_texts, texts
+from railwright.fabric.reasons import codes, texts
 from railwright.fabric.reasons import reason as reason_values
-from railwright.fabric.reasons.reason_code import ReasonCode
 
-_RENDERERS: Mapping[ReasonCode, texts.Renderer] = {**texts.RENDERERS, **admission_texts.RENDERERS}
-_CODES: Mapping[str, ReasonCode] = {code.value: code for code in _RENDERERS}
+_CODES: Mapping[str, reason_values.ReasonCode] = {
+    code.value: code for code in (*codes.Code, *codes.AdmissionCode, *codes.VariableCode)
+}
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,12 +32,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def render(reason: reason_values.Reason) -> str:
     """Return the text of a reason."""
-    return _render(reason.code, {name: _render_nested(value) for name, value in reason.parameters})
-
-
-def _render(code: ReasonCode, parameters: texts.Parameters) -> str:
-    renderer = _RENDERERS[code]
-    return renderer.format_map(parameters) if isinstance(renderer, str) else renderer(parameters)
+    return texts.render(reason.code.template, {name: _render_nested(value) for name, value in reason.parameters})
 
 
 def render_all(reasons: Iterable[reason_values.Reason]) -> str:
@@ -89,7 +84,7 @@ def render_recorded(recorded: reason_values.RecordedReason) -> str:
     if code is None:
         return recorded.code
     try:
-        return _render(code, recorded.parameters)
+        return texts.render(code.template, recorded.parameters)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a user wrote other parameters
         return recorded.code
 

@@ -1,25 +1,74 @@
-"""Holds the text of each reason code: a format string over the parameters, or a function of them.
+"""Formats the texts of reasons: of templates, and by functions what a template cannot express.
 
-Reasons among the parameters are texts already. `rendering` is the only caller.
+A template names parameters as `str.format` does. A list with a count of the others (`reason.Some`) is joined by commas.
+Formats beyond Python's: `{pods:count pod}` is `1 pod` or `3 pods`, `{networks:short}` about 60 characters of a name or
+list, `{rails:first}` a name or the first four of a list, and `{causes:semicolons}` a list without the others.
+`{free:omit}` is nothing: a parameter for programs.
+
+A function has one keyword-only argument for each parameter. Reasons among the parameters are texts already.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import functools
+import inspect
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
-from railwright.fabric import text
+from railwright.fabric import names, text
 from railwright.fabric.reasons import reason
-from railwright.fabric.reasons.codes import Code
-from railwright.fabric.reasons.reason_code import ReasonCode
 
-Parameters = Mapping[str, Any]
-Renderer = str | Callable[[Parameters], str]
+Template: TypeAlias = str | Callable[..., str]
 
 FULL_BANDWIDTH = 0.995  # 0..1; higher values are formatted as full, because two decimals round them to 1.00
 
 
-def format_bandwidth(value: float) -> str:
-    """Format a modelled bandwidth, 0..1."""
-    return "full bandwidth" if value >= FULL_BANDWIDTH else f"{value:.2f} of the bandwidth"
+def render(template: Template, parameters: Mapping[str, Any]) -> str:
+    """Return the text. Raises KeyError if a parameter is missing; others have no effect."""
+    if not isinstance(template, str):
+        return template(**{name: parameters[name] for name in list_parameters(template)})
+    return "".join(
+        [
+            literal if name is None else f"{literal}{_format(parameters[name], conversion, spec)}"
+            for literal, name, spec, conversion in _parse(template)
+        ]
+    )
+
+
+@functools.cache  # one entry for each row of the table of codes
+def list_parameters(template: Template) -> frozenset[str]:
+    """Return the names of the parameters of a text."""
+    if isinstance(template, str):
+        return frozenset([name for _, name, _, _ in _parse(template) if name is not None])
+    return frozenset(inspect.signature(template).parameters)
+
+
+@functools.cache  # one entry for each row of the table of codes
+def _parse(template: str) -> Sequence[tuple[str, str | None, str | None, str | None]]:
+    """Return the literals, each with the name, format and conversion of the parameter after it."""
+    return tuple(string.Formatter().parse(template))
+
+
+def _format(value: Any, conversion: str | None, spec: str | None) -> str:
+    name, _, argument = (spec or "").partition(" ")
+    match name:
+        case "count":
+            return text.format_count(_count(value), argument)
+        case "short":
+            return text.join_fitting([value] if isinstance(value, str) else value)
+        case "first":
+            return value if isinstance(value, str) else text.join_first(value, 4)
+        case "omit":
+            return ""
+        case "semicolons":
+            return "; ".join(value.items)
+        case _ if isinstance(value, reason.Some):
+            return _join(value)
+        case _:
+            return format(repr(value) if conversion == "r" else value, name)
+
+
+def _count(value: int | reason.Some) -> int:
+    return len(value.items) + value.more if isinstance(value, reason.Some) else value
 
 
 def _join(some: reason.Some) -> str:
@@ -35,382 +84,346 @@ def _format_item(item: Any) -> str:
             return str(item)
 
 
-def _format_nodes_with(parameters: Parameters) -> str:
-    return f"{parameters['reason']} on {text.format_count(parameters['nodes'], 'node')}"
+def format_bandwidth(value: float) -> str:
+    """Format a modelled bandwidth, 0..1."""
+    return "full bandwidth" if value >= FULL_BANDWIDTH else f"{value:.2f} of the bandwidth"
 
 
-def _format_nodes_blocked_by(parameters: Parameters) -> str:
-    return f"{text.format_count(parameters['nodes'], 'node')}: {parameters['reason']}"
-
-
-def _format_each(parameters: Parameters) -> str:
-    return "; ".join(parameters["causes"].items)
-
-
-def _format_because(parameters: Parameters) -> str:
+def _format_causes(causes: reason.Some) -> str:
     """Return the causes after a colon, or "" if there are none."""
-    return f": {_join(parameters['causes'])}" if parameters["causes"].items else ""
+    return f": {_join(causes)}" if causes.items else ""
 
 
 # --- devices --------------------------------------------------------------------------------------------------
 
 
-def _format_assumed_elsewhere(parameters: Parameters) -> str:
-    of_node = f" of {parameters['node']}" if parameters.get("node") else ""
+def format_assumed_elsewhere(*, device: str, node: str, resource: str, free: int, needed: int) -> str:
+    """Format DeviceAssumedElsewhere."""
+    of_node = f" of {node}" if node else ""
     return (
-        f"{parameters['device']}{of_node} is assumed for a pod of another scheduler that is not bound yet: "
-        f"{parameters['free']} {parameters['resource']} left, {parameters['needed']} needed"
+        f"{device}{of_node} is assumed for a pod of another scheduler that is not bound yet: "
+        f"{free} {resource} left, {needed} needed"
     )
 
 
-def _format_uncounted_rails(parameters: Parameters) -> str:
+def format_pair(*, devices: reason.Some, attribute: str) -> str:
+    """Format PairBusy."""
+    counts = [f"{count} {name}" for name, count in _list_pairs(devices)]
+    more = [f"{devices.more} more"] if devices.more else []
+    return f"no free pair: {' and '.join([*counts, *more])} needed with the same {attribute}"
+
+
+def format_rail_shortage(*, rail: str, free: int, allocatable: int, holders: reason.Some) -> str:
+    """Format RailShortage."""
+    users = f", held by {', '.join(map(str, holders.items))}{' and others' if holders.more else ''}"
+    return f"{rail} has {free} of {allocatable} free{users if holders.items else ''}"
+
+
+def format_topology_sizes(*, policy: str, scope: str, needs: Sequence[tuple[str, int, int]]) -> str:
+    """Format TopologySizesDiffer."""
+    sizes = ", ".join(f"{count} {name} on {nodes}" for name, count, nodes in needs)
+    cause = f"the resources need different numbers of NUMA nodes ({sizes}), which {policy} rejects"
+    return _format_topology_manager(policy, scope, cause)
+
+
+def format_topology_devices(
+    *,
+    policy: str,
+    scope: str,
+    numa_nodes: int,
+    requested: Sequence[tuple[str, int]],
+    free: Sequence[tuple[int, Sequence[tuple[str, int]]]],
+) -> str:
+    """Format TopologyDevicesBusy."""
+    subject = "no NUMA node has" if numa_nodes == 1 else f"no {numa_nodes} NUMA nodes have"
+    needed = ", ".join(f"{count} {name}" for name, count in requested)
+    free_devices = "; ".join(
+        f"node {node}: {', '.join(f'{count} {name}' for name, count in devices)}" for node, devices in free
+    )
+    return _format_topology_manager(policy, scope, f"{subject} {needed} free together (free: {free_devices})")
+
+
+def _format_topology_manager(policy: str, scope: str, cause: str) -> str:
     return (
-        f"kube-scheduler does not count {_join(parameters['resources'])}, and offers to pods of a PodGroup what it "
-        "assigned to their peers; set ignoredByScheduler: false for it in managedResources"
+        f"kubelet would reject the pod (TopologyAffinityError): its topology manager has policy {policy}, "
+        f"scope {scope}, and {cause}; request fewer devices or set topologyManagerPolicy: best-effort"
     )
 
 
-def _format_pair(parameters: Parameters) -> str:
-    devices = [f"{count} {name}" for name, count in parameters["devices"].items]
-    more = [f"{parameters['devices'].more} more"] if parameters["devices"].more else []
-    return f"no free pair: {' and '.join([*devices, *more])} needed with the same {parameters['attribute']}"
-
-
-def _format_rail_shortage(parameters: Parameters) -> str:
-    holders = parameters["holders"]
-    users = f", held by {', '.join(holders.items)}{' and others' if holders.more else ''}" if holders.items else ""
-    return f"{parameters['rail']} has {parameters['free']} of {parameters['allocatable']} free{users}"
-
-
-def _format_topology_manager(parameters: Parameters, cause: str) -> str:
-    return (
-        "kubelet would reject the pod (TopologyAffinityError): its topology manager has policy "
-        f"{parameters['policy']}, scope {parameters['scope']}, and {cause}; "
-        "request fewer devices or set topologyManagerPolicy: best-effort"
-    )
-
-
-def _format_topology_sizes(parameters: Parameters) -> str:
-    needs = ", ".join(f"{count} {name} on {nodes}" for name, count, nodes in parameters["needs"])
-    return _format_topology_manager(
-        parameters,
-        f"the resources need different numbers of NUMA nodes ({needs}), which {parameters['policy']} rejects",
-    )
-
-
-def _format_topology_devices(parameters: Parameters) -> str:
-    nodes = parameters["numa_nodes"]
-    subject = "no NUMA node has" if nodes == 1 else f"no {nodes} NUMA nodes have"
-    requested = ", ".join(f"{count} {name}" for name, count in parameters["requested"])
-    free = "; ".join(
-        f"node {node}: {', '.join(f'{count} {name}' for name, count in devices)}"
-        for node, devices in parameters["free"]
-    )
-    return _format_topology_manager(parameters, f"{subject} {requested} free together (free: {free})")
-
-
-def _format_uplinks(parameters: Parameters) -> str:
-    size = f"{text.format_count(parameters['nodes'], 'node')}, {parameters['oversubscription']:g}:1"
-    if parameters["has_unused_links"]:
+def format_uplinks(
+    *, domain: str, nodes: int, oversubscription: float, carried: float, crossings: int, has_unused_links: bool
+) -> str:
+    """Format UplinksLimit."""
+    size = f"{text.format_count(nodes, 'node')}, {oversubscription:g}:1"
+    if has_unused_links:
         size += ", including the uplinks of rails that the gang does not use"
-    crossings = parameters["crossings"]
     share = f" for each of {crossings} crossings" if crossings > 1 else ""
-    return f"the uplinks of {parameters['domain']} ({size}) carry {parameters['carried']:.2f}{share}"
+    return f"the uplinks of {domain} ({size}) carry {carried:.2f}{share}"
 
 
 # --- gangs ----------------------------------------------------------------------------------------------------
 
 
-def _format_part(parameters: Parameters, part: str, whole: str, noun: str) -> str:
-    """Return such as `2 of 4 rails`; `part` and `whole` are names of parameters."""
-    return text.format_count(parameters[whole], noun, part=parameters[part])
-
-
-def _format_remaining(parameters: Parameters) -> str:
+def _format_remaining(pods: int, slots_needed: int) -> str:
     """Return the start of a message: the number of unplaced pods."""
-    pods, slots = parameters["pods"], parameters["slots_needed"]
-    if pods <= slots:
-        return text.format_count(slots, "pod", "remains")
-    return f"{pods} pods remain, which need as much as {slots} of the largest"
+    if pods <= slots_needed:
+        return text.format_count(slots_needed, "pod", "remains")
+    return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
 
 
-def _format_capacity(parameters: Parameters) -> str:
-    names = parameters["rails"]
-    rails = f", each with {names[0]}..{names[-1]}" if len(names) > reason.MAX_NAMED else ""
-    if 0 < len(names) <= reason.MAX_NAMED:
-        rails = f", each with {', '.join(names)}"
-    return f"{_format_remaining(parameters)}{rails}; the cluster has slots for {parameters['slots']}"
+def format_capacity(*, pods: int, slots_needed: int, slots: int, rails: Sequence[str]) -> str:
+    """Format CapacityInsufficient."""
+    needs = ""
+    if rails:
+        shown = ", ".join(rails) if len(rails) <= reason.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
+        needs = f", each with {shown}"
+    return f"{_format_remaining(pods, slots_needed)}{needs}; the cluster has slots for {slots}"
 
 
-def _format_same_rails(parameters: Parameters) -> str:
-    rails = _join(parameters["rails"])
-    return (
-        f"all pods of the gang take {rails} (claims.gangRails: same), also two of them on one node; other free rails "
-        "of a node do not count"
-    )
+def format_capacity_not_offered(*, pods: int, slots_needed: int, slots: int, not_offered: reason.Some) -> str:
+    """Format CapacityNotOffered."""
+    cause = _format_not_offered(not_offered) or "the scheduler does not offer the others"
+    return f"{_format_remaining(pods, slots_needed)}; the offered nodes have slots for {slots}; {cause}"
 
 
-def _format_not_offered(parameters: Parameters) -> str:
-    leaves = parameters["not_offered"]
+def _format_not_offered(leaves: reason.Some) -> str:
     return f"the scheduler offers no node of {_join(leaves)}" if leaves.items else ""
 
 
-def _format_capacity_not_offered(parameters: Parameters) -> str:
-    cause = _format_not_offered(parameters) or "the scheduler does not offer the others"
-    return f"{_format_remaining(parameters)}; the offered nodes have slots for {parameters['slots']}; {cause}"
-
-
-def _format_device_in_use(parameters: Parameters) -> str:
-    return f"{parameters['device']} on {parameters['node']} is used by {_join(parameters['pods'])}"
-
-
-def _format_minimum_leaves(parameters: Parameters) -> str:
-    leaves, minimum, slots = parameters["leaves"], parameters["min_leaves"], parameters["slots"]
-    bandwidth = format_bandwidth(parameters["bandwidth"])
-    if minimum == 2:
-        largest = f"the largest leaf at {bandwidth}, {leaves.items[0][0]}, has {text.format_count(slots, 'slot')}"
+def format_minimum_leaves(
+    *, pods: int, slots_needed: int, leaves: reason.Some, min_leaves: int, slots: int, bandwidth: float
+) -> str:
+    """Format LeavesMinimum."""
+    speed, enough = format_bandwidth(bandwidth), text.format_count(slots, "slot")
+    if min_leaves == 2:
+        [(leaf, _), *_] = _list_pairs(leaves)
+        largest = f"the largest leaf at {speed}, {leaf}, has {enough}"
     else:
-        largest = (
-            f"the {minimum - 1} largest leaves at {bandwidth} have {text.format_count(slots, 'slot')} ({_join(leaves)})"
-        )
-    return f"{_format_remaining(parameters)}; {largest}; {text.format_count(minimum, 'leaf')} is the minimum"
+        largest = f"the {min_leaves - 1} largest leaves at {speed} have {enough} ({_join(leaves)})"
+    minimum = text.format_count(min_leaves, "leaf")
+    return f"{_format_remaining(pods, slots_needed)}; {largest}; {minimum} is the minimum"
 
 
-def _format_fewer_leaves(cause: Callable[[Parameters], str]) -> Callable[[Parameters], str]:
-    def render_cause(parameters: Parameters) -> str:
-        return f"fewer leaves ({_join(parameters['leaves'])}) have enough slots, but {cause(parameters)}"
-
-    return render_cause
+def _list_pairs(some: reason.Some) -> Sequence[tuple[Any, Any]]:
+    """Return items that are pairs, such as a name and its count."""
+    return cast("Sequence[tuple[Any, Any]]", some.items)
 
 
-def _format_peers_elsewhere(parameters: Parameters) -> str:
-    names = [f"{name} ({count})" for name, count in parameters["peer_leaves"].items]
-    placed = text.join_some(names, parameters["peer_leaves"].more)
-    return f"other pods of the gang are placed on {placed}: these are filled first"
+def format_fewer_leaves_not_offered(*, leaves: reason.Some, not_offered: reason.Some) -> str:
+    """Format FewerLeavesNotOffered."""
+    return f"fewer leaves ({_join(leaves)}) have enough slots, but {_format_not_offered(not_offered)}"
 
 
-def _format_node_type(parameters: Parameters) -> str:
-    return f"nodes of type {parameters['node_type']}" if parameters["node_type"] else "nodes of unknown type"
+def format_fewer_leaves_peers(*, leaves: reason.Some, peer_leaves: reason.Some) -> str:
+    """Format FewerLeavesPeers."""
+    placed = text.join_some([f"{name} ({count})" for name, count in _list_pairs(peer_leaves)], peer_leaves.more)
+    return (
+        f"fewer leaves ({_join(leaves)}) have enough slots, but other pods of the gang are placed on {placed}: these "
+        "are filled first"
+    )
 
 
-def _format_fewer_leaves_slower(parameters: Parameters) -> str:
-    count = parameters["min_leaves"]
-    verb = "has" if count == 1 else "have"
-    slots = f"{text.format_count(count, 'leaf')} {verb} enough slots ({_join(parameters['leaves'])})"
-    return f"{slots}, but at {parameters['bandwidth']:.2f} of the bandwidth{_format_because(parameters)}"
+def format_fewer_leaves_node_type(*, leaves: reason.Some, node_type: str) -> str:
+    """Format FewerLeavesNodeType."""
+    return (
+        f"fewer leaves ({_join(leaves)}) have enough slots, but not on {_format_node_type(node_type)} alone; a gang "
+        "uses one node type"
+    )
 
 
-def _format_limited(cause: Callable[[Parameters], str]) -> Callable[[Parameters], str]:
-    def render_cause(parameters: Parameters) -> str:
-        return f"at most {parameters['bandwidth']:.2f} of the bandwidth: {cause(parameters)}"
-
-    return render_cause
+def format_node_type_differs(*, leaf: str, node_type: str) -> str:
+    """Format NodeTypeDiffers."""
+    return f"{leaf} is a planned leaf, but the gang uses only {_format_node_type(node_type)}"
 
 
-def _format_faster_nodes(parameters: Parameters) -> str:
-    pods = text.format_count(parameters["slots_needed"], "pod")
-    slots = f"faster nodes have slots for {parameters['slots']} of the {pods}"
-    return slots + (f"; {_join(parameters['causes'])}" if parameters["causes"].items else "")
+def _format_node_type(node_type: str) -> str:
+    return f"nodes of type {node_type}" if node_type else "nodes of unknown type"
 
 
-def _format_rails_lost(parameters: Parameters) -> str:
-    rails = parameters["rails"]
-    them = "it" if len(rails.items) + rails.more == 1 else "them"
+def format_fewer_leaves_slower(*, leaves: reason.Some, min_leaves: int, bandwidth: float, causes: reason.Some) -> str:
+    """Format FewerLeavesSlower."""
+    slots = f"{text.format_count(min_leaves, 'leaf', 'has')} enough slots ({_join(leaves)})"
+    return f"{slots}, but at {bandwidth:.2f} of the bandwidth{_format_causes(causes)}"
+
+
+def format_bandwidth_not_offered(*, bandwidth: float, not_offered: reason.Some) -> str:
+    """Format BandwidthNotOffered."""
+    return f"at most {bandwidth:.2f} of the bandwidth: {_format_not_offered(not_offered)}"
+
+
+def format_faster_nodes(*, bandwidth: float, slots: int, slots_needed: int, causes: reason.Some) -> str:
+    """Format FasterNodesTooFew."""
+    pods = text.format_count(slots_needed, "pod")
+    because = f"; {_join(causes)}" if causes.items else ""
+    return f"at most {bandwidth:.2f} of the bandwidth: faster nodes have slots for {slots} of the {pods}{because}"
+
+
+def format_rails_lost(*, rails: reason.Some) -> str:
+    """Format RailsLost."""
+    them = "it" if _count(rails) == 1 else "them"
     return f"the gang runs without {_join(rails)}: too few nodes have {them} free"
 
 
-def _format_not_exact(parameters: Parameters) -> str:
-    gap = parameters["gap"]
+def format_not_exact(*, gap: float) -> str:
+    """Format PlanNotExact."""
     if gap >= 1 - FULL_BANDWIDTH:
         return f"not every choice was tried: another could be better by at most {gap:.2f} of the bandwidth"
     return "not every choice was tried: another could be tighter at the same bandwidth"
 
 
-def _format_policies_differ(parameters: Parameters) -> str:
-    versions = parameters["versions"]
+def format_policies_differ(*, versions: Sequence[tuple[str, int, reason.Some]], current: str) -> str:
+    """Format PoliciesDiffer."""
     counts = "; ".join(
-        f"{count} under {digest} ({', '.join(pods.items)}{', ...' if pods.more else ''})"
+        f"{count} under {digest} ({', '.join(map(str, pods.items))}{', ...' if pods.more else ''})"
         for digest, count, pods in versions
     )
     return (
         f"{text.format_count(sum(count for _, count, _ in versions), 'pod', 'was')} admitted under "
         f"{len(versions)} versions of the policy: "
         f"{counts}; their injected settings may differ: recreate the pods that are not under the current version, "
-        f"{parameters['current']}"
+        f"{current}"
     )
 
 
-def _format_placement(parameters: Parameters) -> str:
-    leaves = parameters["leaves"]
-    count = text.format_count(len(leaves.items) + leaves.more, "leaf")
-    bandwidth = f"modelled bandwidth {parameters['bandwidth']:.2f}, best possible {parameters['best']:.2f}"
-    if parameters["bound"] > parameters["best"]:
-        bandwidth += f" (upper bound {parameters['bound']:.2f})"
-    pods = text.format_count(parameters["pods"], "pod", "runs")
+def format_placement(
+    *,
+    pods: int,
+    leaves: reason.Some,
+    min_leaves: int,
+    bandwidth: float,
+    best: float,
+    bound: float,
+    outside: reason.Some,
+    causes: reason.Some,
+) -> str:
+    """Format Placement."""
+    quality = f"modelled bandwidth {bandwidth:.2f}, best possible {best:.2f}"
+    if bound > best:
+        quality += f" (upper bound {bound:.2f})"
+    used = f"{text.format_count(_count(leaves), 'leaf')} ({_join(leaves)})"
     parts = [
-        f"{pods} on {count} ({_join(leaves)}); {parameters['min_leaves']} was the minimum",
-        bandwidth + _format_because(parameters),
+        f"{text.format_count(pods, 'pod', 'runs')} on {used}; {min_leaves} was the minimum",
+        quality + _format_causes(causes),
     ]
-    if parameters["outside"].items:
-        parts.append(f"not on the planned leaves: {_join(parameters['outside'])}")
+    if outside.items:
+        parts.append(f"not on the planned leaves: {_join(outside)}")
     return "; ".join(parts)
 
 
-def _format_on_leaves(parameters: Parameters) -> str:
-    leaves = parameters["leaves"]
-    return f"{text.format_count(len(leaves.items) + leaves.more, 'leaf')} ({_join(leaves)})"
-
-
-def _format_fits_now(parameters: Parameters) -> str:
-    where = _format_on_leaves(parameters)
-    return f"the {parameters['pods']} that remain fit now, on {where}; the scheduler has not placed them"
+def format_pods_missing(*, missing: int, size: int) -> str:
+    """Format PodsMissing."""
+    pods = text.format_count(size, "pod", "does", part=missing).replace(" of ", " of its ")
+    return f"{pods} not exist yet"
 
 
 # --- scores ---------------------------------------------------------------------------------------------------
 
 
-def _format_target_leaf(parameters: Parameters) -> str:
-    pods, slots, needed = parameters["pods"], parameters["slots"], parameters["slots_needed"]
-    if slots < needed < pods:
+def format_target_leaf(*, leaf: str, placed: int, pods: int, slots: int, slots_needed: int) -> str:
+    """Format TargetLeaf."""
+    if slots < slots_needed < pods:
         share = f"as much as {slots} of the largest of the {pods} pods"
-    elif slots < needed:
+    elif slots < slots_needed:
         share = f"{slots} of the {text.format_count(pods, 'pod')}"
     else:
         share = f"all {pods} pods" if pods > 1 else "the last pod"
-    return f"{parameters['leaf']} has {parameters['placed']} placed peers and slots for {share} to place"
+    return f"{leaf} has {placed} placed peers and slots for {share} to place"
 
 
-def _format_rails_free(parameters: Parameters) -> str:
-    degraded = f", {', '.join(parameters['degraded'])} degraded" if parameters["degraded"] else ""
-    return f"{_format_part(parameters, 'free', 'needed', 'rail')} free{degraded}"
+def format_rails_free(*, free: int, needed: int, degraded: Sequence[str]) -> str:
+    """Format RailsFree."""
+    suffix = f", {', '.join(degraded)} degraded" if degraded else ""
+    return f"{text.format_count(needed, 'rail', part=free)} free{suffix}"
 
 
-RENDERERS: Mapping[ReasonCode, Renderer] = {
-    Code.RAIL_BUSY: "{rail} is busy: {free} of {allocatable} {resource} free, {needed} needed",
-    Code.RAIL_UNAVAILABLE: "the node cannot give {rail}: {needed} {resource} needed, {allocatable} allocatable",
-    Code.DEVICE_ASSUMED_ELSEWHERE: _format_assumed_elsewhere,
-    Code.DEVICE_ALLOCATED_ELSEWHERE: (
-        "{device} of {node} was allocated by another scheduler in the meantime: {free} {resource} free, {needed} needed"
-    ),
-    Code.RAILS_UNCOUNTED: _format_uncounted_rails,
-    Code.PAIR_BUSY: _format_pair,
-    Code.NUMA_ALIGNMENT_BUSY: (
-        "no NUMA nodes have the requested GPUs beside the requested rails free now (placement.numa: required)"
-    ),
-    Code.NUMA_ALIGNMENT_UNAVAILABLE: (
-        "no NUMA nodes have the requested GPUs beside the requested rails on this kind of node "
-        "(placement.numa: required)"
-    ),
-    Code.TOPOLOGY_SIZES_DIFFER: _format_topology_sizes,
-    Code.TOPOLOGY_DEVICES_BUSY: _format_topology_devices,
-    Code.SESSION_UNKNOWN: (
-        "railwright restarted during this session and does not know where the gang's first pods are; retry the gang"
-    ),
-    Code.NODE_UNKNOWN: "the cache does not contain this node yet: it is feasible and scores 0",
-    Code.NODE_NOT_SCORED: "feasible; the scheduler requested no score",
-    Code.ONE_NODE_LEFT: "node {node} was the only one left, so the scheduler did not ask for scores",
-    Code.ALL_NODES_REJECTED: "every candidate node was rejected, each for the reason in its row",
-    Code.NODE_INELIGIBLE: "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity",
-    Code.DEVICE_SHORTAGE: "{device} has {free} of {allocatable} free, {needed} needed",
-    Code.OTHER_RESOURCES: "too little CPU or memory, or too many pods",
-    Code.RAIL_SHORTAGE: _format_rail_shortage,
-    Code.NUMA_SPLIT: "NUMA splits",
-    Code.RAIL_NOT_FREE: "{rail} not free",
-    Code.RAIL_DEAD: "{rail} dead or absent",
-    Code.RAIL_DEGRADED: "{rail} degraded",
-    Code.NICS_SHARED: "NICs shared with other pods",
-    Code.TOO_FEW_NICS: lambda parameters: (
-        f"too few NICs for {text.format_count(parameters['pods'], 'pod')} of the gang"
-    ),
-    Code.PEER_RAIL_MISSING: "{node}: a rail is missing on another pod's node",
-    Code.UPLINKS_LIMIT: _format_uplinks,
-    Code.DEGRADED_NODES: _format_nodes_with,
-    Code.BLOCKED_NODES: _format_nodes_blocked_by,
-    Code.DEVICE_IN_USE: _format_device_in_use,
-    Code.DEGRADED_MEMBER: lambda parameters: f"{parameters['node']}: {_join(parameters['causes'])}",
-    Code.CAPACITY_NEVER: (
-        "the gang never fits: it needs {slots_needed} slots, and without any other pod the eligible nodes have {slots}"
-    ),
-    Code.CAPACITY_INSUFFICIENT: _format_capacity,
-    Code.GANG_RAILS_SAME: _format_same_rails,
-    Code.CAPACITY_NOT_OFFERED: _format_capacity_not_offered,
-    Code.NODES_BLOCKED: _format_each,
-    Code.DEVICES_IN_USE: _format_each,
-    Code.EARLIER_GANGS: lambda parameters: f"nodes are left to gangs that have begun: {_join(parameters['gangs'])}",
-    Code.LEAVES_MINIMUM: _format_minimum_leaves,
-    Code.FEWER_LEAVES_NOT_OFFERED: _format_fewer_leaves(_format_not_offered),
-    Code.FEWER_LEAVES_UPLINKS: _format_fewer_leaves(lambda parameters: _join(parameters["causes"])),
-    Code.FEWER_LEAVES_PEERS: _format_fewer_leaves(_format_peers_elsewhere),
-    Code.FEWER_LEAVES_NODE_TYPE: _format_fewer_leaves(
-        lambda parameters: f"not on {_format_node_type(parameters)} alone; a gang uses one node type"
-    ),
-    Code.FEWER_LEAVES_UNTRIED: _format_fewer_leaves(lambda _: "not every choice was tried"),
-    Code.FEWER_LEAVES_SLOWER: _format_fewer_leaves_slower,
-    Code.SINGLE_POD_PACKED: (
-        "modelled at {bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and none of the "
-        "fullest nodes that fit has more bandwidth"
-    ),
-    Code.UNLABELLED_NODES: lambda parameters: (
-        "only nodes without a topology label have slots for the "
-        f"{text.format_count(parameters['slots_needed'], 'pod')} still to be placed: label these nodes"
-    ),
-    Code.BANDWIDTH_UPLINKS: _format_limited(lambda parameters: _join(parameters["causes"])),
-    Code.BANDWIDTH_NOT_OFFERED: _format_limited(_format_not_offered),
-    Code.BANDWIDTH_UNTRIED: _format_limited(lambda _: "not every choice was tried"),
-    Code.FASTER_NODES_TOO_FEW: _format_limited(_format_faster_nodes),
-    Code.RAILS_LOST: _format_rails_lost,
-    Code.PLAN_NOT_EXACT: _format_not_exact,
-    Code.POLICIES_DIFFER: _format_policies_differ,
-    Code.PLACEMENT: _format_placement,
-    Code.PODS_MISSING: lambda parameters: (
-        text.format_count(parameters["size"], "pod", "does", part=parameters["missing"]).replace(" of ", " of its ")
-        + " not exist yet"
-    ),
-    Code.FITS_NOW: _format_fits_now,
-    Code.NODES_FIT: lambda parameters: (
-        f"{_format_part(parameters, 'fit', 'nodes', 'node')} could take one of its pods now"
-    ),
-    Code.BETTER_PLAN: lambda parameters: (
-        f"recreated now, it could have {parameters['bandwidth']:.2f} on {_format_on_leaves(parameters)}"
-    ),
-    Code.FEWER_LEAVES_POSSIBLE: lambda parameters: (
-        f"recreated now, it could have the same bandwidth on {_format_on_leaves(parameters)}"
-    ),
-    Code.PEERS_LACK_RAILS: lambda parameters: (
-        f"{text.format_count(parameters['pods'], 'more member')}: a rail is missing on another pod's node"
-    ),
-    Code.FABRIC_UNDEFINED: (
-        "the fabric of these pods is not defined in the current policy, or is in audit mode, so no plan is made"
-    ),
-    Code.DOMAINS_UNDEFINED: "the policy names no domains: leaves and crossings are not modelled",
-    Code.PARTLY_USED_FIRST: "a single-pod job fills partly used nodes first, on any leaf",
-    Code.OTHERS_PARTLY_USED: (
-        "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
-    ),
-    Code.NODE_TYPE_DIFFERS: lambda parameters: (
-        f"{parameters['leaf']} is a planned leaf, but the gang uses only {_format_node_type(parameters)}"
-    ),
-    Code.NODE_TOO_SLOW: "{leaf} is a planned leaf, but this node would slow the gang down",
-    Code.NODE_RESERVED: (
-        "{leaf} is the target leaf, but other nodes in it should be filled first "
-        "(this node is idle, or would split the pod across NUMA nodes)"
-    ),
-    Code.TIGHTEST_LEAF: "{leaf} is the tightest leaf that fits the pod",
-    Code.TARGET_LEAF: _format_target_leaf,
-    Code.PLANNED_LEAF: "{leaf} is leaf {position} of {leaves} in the gang's plan",
-    Code.SIBLING_LEAF: "{leaf} has the same parent as the target leaf {target}",
-    Code.UNPLANNED_LEAF: "{leaf} is not in the gang's plan",
-    Code.NUMA_UNKNOWN: "NUMA layout unknown",
-    Code.NUMA_DEVICES_BUSY: "NUMA nodes have too few free GPUs or rails",
-    Code.NUMA_GPUS_TOGETHER: "GPUs on NUMA node {zones}",
-    Code.NUMA_GPUS_SPLIT: "GPUs split over NUMA nodes {zones}",
-    Code.NUMA_ALIGNED: "GPUs and rails together on NUMA node {zones}",
-    Code.NUMA_PARTLY_LOCAL: lambda parameters: (
-        f"{_format_part(parameters, 'local', 'needed', 'rail')} local to their GPUs, NUMA nodes {parameters['zones']}"
-    ),
-    Code.NO_DEVICES_REQUESTED: "the pod requests no accelerator or rail",
-    Code.DEVICES_UTILIZED: "{share:.0%} of its {devices} in use with this pod",
-    Code.NO_RAILS_NEEDED: "the pod needs no rails",
-    Code.TERM_DETAIL: "{detail}",
-    Code.RAILS_FREE: _format_rails_free,
-}
+# --- admission ------------------------------------------------------------------------------------------------
+
+
+def format_audited_rejection(*, fabric: str, rejection: str, message: str) -> str:
+    """Format WouldReject."""
+    where = f"fabric {fabric}" if fabric else "the policy"
+    return f"{where} is in audit mode, otherwise rejected ({rejection}): {message}"
+
+
+def format_exclusion(*, key: str, task: str) -> str:
+    """Format ExcludedByPolicy."""
+    return f"the policy sets {key} to never{f' for task {task}' if task else ''}"
+
+
+def format_host_network(*, fabric: str) -> str:
+    """Format HostNetwork."""
+    if fabric:
+        return (
+            f"spec.hostNetwork is true: fabric {fabric} adds no networks and no NCCL_SOCKET_IFNAME; remove "
+            "hostNetwork to give the pod network interfaces of its own"
+        )
+    return (
+        "spec.hostNetwork is true: NCCL_SOCKET_IFNAME is not set, because the interfaces of the host are not known; "
+        "remove hostNetwork, or set NCCL_SOCKET_IFNAME in the container"
+    )
+
+
+def format_host_memory(*, containers: Sequence[str]) -> str:
+    """Format HostMemory."""
+    if containers:
+        return f"container {text.join_fitting(containers)} mounts /dev of the host"
+    return f"spec.hostIPC is true: {names.DEV_SHM} is the host's"
+
+
+def format_unclaimed_gpus(*, fabric: str, init_container: str) -> str:
+    """Format GpusNotClaimed."""
+    problem = f"the claims have no GPUs, so nothing pairs them with the NICs of fabric {fabric}"
+    if init_container:
+        return (
+            f"{problem}: init container {init_container} has GPUs of its own, as a sidecar or because it requests more "
+            "than the container of the ranks; request no more there, and none in a sidecar"
+        )
+    return (
+        f"{problem}: containers with one claim share its devices; request all GPUs in one container, and name no other "
+        f"in annotation {names.CONTAINERS}"
+    )
+
+
+def format_unknown_node(*, node: str) -> str:
+    """Format BoundNodeUnknown."""
+    return f"{_format_missing_node(node)}: annotation {names.PLACEMENT} is not written"
+
+
+def format_unknown_devices(*, node: str) -> str:
+    """Format BoundDevicesUnknown."""
+    return (
+        f"{_format_missing_node(node)}: annotation {names.PLACEMENT} and the node's NCCL_IB_HCA are not written, so "
+        "NCCL does not start; delete the pod so that it is bound again"
+    )
+
+
+def _format_missing_node(node: str) -> str:
+    return f"node {node} is not known to railwright yet" if node else "target.name of the Binding is empty"
+
+
+def format_workload_key(*, type: str, key: str, value: str, kind: str, template: str) -> str:
+    """Format KeyOnWorkload."""
+    owner = f" of the {kind}" if kind else ""
+    destination = f"the pod template ({template}.metadata)" if template else "the pod templates it is meant for"
+    return (
+        f"{type} {key} {value!r}{owner} has no effect: railwright reads it on pods; move it to the annotations of "
+        f"{destination}"
+    )
+
+
+def format_misplaced_key(*, type: str, key: str, value: str, expected: str) -> str:
+    """Format KeyMisplaced."""
+    article = "an" if expected == "annotation" else "a"
+    return f"{type} {key} {value!r} has no effect: railwright reads it as {article} {expected}; move it there"
+
+
+def format_unknown_key(*, type: str, key: str, value: str, suggestion: str) -> str:
+    """Format KeyUnknown."""
+    first, *others = names.POD_KEYS
+    others_short = ", ".join(name.removeprefix(f"{names.DOMAIN}/") for name in others)
+    advice = (
+        f"did you mean {suggestion}?"
+        if suggestion
+        else f"it reads label {names.FABRIC} and annotations {first}, {others_short} of a pod"
+    )
+    return f"{type} {key} {value!r} has no effect: railwright has no such key; {advice}"

@@ -15,7 +15,7 @@ from admitting import SHAPES, cpu, fabric, gpus, pod
 
 from railwright.fabric import injection
 from railwright.fabric.injection import facts, pod_changes
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import pods, wire
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

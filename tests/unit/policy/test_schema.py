@@ -1,16 +1,21 @@
+import contextlib
+import importlib
 import json
 import pathlib
-import re
+from typing import Annotated
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 
-from railwright.cluster import documents, schema_check, sentences
-from railwright.fabric.policy import formats, model, presets, schema, selectors
+from documentation import policy
+from railwright.cluster import documents, policies, policy_errors
+from railwright.fabric.policy import model, presets, schema, selectors
 from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShape, Placement, SelectorRequirement
 
-CONTRACT = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "policies" / "contract.yaml").read_text())
+ROOT = pathlib.Path(__file__).parents[3]
+CONTRACT = yaml.safe_load((ROOT / "tests" / "data" / "policies" / "contract.yaml").read_text())
 
 
 def test_the_published_schema_is_valid_and_takes_the_contracts_example():
@@ -37,22 +42,29 @@ def test_every_section_refuses_unknown_keys():
     assert all(one["additionalProperties"] is False for one in objects)
 
 
-@pytest.mark.parametrize("target", schema.RULES)
-def test_every_form_carries_the_phrase_that_explains_it(target):
-    rule = schema.RULES[target]
-    assert ("pattern" in rule) == ("patternErrorMessage" in rule)
+def list_parts(tree):
+    yield tree
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from list_parts(part)
 
 
-def test_our_validator_and_a_stock_one_agree_on_what_is_wrong_with_whole_numbers():
+def test_every_pattern_has_the_phrase_that_explains_it_and_matches_in_editors_too():
+    forms = [part for part in list_parts(schema.build()) if isinstance(part, dict) and "pattern" in part]
+    assert len(forms) > 30
+    assert all("patternErrorMessage" in form for form in forms)
+    assert all(form["pattern"].startswith("^") and form["pattern"].endswith("$") for form in forms)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("nccl", "timeout", 20.0), ("nccl", "topologyFile", "/a\n"), ("preflight", "image", "a\n")],
+)
+def test_whole_numbers_have_no_point_and_texts_no_last_newline(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
-    tree["fabrics"]["roce"]["nccl"]["timeout"] = 20.0
-    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["timeout"]
-
-
-def test_a_form_is_not_fooled_by_a_last_newline():
-    tree = json.loads(json.dumps(CONTRACT))
-    tree["fabrics"]["roce"]["rails"][0]["device"] = "mlx5_0\n"
-    assert [v.path[-1] for v in sentences.list_violations(schema.build(), tree, lambda _path: None)] == ["device"]
+    tree["fabrics"]["roce"][section][key] = value
+    result = policies.read(json.dumps(tree))
+    assert isinstance(result, policies.Rejected)
+    assert [error.path for error in result.errors] == [f"fabrics.roce.{section}.{key}"]
 
 
 def replace_each(tree, values):
@@ -70,41 +82,53 @@ def replace_each(tree, values):
     yield from values
 
 
-def test_the_check_without_jsonschema_accepts_what_jsonschema_accepts():
-    published = schema.build()
-    stock = sentences._build_validator_class()(published)
-    values = (
-        None,
-        True,
-        0,
-        1,
-        -2,
-        3.0,
-        0.5,
-        10**9,
-        float("nan"),
-        "",
-        "roce",
-        "a/b",
-        "a\n",
-        "ä b",
-        [],
-        ["x"],
-        {},
-        {"a": "b"},
-    )
+def test_msgspec_accepts_what_jsonschema_accepts():
+    values = (None, True, 0, 1, -2, 3.0, 0.5, 10**9, 10**30, "", "roce", "a/b", "a\n", "ä b", [], ["x"], {}, {"a": "b"})
     outcomes = [
-        (schema_check.is_valid(published, tree, published["$defs"]), stock.is_valid(tree), tree)
+        (policies._convert(tree), policy_errors._VALIDATOR.is_valid(tree), tree)
         for tree in replace_each(CONTRACT, values)
     ]
-    assert [tree for ours, theirs, tree in outcomes if ours and not theirs] == []
-    assert [tree for ours, theirs, tree in outcomes if theirs and not ours and "nan" not in str(tree)] == []
-    assert {ours for ours, _, _ in outcomes} == {True, False}
+    assert [tree for ours, theirs, tree in outcomes if ours is not None and not theirs] == []
+    for tree in (tree for ours, theirs, tree in outcomes if theirs and ours is None):
+        assert None in list_parts(tree), "msgspec rejects a null that means unset, and nothing else"
+        msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+    assert {(ours is not None, theirs) for ours, theirs, _ in outcomes} == {(True, True), (False, True), (False, False)}
 
 
-def test_a_keyword_that_the_check_does_not_know_is_left_to_jsonschema():
-    assert schema_check.is_valid({"type": "string"}, "x", {})
-    assert not schema_check.is_valid({"type": "string", "maxLength": 5}, "x", {})
+class PolicyWithSpeed(model.FabricPolicy, frozen=True):
+    """Policy document."""
+
+    link_speed: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=800)] | None, model.describe("Speed of a link, in Gbit/s.", 400)
+    ] = None
+
+
+def test_a_new_key_is_one_annotated_field(monkeypatch):
+    monkeypatch.setattr(model, "FabricPolicy", PolicyWithSpeed)
+    published = schema.build()
+    monkeypatch.setattr(policy_errors, "_VALIDATOR", type(policy_errors._VALIDATOR)(published))
+    assert "| `linkSpeed` | integer | unset | Speed of a link, in Gbit/s. 1 to 800. | `400` |" in (
+        policy.format_reference()
+    )
+    monkeypatch.syspath_prepend(ROOT / "manifests" / "charting")
+    custom_resource = importlib.import_module("custom_resource")
+    assert custom_resource.build_schema()["properties"]["spec"]["properties"]["linkSpeed"] == {
+        "type": "integer",
+        "nullable": True,
+        "minimum": 1,
+        "maximum": 800,
+        "description": "Speed of a link, in Gbit/s.",
+    }
+    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\nfabrics: {f: {transport: tcp}}\n"
+    result = policies.read(f"{head}linkSpeed: 400\n")
+    assert isinstance(result, model.Policy)
+    assert result.document.link_speed == 400
+    result = policies.read(f"{head}linkSpeed: 900\nlinksped: 400\n")
+    assert isinstance(result, policies.Rejected)
+    assert [str(error) for error in result.errors] == [
+        "line 4: linkSpeed: 900 is out of range; it must be a whole number from 1 to 800",
+        "line 5: linksped: is not a known key; did you mean linkSpeed?",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +195,8 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     ],
 )
 def test_a_domain_is_a_label_key_that_may_name_each_rail(key, accepted):
-    assert bool(re.search(formats.DOMAIN_KEY.pattern, key)) is accepted
+    with contextlib.nullcontext() if accepted else pytest.raises(msgspec.ValidationError):
+        msgspec.convert(key, model.DomainKey)
 
 
 def test_nulls_are_dropped_from_mappings_only():

@@ -10,10 +10,8 @@ import pytest
 import yaml
 
 from railwright.fabric import text
-from railwright.fabric.reasons import admission_texts, reason, reason_code, rendering, texts
-from railwright.fabric.reasons.admission_codes import AdmissionCode
-from railwright.fabric.reasons.codes import Code
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons import reason, rendering, texts
+from railwright.fabric.reasons.codes import AdmissionCode, Code, VariableCode
 
 ROOT = pathlib.Path(__file__).parents[3]
 UPLINKS = reason.make(
@@ -28,11 +26,92 @@ UPLINKS = reason.make(
 
 
 CODES = (*Code, *AdmissionCode, *VariableCode)
+BY_MEMBER = {code.name: code for code in CODES}
+# Functions that make a reason with one of several codes; `derive` makes those of variables.
+CODES_BY_FUNCTION = {
+    "railwright/fabric/placement/nodes/node_facts.py:_describe_rail": (Code.RAIL_BUSY, Code.RAIL_UNAVAILABLE),
+    "railwright/fabric/placement/explain/node_limits.py:list_degradations": (Code.RAIL_NOT_FREE, Code.RAIL_DEAD),
+    "railwright/fabric/nccl/derive.py:_evaluate": tuple(VariableCode),
+    "webhook/bindings.py:_explain_missing_node": (
+        AdmissionCode.BOUND_NODE_UNKNOWN,
+        AdmissionCode.BOUND_DEVICES_UNKNOWN,
+    ),
+    "railwright/fabric/injection/keys.py:_make": (),  # its callers add parameters
+}
+KEY_PARAMETERS = {"type", "key", "value"}
 
 
-def test_every_code_has_a_text_and_no_text_is_without_its_code():
-    assert texts.RENDERERS.keys() == set(Code)
-    assert admission_texts.RENDERERS.keys() == {*AdmissionCode, *VariableCode}
+def list_made():
+    """Yield each place that makes a reason, with its code and the names of its parameters."""
+    for folder in ("railwright", "webhook", "extender"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            for function in ast.walk(tree):
+                if isinstance(function, ast.FunctionDef | ast.Module):
+                    for call in list_calls(function):
+                        yield from list_reasons(f"{path.relative_to(ROOT)}:{getattr(function, 'name', '')}", call)
+
+
+def list_calls(function):
+    """Yield the calls of a function or module, without those of the functions in it."""
+    pending = [*ast.iter_child_nodes(function)]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, ast.FunctionDef):
+            pending += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def list_reasons(place, call):
+    names = {keyword.arg for keyword in call.keywords}
+    match call:
+        case ast.Call(func=ast.Name("_make"), args=[ast.Attribute(attr=member), *_]):
+            yield place, BY_MEMBER[member], names | KEY_PARAMETERS
+        case ast.Call(func=ast.Attribute(ast.Name("reason" | "reasons"), "make"), args=[ast.Attribute(_, member)]):
+            if member in BY_MEMBER:
+                yield place, BY_MEMBER[member], names
+            else:
+                yield from ((place, code, names) for code in CODES_BY_FUNCTION[place])
+        case ast.Call(func=ast.Attribute(ast.Name("reason" | "reasons"), "make")):
+            yield from ((place, code, names) for code in CODES_BY_FUNCTION[place])
+
+
+def test_a_reason_gets_exactly_the_parameters_that_its_text_names():
+    made = list(list_made())
+    wrong = [
+        f"{place}: {code.name} gets {sorted(names)}, its text has {sorted(texts.list_parameters(code.template))}"
+        for place, code, names in made
+        if names != texts.list_parameters(code.template)
+    ]
+    assert wrong == []
+    assert set(CODES) - {code for _, code, _ in made} == {Code.TERM_DETAIL}  # for terms from outside
+
+
+@pytest.mark.parametrize(
+    ("template", "parameters", "expected"),
+    [
+        ("{pods:count pod}, {leaves:count leaf}", {"pods": 1, "leaves": reason.Some(("a",), 2)}, "1 pod, 3 leaves"),
+        ("{leaves}", {"leaves": reason.Some((("leaf-1", 4), "b"), 2)}, "leaf-1 4, b and 2 more"),
+        ("{value!r} {share:.0%}", {"value": "a", "share": 0.5}, "'a' 50%"),
+        (
+            "{one:short} {many:short}",
+            {"one": "x" * 61, "many": ("y" * 60, "z")},
+            f"{'x' * 60}... {'y' * 60} and 1 more",
+        ),
+        ("{one:first} {many:first}", {"one": "x" * 61, "many": tuple("abcde")}, f"{'x' * 61} a, b, c, d and 1 more"),
+        ("{causes:semicolons}{free:omit}.", {"causes": reason.Some(("a", "b"), 1), "free": 3}, "a; b."),
+    ],
+)
+def test_a_template_formats_counts_lists_and_names(template, parameters, expected):
+    assert texts.render(template, parameters) == expected
+
+
+def test_a_record_of_another_version_with_other_parameters_is_rendered_as_far_as_possible():
+    more = reason.RecordedReason("ExcludedByPolicy", {"key": "roles.launchers", "task": "", "since": 3})
+    assert rendering.render_recorded(more) == "the policy sets roles.launchers to never"
+    fewer = reason.RecordedReason("ExcludedByPolicy", {"key": "roles.launchers"})
+    assert rendering.render_recorded(fewer) == "ExcludedByPolicy"
 
 
 def test_a_public_name_stands_for_one_code():
@@ -52,7 +131,7 @@ def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix():
     for code in (*Code, *AdmissionCode):
         assert f"| `{code.value}` | {code.meaning} | {code.fix} |" in page
     for code in VariableCode:
-        assert f"| `{code.value}` | {code.text} | {code.source} |" in page
+        assert f"| `{code.value}` | {code.words} | {code.source} |" in page
 
 
 def test_every_message_of_the_admission_policies_that_can_be_a_warning_begins_with_its_code():
@@ -190,7 +269,7 @@ SEVERAL = {
     "railwright/fabric/lint/rules/n56_one_pvrdma.py": {"len(fabric.rails)"},
     "railwright/fabric/policy/claim_checks.py": {"fabric.devices_per_rail", "devices"},
     "railwright/fabric/policy/fabric_checks.py": {"len(fabric.rails)"},
-    "railwright/fabric/reasons/texts.py": {"pods", "crossings", "nodes"},
+    "railwright/fabric/reasons/texts.py": {"pods", "crossings", "numa_nodes"},
     "railwright/cli/demo/card.py": {
         "len(outcome.placed)",
         "len(fixture.nodes)",
@@ -235,4 +314,4 @@ def test_lists_and_long_texts_are_shortened():
 
 
 def test_the_groups_are_all_in_use():
-    assert {code.group for code in CODES} == set(reason_code.Group)
+    assert {code.group for code in CODES} == set(reason.Group)

@@ -2,7 +2,7 @@
 
 from railwright.fabric.nccl import values, verbs
 from railwright.fabric.nccl.derivation_types import Row
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 ROWS = (
     verbs.ONLY_IB,

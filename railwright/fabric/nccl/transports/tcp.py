@@ -2,7 +2,7 @@
 
 from railwright.fabric.nccl import values
 from railwright.fabric.nccl.derivation_types import Row
-from railwright.fabric.reasons.variable_codes import VariableCode
+from railwright.fabric.reasons.codes import VariableCode
 
 ROWS = (
     Row("NCCL_NET", values.return_constant("Socket"), VariableCode.SOCKETS_ONLY),

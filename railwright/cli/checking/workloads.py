@@ -1,0 +1,105 @@
+"""Check of railwright's labels and annotations on workloads and namespaces that have no effect where they are."""
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from railwright.cli.checking import check_rows, snapshots, webhook_configurations
+from railwright.cli.checking.check_rows import ok, skip, warn
+from railwright.fabric import names, text, views
+from railwright.fabric.injection import keys, missed, templates
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.workloads import kinds, registry
+
+_MAX_LINES = 10  # findings in the detail
+_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
+_KINDS = {snapshots.name_source(kind, version): kind for kind in registry.KINDS for version in kind.versions}
+
+
+class _Condition(views.View, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(views.View, frozen=True):
+    conditions: list[_Condition] | None = None
+
+
+class _Stored(views.View, frozen=True):
+    """What decides whether the keys of a workload are checked."""
+
+    metadata: views.ObjectMeta = views.ObjectMeta()
+    status: _Status | None = None
+
+
+def _check_keys(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    lines = [*_check_namespaces(snapshot, excluded)]
+    count = 0
+    for source, kind in _KINDS.items():
+        for body in snapshot.get_all(source):
+            count += 1
+            lines += _check_workload(kind, body, snapshot, excluded)
+    if lines:
+        more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
+        return warn("\n".join([*lines[:_MAX_LINES], *more]))
+    if unread := [snapshot.unread[source] for source in _KINDS if source in snapshot.unread]:
+        return skip("; ".join(dict.fromkeys(unread)), unread=True)
+    return ok(text.format_count(count, "workload"))
+
+
+def _check_namespaces(snapshot: snapshots.ClusterSnapshot, excluded: Collection[str]) -> Iterator[str]:
+    for namespace in snapshot.get_all("namespaces"):
+        metadata = msgspec.convert(snapshots.get_path(namespace, "metadata"), views.ObjectMeta)
+        if metadata.name not in excluded:
+            yield from (f"Namespace {metadata.name}: {message.line}" for message in keys.check_namespace(metadata))
+
+
+def _check_workload(
+    kind: kinds.WorkloadKind, body: bytes, snapshot: snapshots.ClusterSnapshot, excluded: Collection[str]
+) -> Iterator[str]:
+    """Yield the findings of a workload that no controller owns, and that may still create pods."""
+    try:
+        stored = msgspec.json.decode(body, type=_Stored)
+        if stored.metadata.namespace in excluded or stored.metadata.controller is not None or _has_ended(stored):
+            return
+        workload = templates.read(kind, body)
+    except (msgspec.DecodeError, templates.UnreadableError):
+        return  # its controller cannot read it either
+    problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
+    yield from (f"{kind.name} {stored.metadata.namespace}/{stored.metadata.name}: {problem}" for problem in problems)
+
+
+def _has_ended(stored: _Stored) -> bool:
+    conditions = (stored.status and stored.status.conditions) or ()
+    is_finished = any(item.type in _FINISHED and item.status == "True" for item in conditions)
+    return is_finished or stored.metadata.deletion_timestamp is not None
+
+
+def _check_label(workload: templates.Workload, snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
+    """Yield a problem if admission would have copied the label into a template, and has not."""
+    kind, label = workload.kind, workload.label
+    if not kind.is_injected or label in (None, names.FABRIC_NONE) or missed.is_in_audit(label, snapshot.policy):
+        return
+    lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
+    if lacking and kind.is_frozen:
+        yield rendering.describe(reason.make(AdmissionCode.LABEL_TOO_LATE, value=label, kind=kind.name)).line
+    elif lacking:
+        yield (
+            f"label {names.FABRIC} {label!r} of the {kind.name} does not reach its pods: railwright was not called "
+            f"when it was set, and has not copied it to the template; set it in {lacking[0].title}.metadata.labels"
+        )
+
+
+def list_rows() -> Iterator[check_rows.Row]:
+    """Yield the check of the group `pods`."""
+    yield check_rows.Row(
+        anchor="workload-keys",
+        name="labels and annotations of railwright have an effect where they are",
+        assess=_check_keys,
+        hint="each line says what to do in the manifest; pods that exist do not change, so create them again",
+        reads=("namespaces",),
+        uses=("policy", "mutating", "validating", *_KINDS),
+        depends_on=("api-reachable",),
+    )

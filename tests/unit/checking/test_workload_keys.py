@@ -1,0 +1,205 @@
+"""Keys of railwright on stored workloads and namespaces that have no effect where they are."""
+
+import re
+
+import broken_installations
+import installations
+import pytest
+
+from railwright.cli.checking import check_rows
+from railwright.fabric import names
+from railwright.fabric.workloads import registry
+
+OPTED_IN = {"labels": {names.FABRIC: "roce"}}
+MISSPELT = {"labels": {"railwright.io/fabrik": "roce"}}
+
+
+def assess(source=None, tree=None, change=None):
+    """Return the result of the row for one more object."""
+    trees = installations.healthy()
+    if change:
+        change(trees)
+    if source:
+        trees[source].append(tree)
+    (result,) = [row for row in broken_installations.assess_trees(trees) if row.check == "workload-keys"]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "template", "metadata", "lines"),
+    [
+        (
+            "cronjobs.v1.batch",
+            "CronJob",
+            {},
+            OPTED_IN,
+            [
+                (
+                    "CronJob train/x: LabelNotPassed: label railwright.io/fabric 'roce' of the CronJob has no effect: "
+                    "a CronJob passes no label to its pods; set it in spec.jobTemplate.spec.template.metadata.labels"
+                )
+            ],
+        ),
+        (
+            "jobs.v1.batch",
+            "Job",
+            {},
+            OPTED_IN,
+            [
+                (
+                    "Job train/x: LabelTooLate: label railwright.io/fabric 'roce' of the Job comes too late: its "
+                    "template cannot change any more, so its pods do not get the label; delete the Job, and create it "
+                    "again with the label"
+                )
+            ],
+        ),
+        (
+            "deployments.v1.apps",
+            "Deployment",
+            {},
+            OPTED_IN,
+            [
+                (
+                    "Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: "
+                    "railwright was not called when it was set, and has not copied it to the template; set it in "
+                    "spec.template.metadata.labels"
+                )
+            ],
+        ),
+        (
+            "deployments.v1.apps",
+            "Deployment",
+            {"annotations": {names.FABRIC: "roce"}},
+            {"annotations": {names.RAILS: "2"}},
+            [
+                (
+                    "Deployment train/x: KeyOnWorkload: annotation railwright.io/rails '2' of the Deployment has no "
+                    "effect: railwright reads it on pods; move it to the annotations of the pod template "
+                    "(spec.template.metadata)"
+                ),
+                (
+                    "Deployment train/x: KeyMisplaced: spec.template: annotation railwright.io/fabric 'roce' has no "
+                    "effect: railwright reads it as a label; move it there"
+                ),
+            ],
+        ),
+        (
+            "jobs.v1.batch",
+            "Job",
+            MISSPELT,
+            {},
+            [
+                (
+                    "Job train/x: KeyUnknown: spec.template: label railwright.io/fabrik 'roce' has no effect: "
+                    "railwright has no such key; did you mean label railwright.io/fabric?"
+                )
+            ],
+        ),
+    ],
+)
+def test_a_near_miss_is_named_with_the_place_where_it_belongs(source, kind, template, metadata, lines):
+    result = assess(source, installations.build_workload(kind, "x", template, **metadata))
+    assert (result.state, result.detail.splitlines()) == (check_rows.State.WARN, lines)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "line"),
+    [
+        (
+            {"annotations": {names.FABRIC: "roce"}},
+            (
+                "KeyMisplaced: annotation railwright.io/fabric 'roce' has no effect: railwright reads it as a label; "
+                "move it there"
+            ),
+        ),
+        (
+            {"labels": {"railwright.io/fabrics": "roce"}},
+            (
+                "KeyUnknown: label railwright.io/fabrics 'roce' has no effect: railwright has no such key; did you "
+                "mean label railwright.io/fabric?"
+            ),
+        ),
+        (
+            {"annotations": {names.UNINJECTED: "warn"}},
+            (
+                "KeyOfNamespace: annotation railwright.io/uninjected 'warn' has no effect: railwright reads it as a "
+                "label of the namespace; move it there"
+            ),
+        ),
+        (
+            {"annotations": {names.RAILS: "2"}},
+            (
+                "KeyOnWorkload: annotation railwright.io/rails '2' of the Namespace has no effect: railwright reads it "
+                "on pods; move it to the annotations of the pod templates it is meant for"
+            ),
+        ),
+    ],
+)
+def test_a_near_miss_on_a_namespace_is_named(metadata, line):
+    result = assess("namespaces", {"metadata": {"name": "teams", **metadata}})
+    assert (result.state, result.detail) == (check_rows.State.WARN, f"Namespace teams: {line}")
+
+
+@pytest.mark.parametrize(
+    ("source", "tree"),
+    [
+        ("jobs.v1.batch", installations.build_workload("Job", "x", OPTED_IN, **OPTED_IN)),
+        ("jobs.v1.batch", installations.build_workload("Job", "x", {}, labels={names.FABRIC: names.FABRIC_NONE})),
+        ("jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN, deletionTimestamp="2026-01-01")),
+        (
+            "replicasets.v1.apps",
+            installations.build_workload("Deployment", "x", MISSPELT, ownerReferences=[{"controller": True}]),
+        ),
+        (
+            "jobs.v1.batch",
+            {
+                **installations.build_workload("Job", "x", {}, **OPTED_IN),
+                "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+            },
+        ),
+        ("rayjobs.v1.ray.io", {"metadata": {"name": "x", "namespace": "train", **OPTED_IN}, "spec": {}}),
+        ("jobs.v1.batch", {"metadata": {"name": "x"}, "spec": 1}),
+        (
+            "namespaces",
+            {"metadata": {"name": "teams", "labels": {names.FABRIC: "default", names.UNINJECTED: "warn"}}},
+        ),
+    ],
+    ids=["copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable", "namespace"],
+)
+def test_other_objects_are_no_finding(source, tree):
+    assert assess(source, tree).state is check_rows.State.OK
+
+
+def test_a_label_of_a_fabric_in_audit_mode_is_not_copied_by_intent():
+    job = installations.build_workload("Job", "x", {}, **OPTED_IN)
+    result = assess("jobs.v1.batch", job, broken_installations.repolicy("fabrics:", "mode: audit\nfabrics:"))
+    assert result.state is check_rows.State.OK
+
+
+def test_many_findings_are_counted():
+    trees = installations.healthy()
+    trees["jobs.v1.batch"] = [installations.build_workload("Job", f"x{number}", {}, **OPTED_IN) for number in range(12)]
+    (result,) = [row for row in broken_installations.assess_trees(trees) if row.check == "workload-keys"]
+    assert len(result.detail.splitlines()) == 11
+    assert result.detail.endswith("\nand 2 more")
+
+
+def test_workloads_that_may_not_be_read_are_named_and_the_row_is_not_ticked():
+    unread = {"cronjobs.v1.batch": "you may not list cronjobs.batch -A (403 Forbidden)"}
+    (result,) = [
+        row
+        for row in broken_installations.assess_trees(installations.healthy(), unread=unread)
+        if row.check == "workload-keys"
+    ]
+    assert (result.state, result.unread, result.detail) == (
+        check_rows.State.SKIP,
+        True,
+        "you may not list cronjobs.batch -A (403 Forbidden)",
+    )
+
+
+def test_the_account_of_helms_test_may_list_every_kind():
+    text = (installations.ROOT / "manifests" / "chart" / "templates" / "tests" / "check.yaml").read_text()
+    rules = re.findall(r'- apiGroups: \["?([^"\]]*)"?\].*\n  resources: \[(.*)\]\n  verbs: \[list\]', text)
+    listed = {(group, plural) for group, plurals in rules for plural in plurals.split(", ")}
+    assert {(kind.group, kind.plural) for kind in registry.KINDS} <= listed
