@@ -11,65 +11,107 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.fabric.lint import (
-    claim_engine,
-    claim_types,
-    engine,
-    manifest_rules,
-    pod_claim_types,
-    rule_types,
-    settings,
-)
+from railwright.fabric import views
+from railwright.fabric.lint import claim_types, engine, manifest_rules, rule_types
+from railwright.fabric.lint.rules import claims
 
-_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples.yaml"
+_EXAMPLES = pathlib.Path(__file__).parents[1] / "tests" / "data" / "lint" / "examples"
 _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are formatted separately
 
 
 def format_overview() -> str:
     """Return a table with a row for each rule, in Markdown."""
-    rules = [*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES]
+    rules = [*engine.RULES, *claims.RULES, *manifest_rules.RULES]
     rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
     return "\n".join(["| rule | severity | message |", "|---|---|---|", *rows])
 
 
 def format_all() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
-    sections = [*map(_format_rule, engine.list_rules()), *map(_format_claim_rule, claim_engine.list_rules())]
+    sections = [*map(_format_rule, engine.RULES), *map(_format_claim_rule, claims.RULES)]
     sections += ["\n\n".join(_format_head(rule)) for rule in manifest_rules.RULES]
     return "\n\n".join(sections)
 
 
-class Examples(NamedTuple):
-    """Containers that a rule does not report, and those that it reports."""
+class Example(NamedTuple):
+    """Ranks that a rule reports with these messages, or does not report."""
 
-    good: tuple[rule_types.Example, ...]
-    bad: tuple[rule_types.Example, ...]
+    title: str
+    ranks: rule_types.RankContext
+    messages: Sequence[str] = ()
+
+
+class Examples(NamedTuple):
+    """Ranks that a rule reports, ranks that it does not report, and some that only tests use, with what they expect."""
+
+    bad: tuple[Example, ...]
+    good: tuple[Example, ...]
+    boundaries: tuple[tuple[rule_types.RankContext, bool], ...]
+
+
+class ClaimExample(msgspec.Struct, forbid_unknown_fields=True):
+    """`devices` of a template of claims, or the spec of a pod and `devices` of templates by name."""
+
+    devices: dict[str, Any] | None = None
+    spec: dict[str, Any] = {}
+    templates: dict[str, dict[str, Any]] = {}
+    messages: list[str] = []
+
+    def check(self, rule: claim_types.ClaimRule) -> tuple[claim_types.ClaimViolation, ...]:
+        """Return what the rule reports."""
+        if self.devices is not None:
+            return tuple(rule.check_claim(claim_types.ClaimContext("", claim_types.read_devices(self.devices))))
+        templates = {name: claim_types.read_devices(devices) for name, devices in self.templates.items()}
+        pod = claim_types.PodClaimContext("", msgspec.convert(self.spec, views.PodSpec), templates)
+        return tuple(rule.check_pod(pod))
+
+
+class ClaimExamples(msgspec.Struct, forbid_unknown_fields=True):
+    """A claim or pod that a rule reports, and one that it does not report."""
+
+    bad: ClaimExample
+    good: ClaimExample
 
 
 def list_examples(rule: rule_types.Rule) -> Examples:
-    """Return the examples of a rule: its own, and those in tests/data/lint/examples.yaml."""
-    written = _read_examples().get(rule.code, {})
-    return Examples(
-        rule.good + tuple(map(_build_example, written.get("good", ()))),
-        rule.bad + tuple(map(_build_example, written.get("bad", ()))),
+    """Return the examples of a rule about settings."""
+    written = _read_examples()[rule.code]
+    bad, good = (
+        tuple(Example(entry["title"], build_ranks(entry), entry.get("messages", ())) for entry in written[kind])
+        for kind in ("bad", "good")
     )
+    boundaries = tuple((build_ranks(entry), bool(entry["reported"])) for entry in written.get("boundaries", ()))
+    return Examples(bad, good, boundaries)
+
+
+def list_claim_examples(rule: claim_types.ClaimRule) -> ClaimExamples:
+    """Return the examples of a rule about claims."""
+    return msgspec.convert(_read_examples()[rule.code], ClaimExamples)
+
+
+def build_ranks(written: Mapping[str, Any]) -> rule_types.RankContext:
+    """Return ranks as an example writes them. `settings` by name are those of the environment."""
+    fields = {key: written[key] for key in rule_types.RankContext.__struct_fields__ if key in written}
+    entries = fields.pop("settings", ())
+    if isinstance(entries, Mapping):
+        entries = [
+            {"name": name, "value": value, "where": f"env[{index}]"}
+            for index, (name, value) in enumerate(entries.items())
+        ]
+    return msgspec.convert({**fields, "title": "a rank", "settings": entries}, rule_types.RankContext)
 
 
 @functools.cache
-def _read_examples() -> Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]:
-    text = _EXAMPLES.read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), dict[str, dict[str, list[dict[str, Any]]]])
+def _read_examples() -> Mapping[str, Mapping[str, Any]]:
+    """Return the examples by code of their rule."""
+    return {
+        code: examples
+        for path in sorted(_EXAMPLES.glob("*.yaml"))
+        for code, examples in yaml.safe_load(path.read_text(encoding="utf-8")).items()
+    }
 
 
-def _build_example(fields: Mapping[str, Any]) -> rule_types.Example:
-    written = dict(fields)
-    env = [msgspec.to_builtins(entry) for entry in settings.build_env(**written.pop("settings", {}))]
-    title = written.pop("title")
-    context = {"title": "a rank", "settings": env, **written}
-    return rule_types.Example(title, msgspec.convert(context, rule_types.RankContext))
-
-
-def _format_head(rule: rule_types.Rule | claim_engine.Rule | manifest_rules.ManifestRule) -> list[str]:
+def _format_head(rule: rule_types.RuleDescription) -> list[str]:
     return [
         f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
         f"*{rule.severity}*, `{rule.name}`. {_escape(rule.explanation)}",
@@ -87,39 +129,32 @@ def _format_rule(rule: rule_types.Rule) -> str:
     return "\n\n".join(parts)
 
 
-def _format_claim_rule(rule: claim_engine.Rule) -> str:
-    if isinstance(rule, claim_types.ClaimRule):
-        claim = claim_types.ClaimContext("", claim_types.read_devices(rule.bad))
-        violations, subject = rule.check(claim), "a ResourceClaimTemplate with these `devices`"
-        bad, good = rule.bad, rule.good
-    else:
-        violations, subject = rule.check(rule.bad.build_context()), "a pod with this `spec`"
-        bad, good = _list_parts(rule.bad), _list_parts(rule.good)
-    messages = "".join(f"# {rule.code} {violation.message}\n" for violation in violations)
+def _format_claim_rule(rule: claim_types.ClaimRule) -> str:
+    examples = list_claim_examples(rule)
+    is_pod = examples.bad.devices is None
+    subject = "a pod with this `spec`" if is_pod else "a ResourceClaimTemplate with these `devices`"
+    messages = "".join(f"# {rule.code} {violation.message}\n" for violation in examples.bad.check(rule))
     parts = [
         *_format_head(rule),
-        f"Reported for {subject}:\n\n```yaml\n{_dump(bad)}{messages}```",
-        f"Not reported for:\n\n```yaml\n{_dump(good)}```",
+        f"Reported for {subject}:\n\n```yaml\n{_dump(examples.bad)}{messages}```",
+        f"Not reported for:\n\n```yaml\n{_dump(examples.good)}```",
     ]
     return "\n\n".join(parts)
 
 
-def _list_parts(example: pod_claim_types.PodClaimExample) -> Mapping[str, Any]:
-    """Return the spec of a pod, and the `devices` of the templates that it is checked with."""
+def _dump(example: ClaimExample) -> str:
     templates = {f"devices of ResourceClaimTemplate {name}": devices for name, devices in example.templates.items()}
-    return {**example.spec, **templates}
+    tree = {**example.spec, **templates} if example.devices is None else example.devices
+    return yaml.safe_dump(tree, sort_keys=False, width=1000)
 
 
-def _dump(devices: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(devices), sort_keys=False, width=1000)
-
-
-def _format_examples(word: str, examples: Iterable[rule_types.Example], rule: rule_types.Rule) -> Iterator[str]:
+def _format_examples(word: str, examples: Iterable[Example], rule: rule_types.Rule) -> Iterator[str]:
     """Yield each example: its settings, the context of its ranks, and the messages of the rule."""
     for example in examples:
-        context = "; ".join(_list_context(example.context))
-        messages = "".join(f"\n# {rule.code} {violation.message}" for violation in rule.check(example.context))
-        lines = "\n".join(_format_setting(setting) for setting in example.context.settings) or "(no settings)"
+        context = "; ".join(_list_context(example.ranks))
+        findings = [finding for finding in engine.check(example.ranks) if finding.code == rule.code]
+        messages = "".join(f"\n# {rule.code} {finding.message}" for finding in findings)
+        lines = "\n".join(_format_setting(setting) for setting in example.ranks.settings) or "(no settings)"
         title = f"{word} {_escape(example.title)}{f' ({context})' if context else ''}"
         yield f"{title}:\n\n```text\n{lines}{messages}\n```"
 

@@ -8,7 +8,8 @@ import msgspec
 
 from railwright.cli import lint_reports, output
 from railwright.cluster import documents, nodes
-from railwright.fabric.lint import claim_engine, claim_types, pod_claim_types
+from railwright.fabric.lint import claim_types
+from railwright.fabric.lint.rules import claims as claim_rules
 
 _GROUP = "resource.k8s.io"
 _TEMPLATE = "ResourceClaimTemplate"
@@ -23,16 +24,16 @@ def check_document(path: str, document: documents.Document) -> lint_reports.Repo
         ctx, below = _read(path, document, position, tree)
         located += [
             lint_reports.Located(path, document.find_line((*below, *place)), ctx.title, finding)
-            for finding, place in claim_engine.check(ctx)
+            for finding, place in claim_rules.check(ctx)
         ]
     return lint_reports.Report(tuple(located), len(claims), templates=len(claims))
 
 
 def check_pod(
-    path: str, document: documents.Document, spec: documents.Path, ctx: pod_claim_types.PodClaimContext
+    path: str, document: documents.Document, spec: documents.Path, ctx: claim_types.PodClaimContext
 ) -> Iterator[lint_reports.Located]:
     """Yield the findings about the claims of a pod. `spec` is the path of its spec."""
-    for finding, place in claim_engine.check_pod(ctx):
+    for finding, place in claim_rules.check_pod(ctx):
         yield lint_reports.Located(path, document.find_line((*spec, *place)), ctx.title, finding)
 
 

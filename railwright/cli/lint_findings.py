@@ -18,7 +18,6 @@ from railwright.fabric.lint import (
     engine,
     fabric_context,
     manifest_rules,
-    pod_claim_types,
     rank_contexts,
     rule_types,
     workloads,
@@ -217,7 +216,7 @@ def _check_claims(
     for template in workload.templates:
         if template.containers is not None:
             spec, templates = template.pod.spec, context.claim_templates
-            pod = pod_claim_types.PodClaimContext(workload.title, spec, templates, use.accelerators)
+            pod = claim_types.PodClaimContext(workload.title, spec, templates, use.accelerators)
             yield from claim_findings.check_pod(path, document, template.containers[:-1], pod)
 
 

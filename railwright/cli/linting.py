@@ -13,11 +13,11 @@ from railwright.cli import claim_findings, formats, lint_findings, lint_reports,
 from railwright.cli.commands import lint
 from railwright.cluster import kubeconfigs
 from railwright.fabric import version
-from railwright.fabric.lint import claim_engine, engine, manifest_rules, rule_types
+from railwright.fabric.lint import engine, manifest_rules, rule_types
+from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 
-Rule = rule_types.Rule | claim_engine.Rule | manifest_rules.ManifestRule
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
 _CONSULT = "railwright.cli.linting_by_cluster:consult"  # loaded only if a cluster is asked
@@ -113,9 +113,9 @@ def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
     ]
 
 
-def _list_rules() -> list[Rule]:
+def _list_rules() -> list[rule_types.RuleDescription]:
     """Return the rules about settings, then those about claims and about whole manifests."""
-    return [*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES]
+    return [*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES]
 
 
 def _print_rules(form: str) -> int:
@@ -159,7 +159,7 @@ def build_log(located: Sequence[lint_reports.Located], version: str) -> dict[str
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _build_rule(rule: Rule) -> dict[str, Any]:
+def _build_rule(rule: rule_types.RuleDescription) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),

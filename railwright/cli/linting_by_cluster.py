@@ -130,7 +130,7 @@ def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_report
         code = warning.partition(": ")[0]
         if code in _CODES:
             yield lint_reports.Located(pod.file, line, title, manifest_rules.WARNED.build_finding(warning, code))
-    severities = {rule.code: rule.severity for rule in engine.list_rules()}
+    severities = {rule.code: rule.severity for rule in engine.RULES}
     containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
     for warning in answer.warnings:
         match = _WARNING.fullmatch(warning)

@@ -59,8 +59,7 @@ class Linter:
 
 
 def prepare() -> None:
-    """Import the rules and read the catalogue. A server does this before its first review."""
-    engine.list_rules()
+    """Read the catalogue. A server does this before its first review."""
     catalogue.list_variables()
 
 

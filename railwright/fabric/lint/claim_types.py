@@ -1,4 +1,4 @@
-"""Types of linting ResourceClaims and ResourceClaimTemplates: what a rule reads, and the rule itself."""
+"""Types of linting claims and the pods that refer to them: what a rule reads, and the rule itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,25 +83,43 @@ class ClaimContext(msgspec.Struct, frozen=True):
         return [request for request in self.devices.requests if request.name in {name.split("/")[0] for name in names}]
 
 
+class PodClaimContext(msgspec.Struct, frozen=True):
+    """A pod or pod template, and the templates of claims in the same files."""
+
+    title: str  # "Job prod/llm"
+    spec: views.PodSpec
+    templates: Mapping[str, ClaimedDevices] = {}  # by name
+    accelerators: tuple[str, ...] = ("nvidia.com/gpu",)
+
+    def list_containers(self) -> Iterator[tuple[views.Container, Path]]:
+        """Yield the containers, those of initialization first, each with its path below the pod's spec."""
+        for index, init_container in enumerate(self.spec.init_containers or ()):
+            yield init_container, ("initContainers", index)
+        for index, container in enumerate(self.spec.containers):
+            yield container, ("containers", index)
+
+    def list_used(self) -> set[str]:
+        """Return the entries of spec.resourceClaims that containers use."""
+        return {
+            claim.name
+            for container, _ in self.list_containers()
+            if container.resources is not None
+            for claim in container.resources.claims
+        }
+
+
 class ClaimViolation(msgspec.Struct, frozen=True):
-    """A violation. `path` is below `devices`."""
+    """A violation. `path` is below `devices` of a claim, or below the spec of a pod."""
 
     message: str
     path: Path = ()
 
 
-class ClaimRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule about claims. `source` names the published example in which the trap was found."""
+class ClaimRule(rule_types.RuleDescription, frozen=True, kw_only=True):
+    """A rule about claims, or about the claims of a pod. `source` may name the published example with the trap."""
 
-    code: str  # C01
-    name: str
-    severity: rule_types.Severity
-    title: str
-    explanation: str
-    source: str
-    good: Mapping[str, Any]  # `devices` of a claim that complies, as in its manifest
-    bad: Mapping[str, Any]
-    check: Callable[[ClaimContext], Iterable[ClaimViolation]]
+    check_claim: Callable[[ClaimContext], Iterable[ClaimViolation]] = lambda _claim: ()
+    check_pod: Callable[[PodClaimContext], Iterable[ClaimViolation]] = lambda _pod: ()
 
 
 def find_driver(kind: objects.ExactDeviceRequest) -> str | None:
@@ -119,6 +137,12 @@ def find_driver(kind: objects.ExactDeviceRequest) -> str | None:
 def is_nic(kind: objects.ExactDeviceRequest) -> bool:
     """True if the devices are known to be NICs."""
     return find_driver(kind) in (drivers.DRANET.name, drivers.SRIOV.name)
+
+
+def has_gpus(devices: ClaimedDevices) -> bool:
+    """True if a request is known to be for GPUs. Of alternatives, the first one counts."""
+    kinds = (request.preferred for request in devices.requests)
+    return any(kind is not None and find_driver(kind) == GPU_DRIVER for kind in kinds)
 
 
 def read_devices(tree: Mapping[str, Any]) -> ClaimedDevices:

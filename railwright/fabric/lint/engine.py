@@ -1,38 +1,47 @@
-"""Runs all rules on the ranks of a container, and formats the findings as admission warnings.
+"""Runs the rules on the ranks of a container, and formats the findings as admission warnings.
 
-Each module of `rules/` has a rule, `RULE`, or those of one subject, `RULES`.
+A rule is called for the settings that it reads, or if a field that it needs is present.
 """
 
 import functools
-import importlib
-import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from railwright.fabric import text
-from railwright.fabric.lint import rule_types, rules
+from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.lint.rules import (
+    containers,
+    device_lists,
+    files,
+    gids,
+    interfaces,
+    names,
+    networks,
+    tuning,
+    values,
+)
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 MOST_WARNINGS = 5  # kubectl apply shows them all, and more would not be read
 LONGEST_WARNING = 256  # characters; the API server truncates longer admission warnings
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
+_SUBJECTS = (names, values, device_lists, interfaces, gids, networks, tuning, containers, files)
+RULES = tuple(sorted((rule for subject in _SUBJECTS for rule in subject.RULES), key=lambda rule: rule.code))
+_RANK_RULES = tuple((rule, tuple(map(operator.attrgetter, rule.needs))) for rule in RULES if rule.needs)
 
 
-@functools.cache
-def list_rules() -> tuple[rule_types.Rule, ...]:
-    """Return all rules, sorted by code."""
-    modules = [
-        importlib.import_module(f"{rules.__name__}.{module.name}") for module in pkgutil.iter_modules(rules.__path__)
-    ]
-    listed = [rule for module in modules for rule in getattr(module, "RULES", None) or (module.RULE,)]
-    return tuple(sorted(listed, key=lambda rule: rule.code))
+@functools.lru_cache(maxsize=1024)
+def list_rules_of(variable: str) -> tuple[rule_types.Rule, ...]:
+    """Return the rules that read a variable."""
+    return tuple(rule for rule in RULES if rule.reads(variable))
 
 
-def check(ctx: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
+def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
     """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
-    findings = dict.fromkeys(_run_rules(ctx))
+    findings = dict.fromkeys((*_check_settings(ranks), *_check_ranks(ranks)))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
@@ -53,11 +62,19 @@ def limit_warnings(warnings: Sequence[rendering.Message]) -> tuple[rendering.Mes
     return (*map(_truncate, first), rendering.describe(more))
 
 
-def _run_rules(ctx: rule_types.RankContext) -> Iterator[rule_types.Finding]:
-    for rule in list_rules():
-        violations: Iterable[rule_types.Violation] = rule.check(ctx)
-        for violation in violations:
-            yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
+def _check_settings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
+    for setting in ranks.effective.values():
+        for rule in list_rules_of(setting.name):
+            for problem in rule.check_setting(setting, ranks):
+                message = f"{settings.format_setting(setting)}: {problem}"
+                yield rule_types.Finding(rule.code, rule.severity, setting.name, setting.where, message)
+
+
+def _check_ranks(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
+    for rule, fields in _RANK_RULES:
+        if any(read_field(ranks) for read_field in fields):
+            for violation in rule.check_ranks(ranks):
+                yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
 
 
 def _truncate(warning: rendering.Message) -> rendering.Message:

@@ -1,10 +1,8 @@
-"""Finds RDMA devices among a container's extended resources, by the policy's rails or by the resource's name."""
+"""Recognizes RDMA devices among extended resources by the names of published device plugins."""
 
 import functools
 import re
-from collections.abc import Mapping
 
-from railwright.fabric.lint import rule_types
 from railwright.fabric.policy import model as policies
 
 # Names of the published device plugins: network-operator, k8s-rdma-shared-dev-plugin, sriov-network-device-plugin,
@@ -15,13 +13,6 @@ _RDMA = re.compile(
 _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _HOST_DEVICE = re.compile(r"(?<![a-z])hostdev(?![a-z])")  # network-operator, host device network
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
-
-
-def find_rdma_devices(ctx: rule_types.RankContext) -> Mapping[str, int]:
-    """Return the requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
-    fabric = ctx.fabric_context.fabric
-    rails = {rail.resource for rail in fabric.rails} if fabric else set()
-    return {name: amount for name, amount in ctx.devices.items() if name in rails or is_rdma(name)}
 
 
 @functools.lru_cache(maxsize=256)

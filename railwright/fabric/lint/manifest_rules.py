@@ -3,20 +3,11 @@
 The command reports them: it parses the manifest, and asks admission.
 """
 
-import msgspec
-
 from railwright.fabric.lint import rule_types
 
 
-class ManifestRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule without a check of its own. The fields are those of rule_types.Rule."""
-
-    code: str
-    name: str
-    severity: rule_types.Severity
-    title: str
-    explanation: str
-    source: str
+class ManifestRule(rule_types.RuleDescription, frozen=True, kw_only=True):
+    """A rule without a check of its own."""
 
     def build_finding(self, message: str, name: str = "") -> rule_types.Finding:
         """Return a finding of this rule. `name` is the key or code that it is about."""

@@ -1,16 +1,19 @@
 """Types of linting: the input of a rule, its findings, and the rule itself.
 
-Each file in `rules/` has a rule, or those of one subject. `None` means unknown, and a rule that needs an unknown value
-reports nothing.
+`None` means unknown, and a rule that needs an unknown value reports nothing.
 """
 
 import enum
+import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import msgspec
 
+from railwright.fabric.lint import hardware
 from railwright.fabric.policy import model as policies
+
+BLANKS = " \t\r\n"
+QUOTES = "\"'"
 
 
 class Severity(enum.StrEnum):
@@ -37,6 +40,11 @@ class Setting(msgspec.Struct, frozen=True):
     where: str  # place for messages: "env[3]", "command: -x", "line 4"
     origin: Origin = Origin.ENV
 
+    @property
+    def text(self) -> str:
+        """The value without surrounding quotes and blanks, which rule N11 reports; "" if it is unknown."""
+        return (self.value or "").strip(BLANKS + QUOTES)
+
 
 class FabricContext(msgspec.Struct, frozen=True):
     """The known properties of the fabric that the ranks use. Without a policy, most are None."""
@@ -49,10 +57,9 @@ class FabricContext(msgspec.Struct, frozen=True):
     rails: tuple[str, ...] = ()  # names of those that the pod gets
     devices: tuple[tuple[str, ...], ...] | None = None  # RDMA device names, a tuple for each possible node type
     exclusive: bool | None = None  # True: devices are assigned to pods one by one, so their names are unknown
-    rail_subnets: tuple[str, ...] | None = None  # CIDRs of the rails from the networks' IPAM
 
 
-class RankContext(msgspec.Struct, frozen=True):
+class RankContext(msgspec.Struct, frozen=True, dict=True):
     """A container of a pod template, with the settings and context of all processes in it."""
 
     title: str  # "Job prod/llm task worker container pytorch"
@@ -76,17 +83,34 @@ class RankContext(msgspec.Struct, frozen=True):
     images: frozenset[str] = frozenset()  # of all the job's rank containers
     nccl: tuple[int, ...] | None = None  # version of NCCL in the image, such as (2, 21, 5)
 
-    def get_value(self, name: str) -> str | None:
-        """Return the effective value of a name, or None if it is unset or unknown."""
-        setting = self.get_setting(name)
-        return None if setting is None else setting.value
+    @functools.cached_property
+    def effective(self) -> Mapping[str, Setting]:
+        """The effective setting of each name, which is the first one, in order."""
+        settings: dict[str, Setting] = {}
+        for setting in self.settings:
+            settings.setdefault(setting.name, setting)
+        return settings
+
+    @functools.cached_property
+    def file_lines(self) -> Mapping[str, Setting]:
+        """The first line of an nccl.conf for each name, also if it has no effect."""
+        return {line.name: line for line in reversed(self.settings) if line.origin is Origin.FILE}
+
+    @functools.cached_property
+    def rdma_devices(self) -> Mapping[str, int]:
+        """The requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
+        fabric = self.fabric_context.fabric
+        rails = {rail.resource for rail in fabric.rails} if fabric else set()
+        return {name: amount for name, amount in self.devices.items() if name in rails or hardware.is_rdma(name)}
 
     def get_setting(self, name: str) -> Setting | None:
         """Return the effective setting of a name, or None if it is unset."""
-        for setting in self.settings:
-            if setting.name == name:
-                return setting
-        return None
+        return self.effective.get(name)
+
+    def get_value(self, name: str) -> str | None:
+        """Return the effective value of a name, or None if it is unset or unknown."""
+        setting = self.effective.get(name)
+        return None if setting is None else setting.value
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -100,39 +124,38 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A violation as a rule's check returns it. The engine adds the rule's code and severity."""
+    """A violation by the ranks as a whole. The engine adds the rule's code and severity."""
 
     message: str
     name: str = ""
     where: str = ""
 
 
-class Example(msgspec.Struct, frozen=True):
-    """Ranks that comply with a rule or violate it. The documentation shows them, and tests run them."""
-
-    title: str
-    context: RankContext
-
-
-def build_example(
-    title: str,
-    settings: tuple[Setting, ...] = (),
-    fabric_context: FabricContext = FabricContext(),  # noqa: B008 - frozen
-    **fields: Any,
-) -> Example:
-    """Return an example of one rank. `fields` are those of RankContext."""
-    return Example(title, RankContext("a rank", settings, fabric_context, **fields))
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule. `check` returns each violation, in the order of the settings."""
+class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Row of a rule as users read it: in the documentation, in `railwright lint --rules` and in SARIF."""
 
     code: str  # N01
     name: str  # unknown-variable
     severity: Severity
     title: str  # one line
-    explanation: str  # what happens and why, for the documentation
+    explanation: str  # what happens and why
     source: str  # public source of the fact
-    check: Callable[[RankContext], Iterable[Violation]]
-    good: tuple[Example, ...] = ()  # or in tests/data/lint/examples.yaml
-    bad: tuple[Example, ...] = ()
+
+
+class Rule(RuleDescription, frozen=True, kw_only=True):
+    """A rule about the ranks of a container, with a function for each kind of what it reads.
+
+    `check_setting` yields what is wrong with a setting, as text that follows NAME=VALUE. It is called for the effective
+    settings of `variables`: their names, or a function that recognizes them. `check_ranks` yields what is wrong with
+    the ranks as a whole. It is called if one of the `needs` is present: fields of RankContext, or such as
+    "fabric_context.rail_interfaces".
+    """
+
+    variables: frozenset[str] | Callable[[str], bool] = frozenset()
+    check_setting: Callable[[Setting, RankContext], Iterable[str]] = lambda _setting, _ranks: ()
+    needs: tuple[str, ...] = ()
+    check_ranks: Callable[[RankContext], Iterable[Violation]] = lambda _ranks: ()
+
+    def reads(self, variable: str) -> bool:
+        """True if the rule checks the settings of a variable."""
+        return self.variables(variable) if callable(self.variables) else variable in self.variables

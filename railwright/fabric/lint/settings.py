@@ -1,58 +1,72 @@
-"""Reads the effective settings of ranks with their catalogue rows, and formats settings for messages."""
+"""Values of settings as NCCL reads them, what the ranks' fabric and policy say of them, and their form in messages."""
 
-from collections.abc import Iterator
+import msgspec
 
 from railwright.fabric import text as texts
 from railwright.fabric.lint import rule_types
-from railwright.fabric.nccl import catalogue
+from railwright.fabric.nccl import derive, integers
+from railwright.fabric.policy import model as policies
 
-BLANKS = " \t\r\n"
-QUOTES = "\"'"
+WITH_GIDS = frozenset({policies.Transport.ROCE, policies.Transport.ERDMA, policies.Transport.PVRDMA})
 _MAX_QUOTED = 60  # characters of a user's text in a message
+_EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
+_DEFAULTS = {policies.Transport.EFA: "AWS Libfabric", policies.Transport.TCP: "Socket"}
 
 
-def build_env(**values: str | None) -> tuple[rule_types.Setting, ...]:
-    """Return settings of a container's environment. None stands for a value from another source."""
-    return tuple(rule_types.Setting(name, value, f"env[{index}]") for index, (name, value) in enumerate(values.items()))
+def parse_number(setting: rule_types.Setting | None, ranks: rule_types.RankContext) -> int | None:
+    """Return the number that the ranks' NCCL reads from a setting, or None if it is unset, unknown or invalid."""
+    if setting is None or setting.value is None:
+        return None
+    number = integers.parse(setting.value, ranks.nccl)
+    return None if isinstance(number, integers.NoValue) else number
 
 
-def list_effective(ctx: rule_types.RankContext) -> Iterator[rule_types.Setting]:
-    """Yield the effective setting of each name, which is the first one, in order."""
-    earlier_names = set()
-    for setting in ctx.settings:
-        if setting.name not in earlier_names:
-            earlier_names.add(setting.name)
-            yield setting
+def read_number(ranks: rule_types.RankContext, name: str) -> int | None:
+    """Return the number that NCCL reads for a name, or None if it is unset, unknown or invalid."""
+    return parse_number(ranks.get_setting(name), ranks)
 
 
-def list_values(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, str]]:
-    """Yield the effective settings that have a known value, with the value."""
-    for setting in list_effective(ctx):
-        if setting.value is not None:
-            yield setting, setting.value
+def is_on(ranks: rule_types.RankContext, name: str) -> bool:
+    """True if a switch is known to be on, which is any number except 0."""
+    return read_number(ranks, name) not in {None, 0}
 
 
-def list_rows(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, catalogue.Variable]]:
-    """Yield the effective settings that are in the catalogue, with their rows."""
-    for setting in list_effective(ctx):
-        row = catalogue.find(setting.name)
-        if row is not None:
-            yield setting, row
+def is_older(ranks: rule_types.RankContext, *release: int) -> bool:
+    """True if the image's NCCL is known to be older than a release."""
+    return ranks.nccl is not None and ranks.nccl < release
 
 
-def list_rows_with_values(ctx: rule_types.RankContext) -> Iterator[tuple[rule_types.Setting, str, catalogue.Variable]]:
-    """Yield the effective settings that NCCL reads and that have a known value, with value and row."""
-    for setting, row in list_rows(ctx):
-        if setting.value is not None and row.status in _READ:
-            yield setting, setting.value, row
+def is_on_efa(ranks: rule_types.RankContext) -> bool:
+    """True on AWS EFA, by the policy or, without a policy, by the requested device."""
+    transport = ranks.fabric_context.transport
+    return transport is policies.Transport.EFA or (transport is None and _EFA_RESOURCE in ranks.devices)
 
 
-_READ = frozenset({"active", "deprecated", "newer", "unused"})
+def is_rdma_requested(ranks: rule_types.RankContext) -> bool:
+    """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
+    return ranks.fabric_context.transport is not policies.Transport.TCP and bool(ranks.rdma_devices)
 
 
-def strip_quotes(text: str) -> str:
-    """Remove surrounding quotes and blanks, which rule N11 reports."""
-    return text.strip(BLANKS + QUOTES)
+def choose_network(ranks: rule_types.RankContext) -> str:
+    """Return the value of NCCL_NET for the ranks' fabric."""
+    transport = policies.Transport.EFA if is_on_efa(ranks) else ranks.fabric_context.transport
+    return "IB" if transport is None else _DEFAULTS.get(transport, "IB")
+
+
+def is_policy_value(setting: rule_types.Setting, ranks: rule_types.RankContext) -> bool:
+    """True if a variable has the value that the operator's policy gives it, which rules then accept."""
+    fabric = ranks.fabric_context.fabric
+    if fabric is None or setting.value is None:
+        return False
+    derived = _derive_variables(fabric, ranks.fabric_context.primary)
+    return setting.value in (fabric.env.get(setting.name), derived.get(setting.name))
+
+
+def _derive_variables(fabric: policies.Fabric, primary: str) -> dict[str, str]:
+    """Return the derived variables of a fabric, also if the policy turns derivation off."""
+    deriving_fabric = msgspec.structs.replace(fabric, nccl=msgspec.structs.replace(fabric.nccl, derive=True))
+    variables = derive.derive(deriving_fabric, deriving_fabric.rails, None, primary, False)
+    return {variable.name: variable.value for variable in variables}
 
 
 def quote(text: str) -> str:
@@ -68,10 +82,5 @@ def format_setting(setting: rule_types.Setting) -> str:
     if setting.value is None:
         return quote(setting.name)
     value = quote(setting.value)
-    ends = not value or value != strip_quotes(value) or " " in value
-    return f"{quote(setting.name)}={value!r}" if ends else f"{quote(setting.name)}={value}"
-
-
-def build_violation(setting: rule_types.Setting, message: str) -> rule_types.Violation:
-    """Return a complaint about a setting. Its message begins with NAME=VALUE."""
-    return rule_types.Violation(f"{format_setting(setting)}: {message}", setting.name, setting.where)
+    is_bare = value and value == value.strip(rule_types.BLANKS + rule_types.QUOTES) and " " not in value
+    return f"{quote(setting.name)}={value if is_bare else repr(value)}"

@@ -187,6 +187,11 @@ def find(name: str) -> Variable | None:
     return _read_catalogue().by_name.get(name)
 
 
+def get(name: str) -> Variable:
+    """Return the row of a variable. Raises KeyError if the catalogue does not have it."""
+    return _read_catalogue().by_name[name]
+
+
 @functools.lru_cache(maxsize=1024)
 def suggest_name(name: str) -> str | None:
     """Return the active variable with the most similar name, or None if no name is similar enough."""

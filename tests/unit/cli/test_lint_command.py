@@ -7,10 +7,11 @@ import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.fabric.lint import claim_engine, engine, manifest_rules
+from railwright.fabric.lint import engine, manifest_rules
+from railwright.fabric.lint.rules import claims as claim_rules
 
 ROOT = pathlib.Path(__file__).parents[3]
-RULES = (*engine.list_rules(), *claim_engine.list_rules(), *manifest_rules.RULES)
+RULES = (*engine.RULES, *claim_rules.RULES, *manifest_rules.RULES)
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment

@@ -14,10 +14,6 @@ from admitting import messages, variables
 from railwright.fabric import admission, views
 from railwright.fabric.injection import applied_pod, plan, pod_changes
 from railwright.fabric.lint import admission as lint_admission
-from railwright.fabric.lint import engine, fabric_context, rank_contexts
-from railwright.fabric.lint import rule_types as lint
-from railwright.fabric.nccl import derive
-from railwright.fabric.policy import model as policies
 from webhook import patch
 
 
@@ -115,40 +111,6 @@ def test_the_webhook_returns_the_findings_of_lint_and_the_plan_alone_has_none():
     assert messages(inject(tree, by)) == ()
     whole = admission.plan(admitting.view(tree), by, admitting.known())
     assert tuple(warning.line for warning in whole.warnings) == list_warnings(tree, by) != ()
-
-
-@pytest.mark.parametrize("transport", list(policies.Transport))
-@pytest.mark.parametrize("host_network", [False, True])
-@pytest.mark.parametrize("devices", [True, False])
-def test_what_the_webhook_derives_is_never_complained_about(transport, host_network, devices):
-    """Each fact of a policy, alone and all together, over every transport."""
-    facts = {
-        "forbidTcpFallback": True, "gidIndex": 3, "addressRange": "10.0.0.0/8", "addressFamily": "AF_INET",
-        "trafficClass": 106, "fifoTrafficClass": 84, "serviceLevel": 3, "railOnly": True, "qpsPerConnection": 4,
-        "adaptiveRouting": True, "timeout": 22, "retryCount": 7, "gdrLevel": "SYS", "mergeVfs": True,
-        "topologyFile": "/etc/topology.xml", "debug": "INFO",
-    }  # fmt: skip
-    device = "erdma_0" if transport is policies.Transport.ERDMA else "mlx5_0"
-    rail = {"name": "rail0", "network": "prod/lan2", "resource": "example.com/rdma"}
-    rail |= {"device": device} if devices else {}
-    for some in ({}, facts, *({key: value} for key, value in facts.items())):
-        fabric = msgspec.convert({"transport": str(transport), "rails": [rail], "nccl": some}, policies.Fabric)
-        document = policies.FabricPolicy(
-            api_version="railwright.io/v1alpha1", kind="FabricPolicy", fabrics={"f": fabric}
-        )
-        derived = derive.derive(fabric, fabric.rails, (device,) if devices else None, "eth0", host_network)
-        pod = admitting.view(admitting.pod(gpus(*[{"name": v.name, "value": v.value} for v in derived])))
-        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, host_network=host_network))
-        policy = policies.Policy(document, "sha256:0")
-        use = admission.find_use(plan.plan(pod, policy, admitting.known()), document)
-        around = rank_contexts.JobContext(use=use, networks=fabric_context.parse_networks(pod, "prod"))
-        findings = engine.check(rank_contexts.build(pod, 0, around))
-        reported = [
-            finding
-            for finding in findings
-            if finding.severity is not lint.Severity.INFO and finding.name in {v.name for v in derived}
-        ]
-        assert not reported
 
 
 # What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from railwright.fabric.lint import engine, rule_types, settings
+from documentation import rules as pages
+from railwright.fabric.lint import engine, rule_types
 from railwright.fabric.nccl import catalogue
 
 BY_STATUS = {"removed": "N02", "unknown": "N03", "framework": "N04", "plugin": "N05", "newer": "N06"}
@@ -12,10 +13,7 @@ READ = [row for row in catalogue.list_variables() if row.status in {"active", "d
 
 
 def codes(name, value, **known):
-    return {
-        finding.code
-        for finding in engine.check(rule_types.RankContext("r", settings.build_env(**{name: value}), **known))
-    }
+    return {finding.code for finding in engine.check(pages.build_ranks({"settings": {name: value}, **known}))}
 
 
 @pytest.mark.parametrize("row", catalogue.list_variables(), ids=lambda row: row.name)
@@ -89,28 +87,28 @@ def test_what_the_published_mistakes_were():
 
 def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     name = "NCCL_\x1b[31m" + "x" * 5000
-    (finding,) = engine.check(rule_types.RankContext("r", settings.build_env(**{name: "\n" * 5000})))
+    (finding,) = engine.check(pages.build_ranks({"settings": {name: "\n" * 5000}}))
     assert finding.message.isprintable()
     assert len(finding.message) < 900
 
 
 def test_only_the_setting_that_wins_is_looked_at():
-    first, second = settings.build_env(NCCL_IB_TIMEOUT="22"), settings.build_env(NCCL_IB_TIMEOUT="99")
-    assert not engine.check(rule_types.RankContext("r", first + second))
-    assert engine.check(rule_types.RankContext("r", second + first))
+    first, second = (rule_types.Setting("NCCL_IB_TIMEOUT", value, "env") for value in ("22", "99"))
+    assert not engine.check(rule_types.RankContext("r", (first, second)))
+    assert engine.check(rule_types.RankContext("r", (second, first)))
 
 
 def test_findings_stand_errors_first_and_once():
     findings = engine.check(
-        rule_types.RankContext("r", settings.build_env(NCCL_NOBODY="1", NCCL_IB_SL="99", NCCL_SHARP_DISABLE="1"))
+        pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99", "NCCL_SHARP_DISABLE": "1"}})
     )
     assert [finding.code for finding in findings] == ["N09", "N01", "N05"]
-    assert engine.check(rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))) == engine.check(
-        rule_types.RankContext("r", settings.build_env(NCCL_IB_TIMEOUT="99"))
+    assert engine.check(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check(
+        pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})
     )
 
 
 def test_infos_are_not_admission_warnings():
-    findings = engine.check(rule_types.RankContext("r", settings.build_env(NCCL_SHARP_DISABLE="1")))
+    findings = engine.check(pages.build_ranks({"settings": {"NCCL_SHARP_DISABLE": "1"}}))
     assert findings
     assert engine.list_warnings(findings) == ()

@@ -105,3 +105,19 @@ def test_no_command_line_breaks_the_reading(words):
     commands.read(words)
     commands.read(["bash", "-c", *words])
     commands.read(["mpirun", *words])
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        ("echo $NCCL_MINE", {"NCCL_MINE"}),
+        ("echo ${NCCL_MINE:-5}", {"NCCL_MINE"}),
+        ("python -c 'import os; os.environ[\"NCCL_MINE\"]'", {"NCCL_MINE"}),
+        ("export NCCL_TYPO=$NCCL_TYPO", set()),  # only passes it on, so NCCL is meant to read it
+        ('mpirun -x NCCL_TYPO="${NCCL_TYPO}" train', set()),
+        ("export NCCL_IB_TIMEOUT=$NCCL_MINE", {"NCCL_MINE"}),
+        ("NCCL_TYPO=1 train", set()),
+    ],
+)
+def test_a_variable_of_a_script_is_one_that_the_script_reads(script, names):
+    assert commands.list_own_names(["bash", "-c", script]) == names

@@ -1,0 +1,372 @@
+"""Rules about ResourceClaims and ResourceClaimTemplates that users wrote, and about pods that refer to them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from railwright.fabric import views
+from railwright.fabric.claims import drivers, own_claims, selectors
+from railwright.fabric.lint import claim_types, rule_types
+
+Located = tuple[rule_types.Finding, claim_types.Path]
+_Violations = Iterator[claim_types.ClaimViolation]
+_ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
+_OF_ONE_POD = ("pciBusID", "numaNode")  # attributes that only one pod of a node may select by
+# attributes by which a template can name a rail
+_IDENTITIES = frozenset(
+    {"rdmaDevice", "pciAddress", "pciBusID", "pcieRoot", "ifName", "resourceName", "PFName", "pfPciAddress", "deviceID"}
+)
+
+
+def check(claim: claim_types.ClaimContext) -> tuple[Located, ...]:
+    """Return the findings about a claim, each with its path below `devices`, sorted by severity, then by code."""
+    return _sort(located for rule in RULES for located in _locate(rule, rule.check_claim(claim), "devices"))
+
+
+def check_pod(pod: claim_types.PodClaimContext) -> tuple[Located, ...]:
+    """Return the findings about the claims of a pod, each with its path below the pod's spec, sorted as those above."""
+    if not pod.spec.resource_claims:
+        return ()
+    return _sort(located for rule in RULES for located in _locate(rule, rule.check_pod(pod), "spec"))
+
+
+def _sort(findings: Iterable[Located]) -> tuple[Located, ...]:
+    return tuple(sorted(dict.fromkeys(findings), key=lambda item: (_ORDER[item[0].severity], item[0].code)))
+
+
+def _locate(
+    rule: claim_types.ClaimRule, violations: Iterable[claim_types.ClaimViolation], root: str
+) -> Iterator[Located]:
+    for violation in violations:
+        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in violation.path)
+        yield rule_types.Finding(rule.code, rule.severity, "", f"{root}{where}", violation.message), violation.path
+
+
+def _check_pairs(claim: claim_types.ClaimContext) -> _Violations:
+    for index, constraint in enumerate(claim.devices.constraints):
+        counts: Counter[str] = Counter()
+        for request in claim.list_covered(constraint.requests):
+            if request.preferred is not None:
+                counts[request.preferred.device_class_name] += request.preferred.count
+        several = [f"{count} devices of {name}" for name, count in counts.items() if count > 1]
+        if constraint.match_attribute and len(several) > 1:
+            yield claim_types.ClaimViolation(
+                f"one constraint asks that {' and '.join(several)} share one value of {constraint.match_attribute}; "
+                "write one request for each device, and one constraint for each pair",
+                ("constraints", index),
+            )
+
+
+def _check_test(claim: claim_types.ClaimContext) -> _Violations:
+    for _, request, kind, path in claim.list_kinds():
+        for expression in kind.expressions:
+            for attribute in selectors.list_unguarded(expression):
+                domain, _, name = attribute.rpartition("/")
+                yield claim_types.ClaimViolation(
+                    f"request {request.name} reads {attribute} without has(): if a device of the class lacks it, "
+                    f'the pod is not scheduled; begin with has(device.attributes["{domain}"].{name}) &&',
+                    path,
+                )
+
+
+def _check_devices_of_one_pod(claim: claim_types.ClaimContext) -> _Violations:
+    for request, attribute, path in _list_attributes(claim):
+        if claim.is_template and attribute.rpartition("/")[2] in _OF_ONE_POD:
+            yield claim_types.ClaimViolation(
+                f"request {request} names devices by {attribute}, so that a second pod of this template finds "
+                "them taken on each node; pair GPUs and NICs by a constraint, or let railwright write the claims",
+                path,
+            )
+
+
+def _check_withdrawn(claim: claim_types.ClaimContext) -> _Violations:
+    for request, attribute, path in _list_attributes(claim):
+        if attribute in drivers.WITHDRAWN:
+            yield claim_types.ClaimViolation(
+                f"request {request} selects by {attribute}, which dranet withdraws while a pod holds the "
+                "device, and which may differ by node; use dra.net/rdmaDevice or dra.net/pciAddress",
+                path,
+            )
+
+
+def _list_attributes(claim: claim_types.ClaimContext) -> Iterator[tuple[str, str, claim_types.Path]]:
+    """Yield each attribute that a kind of device is selected by, once, with the names of its request and its path."""
+    for _, request, kind, path in claim.list_kinds():
+        attributes = [name for expression in kind.expressions for name in selectors.list_references(expression)]
+        yield from ((request.name, attribute, path) for attribute in dict.fromkeys(attributes))
+
+
+def _check_unnamed(claim: claim_types.ClaimContext) -> _Violations:
+    for _, request, kind, path in claim.list_kinds():
+        if not claim.is_template or not claim_types.is_nic(kind) or kind.allocation_mode == "All":
+            continue
+        attributes = [name for expression in kind.expressions for name in selectors.list_references(expression)]
+        if not any(name.rpartition("/")[2] in _IDENTITIES for name in attributes):
+            yield claim_types.ClaimViolation(
+                f"request {request.name} names no rail: pods of one gang get different rails, which cannot reach each "
+                "other where rails are separate networks; select one rail for each request",
+                path,
+            )
+
+
+def _check_total(claim: claim_types.ClaimContext) -> _Violations:
+    kinds = [request.preferred for request in claim.devices.requests]
+    total = sum(kind.count for kind in kinds if kind is not None and kind.allocation_mode != "All")
+    if total > drivers.MAX_DEVICES:
+        yield claim_types.ClaimViolation(
+            f"requests {total} devices, but a claim has at most {drivers.MAX_DEVICES}: the API server admits it, and "
+            "its pods stay Pending; split it into claims along pairs of GPUs and NICs",
+            ("requests",),
+        )
+
+
+def _check_pair_attribute(claim: claim_types.ClaimContext) -> _Violations:
+    for index, constraint in enumerate(claim.devices.constraints):
+        kinds = [kind for request in claim.list_covered(constraint.requests) if (kind := request.preferred)]
+        has_gpu = any(claim_types.find_driver(kind) == claim_types.GPU_DRIVER for kind in kinds)
+        has_nic = any(claim_types.is_nic(kind) for kind in kinds)
+        if has_gpu and has_nic and constraint.match_attribute.rpartition("/")[0] not in {"", "resource.kubernetes.io"}:
+            yield claim_types.ClaimViolation(
+                f"{constraint.match_attribute} is an attribute of one driver: devices of the other lack it, so that no "
+                "pair has it in common and the pod stays Pending; use resource.kubernetes.io/pcieRoot or numaNode",
+                ("constraints", index, "matchAttribute"),
+            )
+
+
+def _check_topology_hints(claim: claim_types.ClaimContext) -> _Violations:
+    if claim_types.has_gpus(claim.devices):
+        yield claim_types.ClaimViolation(
+            "kubelet gets no topology hints for claims: CPUs and memory of the pod may be on another NUMA node than "
+            "its GPUs; bind the processes to CPUs by the GPU's NUMA node in the pod",
+            ("requests",),
+        )
+
+
+def _check_configuration(claim: claim_types.ClaimContext) -> _Violations:
+    for index, config in enumerate(claim.devices.config):
+        if config.opaque is None:
+            continue
+        for request in claim.list_covered(config.requests) if config.requests else ():
+            driver = claim_types.find_driver(request.preferred) if request.preferred else None
+            if driver is not None and driver != config.opaque.driver:
+                yield claim_types.ClaimViolation(
+                    f"the configuration for request {request.name} is for driver {config.opaque.driver}, but its "
+                    f"devices are of {driver}, which ignores it; write {driver} and its form of parameters",
+                    ("config", index, "opaque", "driver"),
+                )
+
+
+def _check_use(pod: claim_types.PodClaimContext) -> _Violations:
+    used = pod.list_used()
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        if entry.name not in used:
+            yield claim_types.ClaimViolation(
+                f"no container uses the claim {entry.name}: its devices are allocated and stay idle; add "
+                f"resources.claims: [{{name: {entry.name}}}] to the container, or remove the claim",
+                ("resourceClaims", index),
+            )
+
+
+def _check_template(pod: claim_types.PodClaimContext) -> _Violations:
+    """Report nothing if the files have no template: these may be in the cluster."""
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        template = entry.resource_claim_template_name
+        if not template or template in pod.templates or not pod.templates or own_claims.is_own_name(template):
+            continue
+        yield claim_types.ClaimViolation(
+            f"the files have no ResourceClaimTemplate {template}, but {', '.join(sorted(pod.templates)[:3])}: unless "
+            "the namespace has it, the pod stays Pending; correct the name, or add the template",
+            ("resourceClaims", index, "resourceClaimTemplateName"),
+        )
+
+
+def _check_both_gpus(pod: claim_types.PodClaimContext) -> _Violations:
+    templates = {entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()}
+    for container, path in pod.list_containers():
+        if container.resources is None:
+            continue
+        resource = _find_resource(container.resources, pod.accelerators)
+        for claim in container.resources.claims:
+            template = templates.get(claim.name, "")
+            devices = pod.templates.get(template)
+            if resource and devices is not None and claim_types.has_gpus(devices):
+                yield claim_types.ClaimViolation(
+                    f"container {container.name} requests {resource} and gets GPUs by the template {template} of claim "
+                    f"{claim.name}: the pod takes both; remove {resource}, or the GPUs of the template",
+                    (*path, "resources"),
+                )
+
+
+def _find_resource(requirements: views.ResourceRequirements, accelerators: tuple[str, ...]) -> str:
+    """Return the accelerator that a container requests; "" if it requests none, or "0"."""
+    amounts = {**requirements.requests, **requirements.limits}
+    return next((name for name in accelerators if str(amounts.get(name, "0")) != "0"), "")
+
+
+RULES = (
+    claim_types.ClaimRule(
+        code="C01",
+        name="one-constraint-for-pairs",
+        severity=rule_types.Severity.WARNING,
+        title="One constraint over several GPUs and NICs",
+        explanation=(
+            "A constraint holds for all devices of its requests together. With two GPUs and two NICs it asks that all "
+            "four share one PCIe root, which most nodes do not have, so that the pod stays Pending. Right is one "
+            "request for each device, and one constraint for each pair."
+        ),
+        source=(
+            "kubernetes-sigs/dranet examples/demo_nvidia_dranet/resourceclaims.yaml; k8snetworkplumbingwg/dra-"
+            "driver-sriov demo/resource-alignment/resource-alignment.yaml"
+        ),
+        check_claim=_check_pairs,
+    ),
+    claim_types.ClaimRule(
+        code="C02",
+        name="attribute-without-test",
+        severity=rule_types.Severity.WARNING,
+        title="An attribute is read without has()",
+        explanation=(
+            "Attributes are optional. Reading one that a device lacks is an error of CEL, and kube-scheduler then "
+            "schedules the pod on no node, even if other nodes have the device. A DeviceClass that excludes such "
+            "devices hides it."
+        ),
+        source=(
+            "kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml, "
+            "examples/oci_oke_examples/BM.GPU.GB200-v3.4/resource-claim-template.yaml"
+        ),
+        check_claim=_check_test,
+    ),
+    claim_types.ClaimRule(
+        code="C03",
+        name="devices-of-one-pod",
+        severity=rule_types.Severity.WARNING,
+        title="A template names the PCI address or NUMA node of its devices",
+        explanation=(
+            "Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its "
+            "other devices are idle. It is written where pcieRoot does not pair GPUs and NICs; `pairBy: nodeShape` "
+            "does."
+        ),
+        source="kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml",
+        check_claim=_check_devices_of_one_pod,
+    ),
+    claim_types.ClaimRule(
+        code="C04",
+        name="withdrawn-attribute",
+        severity=rule_types.Severity.WARNING,
+        title="A device is selected by its interface or address",
+        explanation=(
+            "dranet reads these attributes from the interface of the host. While a pod holds the device, its interface "
+            "is in the pod, and the slice has them no more. Whether a device is free follows from claims, never from "
+            "slices."
+        ),
+        source=(
+            "kubernetes-sigs/dranet examples/oke-bm-gpu-gb200-rocev2-dranet/resource-claim-template.yaml (ifName), "
+            "openshift-psap/dra-rail-admission-webhook (ipv4)"
+        ),
+        check_claim=_check_withdrawn,
+    ),
+    claim_types.ClaimRule(
+        code="C05",
+        name="unnamed-rails",
+        severity=rule_types.Severity.WARNING,
+        title="NICs of a template are not named",
+        explanation=(
+            "The scheduler takes the first devices that fit. Which these are depends on what other pods hold, on the "
+            "order of devices in slices, and on whether the pod is the first of its node. The pods of a gang then have "
+            "different rails. It does not matter if a pod takes all rails of its node, or if all rails reach each "
+            "other."
+        ),
+        source=(
+            "ai-dynamo/dynamo pull request 13596; kubernetes-sigs/dranet examples/aws_eks_examples/gpu-"
+            "efa/resource-claim-template.yaml"
+        ),
+        check_claim=_check_unnamed,
+    ),
+    claim_types.ClaimRule(
+        code="C06",
+        name="too-many-devices",
+        severity=rule_types.Severity.ERROR,
+        title="More than 32 devices in a claim",
+        explanation=(
+            "A claim has at most 32 allocated devices. The API server checks the number of requests but not the sum of "
+            "their counts, so that the template is admitted and its pods fail to be scheduled. Constraints do not "
+            "reach across claims: devices of a pair must be in one."
+        ),
+        source="resource.k8s.io/v1 AllocationResultsMaxSize; Amazon EKS p5.48xlarge has 8 GPUs and 32 EFA devices",
+        check_claim=_check_total,
+    ),
+    claim_types.ClaimRule(
+        code="C07",
+        name="attribute-of-one-driver",
+        severity=rule_types.Severity.ERROR,
+        title="GPUs and NICs are paired by an attribute of one driver",
+        explanation=(
+            "A constraint needs an attribute with the same qualified name on all its devices. dranet publishes "
+            "`dra.net/numaNode`, the GPU driver `resource.kubernetes.io/numaNode`: they are never equal. Where the "
+            "PCIe roots differ too (AKS ND GB300, OKE GB200), no attribute pairs them; `railwright check` says so with "
+            "the node."
+        ),
+        source="dra-driver-nvidia-gpu issue 1123; Kubernetes KEP-6080",
+        check_claim=_check_pair_attribute,
+    ),
+    claim_types.ClaimRule(
+        code="C08",
+        name="no-topology-hints",
+        severity=rule_types.Severity.INFO,
+        title="CPUs are not aligned with GPUs of claims",
+        explanation=(
+            "Device plugins tell kubelet's topology manager the NUMA node of each device, DRA drivers do not. The "
+            "static CPU manager then chooses CPUs without knowing the GPUs, whatever the policy of the topology "
+            "manager."
+        ),
+        source="kubernetes/website pull request 56761",
+        check_claim=_check_topology_hints,
+    ),
+    claim_types.ClaimRule(
+        code="C09",
+        name="configuration-of-another-driver",
+        severity=rule_types.Severity.WARNING,
+        title="Opaque configuration for another driver",
+        explanation=(
+            "A driver reads only the configuration with its own name; all others are ignored silently. The interface "
+            "then keeps the name and MTU that it has on the host."
+        ),
+        source="k8snetworkplumbingwg/dra-driver-sriov demo/single-vf-claim/single-vf.yaml has the form for its driver",
+        check_claim=_check_configuration,
+    ),
+    claim_types.ClaimRule(
+        code="C10",
+        name="claim-without-use",
+        severity=rule_types.Severity.WARNING,
+        title="No container uses a claim of the pod",
+        explanation=(
+            "spec.resourceClaims makes kube-scheduler allocate the devices for the pod. Only containers that name the "
+            "claim in resources.claims can open them."
+        ),
+        source='Kubernetes documentation, "Allocate devices to workloads with DRA"',
+        check_pod=_check_use,
+    ),
+    claim_types.ClaimRule(
+        code="C11",
+        name="template-not-in-files",
+        severity=rule_types.Severity.WARNING,
+        title="The template of a claim is not in the files",
+        explanation=(
+            "A pod waits for its ResourceClaimTemplate without an error at its creation. The rule compares names with "
+            "the templates in the files that are checked together, and reports nothing if there are none."
+        ),
+        source="Kubernetes, pkg/controller/resourceclaim: the claim is generated when the template exists",
+        check_pod=_check_template,
+    ),
+    claim_types.ClaimRule(
+        code="C12",
+        name="gpus-requested-twice",
+        severity=rule_types.Severity.ERROR,
+        title="GPUs are requested by a claim and as an extended resource",
+        explanation=(
+            "The pod then takes the GPUs of the claim and others besides. On nodes where a DeviceClass maps the "
+            "resource, both come from the same driver; on nodes with one driver only, the pod stays Pending."
+        ),
+        source='KEP-5004; Kubernetes documentation, "Extended resource allocation by DRA"',
+        check_pod=_check_both_gpus,
+    ),
+)

@@ -1,0 +1,193 @@
+"""Rules about NCCL's logs, and about the files that it reads."""
+
+from collections.abc import Iterator
+
+from railwright.fabric import names
+from railwright.fabric.lint import rule_types, settings
+
+_READ_FILES = {
+    "NCCL_TOPO_FILE": "NCCL ignores a topology file that is missing",
+    "NCCL_GRAPH_FILE": "NCCL fails at start when the graph file is missing",
+}
+_IN_IMAGES = ("/opt/amazon/",)  # images of AWS have the files of their plugin here
+_DEFAULT_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL looks here by default
+_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
+_LOUD = frozenset({"INFO", "TRACE"})
+_SUBSYSTEMS = (
+    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY", "NVLS"),
+    *("BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL"),
+)
+_STREAMS = ("/dev/", "/proc/")
+_PRIVATE = frozenset({"memory", "emptyDir"})  # kinds of volume that no other pod sees
+# What the one vendor that publishes an nccl.conf writes into it: Azure/azhpc-images, components/customizations.
+_AZURE = frozenset({"NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_TOPO_FILE"})
+_OF_AZURE = ("azhpc", "azurehpc")  # words in the names of images built from those scripts
+_OTHER_SOURCES = {
+    "NCCL_ENV_PLUGIN": "the plugin may replace any value railwright sets; remove it, or make sure that it does not",
+    "NCCL_CONF_FILE": (
+        f"its lines win over those of {names.NCCL_CONF_PATH}, where railwright may put its own; name the variables in "
+        "the environment instead"
+    ),
+}
+_HARMLESS = frozenset({"", "none", names.NCCL_CONF_PATH})  # an empty value is N11's
+
+
+def _check_mounted(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    path = setting.text
+    if not path or ranks.capabilities is None or _is_present(path, ranks):  # None: no pod is seen
+        return
+    if not settings.is_policy_value(setting, ranks):
+        effect = _READ_FILES[setting.name]
+        yield f"no volume is mounted there, and {effect}; mount it, unless the image holds it"
+
+
+def _is_present(path: str, ranks: rule_types.RankContext) -> bool:
+    is_mounted = any(path == mount or path.startswith(f"{mount.rstrip('/')}/") for mount in ranks.mounts)
+    return is_mounted or path == _DEFAULT_TOPOLOGY or path.startswith(_IN_IMAGES)
+
+
+def _check_words(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    text = setting.text
+    if not text:
+        return
+    if setting.name == "NCCL_DEBUG":
+        if text.upper() not in _LEVELS:
+            yield f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
+        return
+    tokens = text.removeprefix("^").split(",")
+    unknown = [settings.quote(token) or "an empty word" for token in tokens if token.upper() not in _SUBSYSTEMS]
+    if unknown:
+        yield f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it"
+
+
+def _check_loud(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    if setting.text.upper() in _LOUD:
+        yield "makes large logs from every rank; write WARN in production"
+
+
+def _check_log_file(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    path = setting.text
+    if path and not path.startswith(_STREAMS) and (writers := _describe_writers(setting, path, ranks)):
+        yield f"{writers} overwrite each other's log; put %h (host) and %p (process) into the name"
+
+
+def _describe_writers(setting: rule_types.Setting, path: str, ranks: rule_types.RankContext) -> str | None:
+    """Return the processes that write the same file, or None if each has its own."""
+    by_process, by_host = "%p" in path, "%h" in path
+    if not by_process and ranks.accelerators > 1:
+        return "the processes of a container"
+    if not by_host and (ranks.count or 1) > 1 and _is_on_shared_volume(path, ranks):
+        return "the pods of the template"
+    by_launcher = setting.origin is rule_types.Origin.MPIRUN and (ranks.job or 1) > 1
+    return "the ranks of the job" if by_launcher and not by_process and not by_host else None
+
+
+def _is_on_shared_volume(path: str, ranks: rule_types.RankContext) -> bool:
+    """True if the file is on a volume that other pods may mount as well."""
+    holding = [mount for mount in ranks.mounts if path.startswith(f"{mount.rstrip('/')}/")]
+    return bool(holding) and ranks.mounts[max(holding, key=len)] not in _PRIVATE
+
+
+def _check_overridden(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if setting.origin is rule_types.Origin.FILE:
+        return
+    line = ranks.file_lines.get(setting.name)
+    if line is not None and line.value != setting.value:
+        yield f"overrides {settings.format_setting(line)} of the nccl.conf; keep one of them"
+    elif line is None and setting.name in _AZURE and _has_azure_file(ranks):
+        yield f"overrides the {names.NCCL_CONF_PATH} of Azure's HPC images; remove it to keep theirs"
+
+
+def _has_azure_file(ranks: rule_types.RankContext) -> bool:
+    is_hosts_file = ranks.mounts.get(names.NCCL_CONF_PATH) == "hostPath"
+    return is_hosts_file or any(word in (ranks.image or "") for word in _OF_AZURE)
+
+
+def _check_sources(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    if setting.value not in _HARMLESS:
+        yield _OTHER_SOURCES[setting.name]
+
+
+RULES = (
+    rule_types.Rule(
+        code="N40",
+        name="file-not-mounted",
+        severity=rule_types.Severity.WARNING,
+        title="NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not on a mounted path",
+        explanation=(
+            "Both files must be readable inside the container and match the node type. A missing topology file causes "
+            "only an INFO line, and its tuning is lost; a missing graph file fails the start. The policy's "
+            "topologyFile, and files in the directories of known images, are not reported."
+        ),
+        source="NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc",
+        variables=frozenset(_READ_FILES),
+        check_setting=_check_mounted,
+    ),
+    rule_types.Rule(
+        code="N42",
+        name="unknown-debug-word",
+        severity=rule_types.Severity.WARNING,
+        title="NCCL_DEBUG or NCCL_DEBUG_SUBSYS contains an unknown word",
+        explanation=(
+            "An unknown NCCL_DEBUG disables all messages, also errors, instead of selecting the default. One unknown "
+            "word in NCCL_DEBUG_SUBSYS drops the whole list, and the default (INIT,BOOTSTRAP,ENV) stays. Letter case "
+            "does not matter; ^ counts only in front of the whole list."
+        ),
+        source="NVIDIA/nccl src/debug.cc, observed on 2.30.7",
+        variables=frozenset({"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}),
+        check_setting=_check_words,
+    ),
+    rule_types.Rule(
+        code="N43",
+        name="large-logs",
+        severity=rule_types.Severity.INFO,
+        title="NCCL_DEBUG is at a level for debugging",
+        explanation=(
+            "INFO prints some hundred lines for each rank at start and more at each new communicator; TRACE, if it is "
+            "built in, prints a line for each call. This helps to debug, but is too much for a large job in production."
+        ),
+        source="NVIDIA/nccl user guide, NCCL_DEBUG",
+        variables=frozenset({"NCCL_DEBUG"}),
+        check_setting=_check_loud,
+    ),
+    rule_types.Rule(
+        code="N44",
+        name="shared-log-file",
+        severity=rule_types.Severity.WARNING,
+        title="Several ranks write one log file",
+        explanation=(
+            "Every process opens and truncates the file. Without %p the processes of a container overwrite each other. "
+            "On a shared volume, pods have equal process IDs, so %h is needed as well."
+        ),
+        source="NVIDIA/nccl user guide, NCCL_DEBUG_FILE",
+        variables=frozenset({"NCCL_DEBUG_FILE"}),
+        check_setting=_check_log_file,
+    ),
+    rule_types.Rule(
+        code="N50",
+        name="wins-over-a-file",
+        severity=rule_types.Severity.INFO,
+        title="The variable overrides the image's nccl.conf",
+        explanation=(
+            "NCCL uses a line of /etc/nccl.conf only if the environment lacks the name, so a variable of the pod "
+            "silently overrides the image's tuning. The file's content is known if railwright mounts it, and for "
+            "Azure's HPC images, whose scripts are published. Lint cannot see the files of other images."
+        ),
+        source="NVIDIA/nccl src/misc/param.cc, observed; Azure/azhpc-images",
+        variables=lambda _: True,
+        check_setting=_check_overridden,
+    ),
+    rule_types.Rule(
+        code="N58",
+        name="other-sources-of-values",
+        severity=rule_types.Severity.WARNING,
+        title="NCCL_ENV_PLUGIN or NCCL_CONF_FILE may override values",
+        explanation=(
+            "NCCL asks an environment plugin for every value, and reads the file that NCCL_CONF_FILE names before "
+            "/etc/nccl.conf. Either may override railwright's values, and this is not visible outside of the container."
+        ),
+        source="NVIDIA/nccl src/misc/param.cc",
+        variables=frozenset(_OTHER_SOURCES),
+        check_setting=_check_sources,
+    ),
+)

@@ -1,0 +1,134 @@
+"""Rules about the choice of a GID on RoCE: by index, or by family and range of addresses."""
+
+import functools
+import ipaddress
+from collections.abc import Iterator
+
+from railwright.fabric.lint import hardware, rule_types, settings
+from railwright.fabric.nccl import integers
+from railwright.fabric.policy import model as policies
+
+_INDEX, _FAMILY, _RANGE = "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE"
+_AUTOMATIC = (2, 21)  # the default of the index became -1, an automatic choice (NVIDIA/nccl v2.21.5-1)
+_WITHOUT_GIDS = frozenset({policies.Transport.INFINIBAND, policies.Transport.EFA, policies.Transport.TCP})  # N27's
+
+
+def _check_fixed_index(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not setting.value or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_older(ranks, *_AUTOMATIC):
+        return
+    index, fabric = settings.parse_number(setting, ranks), ranks.fabric_context.fabric
+    is_of_policy = fabric is not None and fabric.nccl.gid_index == index
+    if index is not None and index >= 0 and not is_of_policy and not _has_fixed_table(ranks):
+        yield "the right index differs from pod to pod; remove it: NCCL chooses it itself since 2.21"
+
+
+def _has_fixed_table(ranks: rule_types.RankContext) -> bool:
+    """True if no other pod adds GIDs to the devices: those of the host's network, or of the pod alone."""
+    requested = ranks.rdma_devices
+    return ranks.host_network or (bool(requested) and all(map(hardware.is_exclusive, requested)))
+
+
+def _check_missing_index(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    if not settings.is_older(ranks, *_AUTOMATIC) or ranks.fabric_context.transport not in settings.WITH_GIDS:
+        return
+    setting = ranks.get_setting(_INDEX)
+    if setting is not None and (setting.value is None or _is_fixed(setting.value, ranks.nccl)):
+        return
+    release = ".".join(map(str, ranks.nccl or ()))
+    yield rule_types.Violation(
+        f"{_INDEX} is not set, and NCCL {release} then uses entry 0, which is link-local; set it (show_gids lists "
+        "them) or use NCCL 2.21 or newer",
+        _INDEX,
+        "" if setting is None else setting.where,
+    )
+
+
+def _is_fixed(value: str, release: tuple[int, ...] | None) -> bool:
+    index = integers.parse(value, release)
+    return not isinstance(index, integers.NoValue) and index >= 0
+
+
+def _check_range(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    text = setting.text
+    if not text or ranks.fabric_context.transport in _WITHOUT_GIDS or settings.is_on_efa(ranks):
+        return
+    network, family = _parse_range(text), _find_family(ranks)
+    if network is None:
+        yield "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"
+    elif family is not None and network.version != family:
+        yield (
+            f"is not of the family NCCL looks for, {_format_family(family)}, so no GID matches and every HCA "
+            f"falls to entry 0; set {_FAMILY}={_format_family(network.version)}"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_range(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return an address prefix, or None for text that NCCL ignores: no address, no slash or no number of bits."""
+    _, slash, bits = text.partition("/")
+    if not slash or not (bits.isascii() and bits.isdigit()) or "%" in text:
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _find_family(ranks: rule_types.RankContext) -> int | None:
+    """Return the address family that NCCL uses, 4 or 6, or None if unknown. An invalid word counts as AF_INET."""
+    setting = ranks.get_setting(_FAMILY)
+    if setting is None:
+        return 4
+    return None if setting.value is None else 6 if setting.value == _format_family(6) else 4
+
+
+def _format_family(version: int) -> str:
+    """Return the value of NCCL_IB_ADDR_FAMILY for a family, 4 or 6."""
+    return "AF_INET6" if version == 6 else "AF_INET"
+
+
+RULES = (
+    rule_types.Rule(
+        code="N21",
+        name="fixed-gid-index",
+        severity=rule_types.Severity.WARNING,
+        title="A fixed GID index on RoCE",
+        explanation=(
+            "The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL "
+            "uses one value for every HCA, unchecked. Since 2.21 NCCL chooses the entry itself, and its guide advises "
+            "against setting this. An unknown release of NCCL counts as a newer one. Not reported: the value of "
+            "gidIndex in the policy, a pod on the host's network, and devices that a pod has alone (virtual functions, "
+            "host devices), whose table is the same in every pod."
+        ),
+        source="NVIDIA/nccl networking troubleshooting guide; multus-cni issue 1100",
+        variables=frozenset({_INDEX}),
+        check_setting=_check_fixed_index,
+    ),
+    rule_types.Rule(
+        code="N22",
+        name="gid-index-missing",
+        severity=rule_types.Severity.ERROR,
+        title="No GID index on RoCE with NCCL before 2.21",
+        explanation=(
+            "Before 2.21 the default is entry 0 of the table, a link-local address that is not routed: connections "
+            "fail or time out. Only images with a known release before 2.21 are reported."
+        ),
+        source="NVIDIA/nccl src/transport/net_ib/connect.cc",
+        needs=("nccl",),
+        check_ranks=_check_missing_index,
+    ),
+    rule_types.Rule(
+        code="N24",
+        name="address-range-unusable",
+        severity=rule_types.Severity.ERROR,
+        title="NCCL_IB_ADDR_RANGE is not a prefix, or has the wrong address family",
+        explanation=(
+            "The range is one prefix in CIDR form, and NCCL picks GIDs of NCCL_IB_ADDR_FAMILY (default AF_INET) inside "
+            "it. NCCL ignores other text, with only an INFO line. A prefix of the wrong family matches no GID, and "
+            "every HCA uses entry 0, which is link-local."
+        ),
+        source="NVIDIA/nccl src/transport/net_ib/connect.cc",
+        variables=frozenset({_RANGE}),
+        check_setting=_check_range,
+    ),
+)

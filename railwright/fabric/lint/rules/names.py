@@ -1,0 +1,188 @@
+"""Rules about the names of variables: those that the image's NCCL does not read."""
+
+from collections.abc import Callable, Iterator
+
+from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.nccl import catalogue
+
+_NOTHING = frozenset({None, "none", "none known"})  # words of the catalogue for a variable without a replacement
+# NVIDIA's NGC images and those named after it hold HPC-X, which brings the SHARP plugin (NCCL release notes, NGC).
+_SHARP = "Mellanox/nccl-rdma-sharp-plugins"
+_WITH_SHARP = ("nvcr.io/nvidia/", "hpcx", "hpc-x")
+_OF_NCCL = frozenset({"core", "core-newer"})  # plugins and contributions have releases of their own
+
+
+def _check_unknown(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if setting.name in ranks.own_names:
+        return
+    if setting.origin is rule_types.Origin.FILE and _has_extra_words(setting.name):
+        name = settings.quote((setting.name.split() or [""])[-1])
+        yield f"the file's lines are taken as they are; write {name}=VALUE"
+    elif _is_unknown(setting.name):
+        yield f"NCCL knows no such name and ignores it; {_suggest_name(setting.name)}"
+
+
+def _has_extra_words(name: str) -> bool:
+    return name != name.strip().removeprefix("export ")
+
+
+def _is_unknown(name: str) -> bool:
+    return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None
+
+
+def _suggest_name(name: str) -> str:
+    if catalogue.find(name.upper()) is not None:
+        return f"write {name.upper()} in upper case"
+    near = catalogue.suggest_name(name)
+    return f"did you mean {near}?" if near else "remove it, or correct its spelling"
+
+
+def _check_removed(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    row = catalogue.get(setting.name)
+    if ranks.nccl is None or row.until is None or ranks.nccl > row.until:
+        when = f"after {row.last_seen}" if row.last_seen else "any more"
+        advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"
+        yield f"NCCL does not read this {when}; {advice}"
+
+
+def _check_invented(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if setting.name not in ranks.own_names:
+        yield f"no NCCL ever read this; {_suggest_replacement(catalogue.get(setting.name).deprecated_by)}"
+
+
+def _suggest_replacement(replacement: str | None) -> str:
+    if replacement is None or replacement in _NOTHING:
+        return "remove it"
+    return replacement if replacement.startswith("unset ") else f"use {replacement}"
+
+
+def _check_framework(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    yield f"PyTorch renamed this, and NCCL never read it; use {catalogue.get(setting.name).deprecated_by}"
+
+
+def _check_plugin(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    owner = catalogue.get(setting.name).owner
+    if owner != _SHARP or not any(word in (ranks.image or "") for word in _WITH_SHARP):
+        yield f"only {owner} reads this; it has no effect unless the image has it"
+
+
+def _is_of_some_release(name: str) -> bool:
+    row = catalogue.find(name)
+    return row is not None and row.component in _OF_NCCL and row.since is not None
+
+
+def _check_newer(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    row = catalogue.get(setting.name)
+    if ranks.nccl is None and row.status != "newer":
+        return
+    if row.since is not None and (ranks.nccl is None or ranks.nccl < row.since):
+        needed = ".".join(map(str, row.since))
+        here = "NCCL here is " + ".".join(map(str, ranks.nccl)) if ranks.nccl else "most images are older"
+        yield f"only NCCL {needed} and newer read this, {here}; update it or remove this"
+
+
+def _check_deprecated(setting: rule_types.Setting, _: rule_types.RankContext) -> Iterator[str]:
+    """Suggest the last one of several successors, which is the current one."""
+    successor = (catalogue.get(setting.name).deprecated_by or "").rpartition("/")[2].strip()
+    yield f"is deprecated; {f'use {successor}' if successor.startswith(catalogue.PREFIX) else 'remove it'}"
+
+
+def _has_status(status: catalogue.Status) -> Callable[[str], bool]:
+    """Return a function that recognizes the variables with a status in the catalogue."""
+    return lambda name: (row := catalogue.find(name)) is not None and row.status == status
+
+
+RULES = (
+    rule_types.Rule(
+        code="N01",
+        name="unknown-variable",
+        severity=rule_types.Severity.WARNING,
+        title="The name is unknown to NCCL",
+        explanation=(
+            "NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of "
+            "the 62 releases from 2.3.5 to 2.30.7, in none of the later binaries, and in no known plugin or framework. "
+            "Not reported for a name that a script in the manifest reads itself, such as $NCCL_MIN_BUSBW."
+        ),
+        source="NVIDIA/nccl src/misc/param.cc; the catalogue of names",
+        variables=lambda name: _is_unknown(name) or _has_extra_words(name),
+        check_setting=_check_unknown,
+    ),
+    rule_types.Rule(
+        code="N02",
+        name="removed-variable",
+        severity=rule_types.Severity.WARNING,
+        title="The variable was removed from NCCL",
+        explanation=(
+            "An old release read this variable. Newer ones silently ignore it. Guides for NCCL 2.3 still recommend "
+            "NCCL_IB_GDR_LEVEL, which became NCCL_NET_GDR_LEVEL in 2.4."
+        ),
+        source="release tags of NVIDIA/nccl",
+        variables=_has_status("removed"),
+        check_setting=_check_removed,
+    ),
+    rule_types.Rule(
+        code="N03",
+        name="invented-variable",
+        severity=rule_types.Severity.WARNING,
+        title="The variable never existed",
+        explanation=(
+            "The name is copied from guide to guide, but no release of NCCL reads it. The setting has no effect; the "
+            "intended variable has another name."
+        ),
+        source="release tags of NVIDIA/nccl; for example the queue pair count in oracle-quickstart/oci-hpc-oke",
+        variables=_has_status("unknown"),
+        check_setting=_check_invented,
+    ),
+    rule_types.Rule(
+        code="N04",
+        name="framework-variable",
+        severity=rule_types.Severity.WARNING,
+        title="PyTorch's variable, under its old name",
+        explanation=(
+            "PyTorch's NCCL process group reads these names with the prefix TORCH_; the old form is deprecated and "
+            "newer releases drop it. NCCL itself does not read either."
+        ),
+        source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp",
+        variables=_has_status("framework"),
+        check_setting=_check_framework,
+    ),
+    rule_types.Rule(
+        code="N05",
+        name="plugin-variable",
+        severity=rule_types.Severity.INFO,
+        title="Only a plugin reads the variable",
+        explanation=(
+            "The name belongs to a network or tuner plugin that is not part of NCCL. It has no effect if the image "
+            "lacks that plugin, which lint cannot see."
+        ),
+        source="the plugins' repositories",
+        variables=_has_status("plugin"),
+        check_setting=_check_plugin,
+    ),
+    rule_types.Rule(
+        code="N06",
+        name="newer-variable",
+        severity=rule_types.Severity.WARNING,
+        title="The image's NCCL does not read the variable yet",
+        explanation=(
+            "NCCL silently ignores variables of later releases. If the image's release is not known, only names newer "
+            "than 2.30 are reported."
+        ),
+        source="release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3",
+        variables=_is_of_some_release,
+        check_setting=_check_newer,
+    ),
+    rule_types.Rule(
+        code="N60",
+        name="deprecated-variable",
+        severity=rule_types.Severity.INFO,
+        title="The variable is deprecated",
+        explanation=(
+            "Rings and channels became thread blocks (CTAs), and NCCL_CHECK_POINTERS became NCCL_CHECK_MODE. NCCL "
+            "still reads the old names, but may remove them."
+        ),
+        source="NVIDIA/nccl user guide and its release tags",
+        variables=_has_status("deprecated"),
+        check_setting=_check_deprecated,
+    ),
+)

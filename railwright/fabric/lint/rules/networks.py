@@ -1,0 +1,309 @@
+"""Rules about the network that NCCL uses: whether it is the fabric's, and whether the pod leaves it reachable."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from railwright.fabric.lint import rule_types, settings
+from railwright.fabric.policy import model as policies
+
+_NET, _PLUGIN, _DISABLE = "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"
+_ROCE_ONLY = frozenset(
+    {
+        "NCCL_IB_ADDR_FAMILY",
+        "NCCL_IB_ADDR_RANGE",
+        "NCCL_IB_FIFO_TC",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_ROCE_VERSION_NUM",
+        "NCCL_IB_TC",
+    }
+)
+_AUTOMATIC = "-1"  # as if unset
+_BUILT_IN = frozenset({"ib", "socket"})
+# Each of these selects a network or a plugin, or turns off the plugin of HPC-X as well.
+_EXPLICIT_CHOICES = (_NET, _PLUGIN, "NCCL_IBEXT_DISABLE")
+_VERBS = settings.WITH_GIDS | {policies.Transport.INFINIBAND}  # transports of NCCL's own IB network
+_EFA = frozenset({policies.Transport.EFA})
+# The fabrics that a network can use. Nothing is known about other names.
+_CARRIES: Mapping[str, frozenset[policies.Transport]] = {
+    "ib": _VERBS,
+    "ibext": _VERBS,  # HPC-X; its names carry a version: IBext_v11
+    "aws libfabric": _EFA,  # before aws-ofi-nccl 1.12
+    "libfabric": _EFA,
+    "ofi": _EFA,
+    "gib": frozenset({policies.Transport.ROCE}),  # Google
+    "socket": frozenset({policies.Transport.TCP}),
+}
+_PLUGIN_NETWORKS = frozenset(_CARRIES) - _BUILT_IN
+_VERBS_DEVICES = "/dev/infiniband"
+
+
+def _check_effect(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if setting.value == _AUTOMATIC:
+        return
+    if settings.is_on_efa(ranks):
+        yield "has no effect on EFA, which NCCL reaches through the libfabric plugin; remove it"
+    elif ranks.fabric_context.transport is policies.Transport.INFINIBAND and setting.name in _ROCE_ONLY:
+        yield "has no effect on native InfiniBand, only on RoCE; remove it"
+
+
+def _check_disabled_rdma(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    named = ranks.get_value(_NET)
+    by_plugin = settings.is_on_efa(ranks) or (named is not None and named.casefold() not in _BUILT_IN)
+    if settings.parse_number(setting, ranks) and settings.is_rdma_requested(ranks) and not by_plugin:
+        resources = ", ".join(sorted(ranks.rdma_devices))
+        yield f"turns RDMA off, and the container requests {resources}; remove the variable, or the request"
+
+
+def _check_required(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if (setting.value or "").casefold() == "ib" and settings.is_on(ranks, _DISABLE):
+        yield "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
+
+
+def _check_only_switch(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not settings.parse_number(setting, ranks) or settings.is_on_efa(ranks):
+        return
+    if all(name not in ranks.effective for name in _EXPLICIT_CHOICES):
+        yield (
+            "does not stop a network plugin in the image (HPC-X in NGC images, AWS, Google); to hold NCCL to TCP set "
+            "NCCL_NET=Socket as well"
+        )
+
+
+def _check_network(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not setting.value:
+        return
+    network = setting.text.casefold().partition("_")[0]  # without a version
+    if network in _PLUGIN_NETWORKS and ranks.get_value(_PLUGIN) == "none":
+        yield (
+            "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
+            "remove NCCL_NET_PLUGIN"
+        )
+    elif (problem := _explain_misfit(network, ranks)) is not None:
+        yield f"{problem}; write {settings.choose_network(ranks)}, or remove it"
+
+
+def _explain_misfit(network: str, ranks: rule_types.RankContext) -> str | None:
+    transport = policies.Transport.EFA if settings.is_on_efa(ranks) else ranks.fabric_context.transport
+    if network == "socket" and transport is None and settings.is_rdma_requested(ranks):
+        return f"holds NCCL to TCP, and the container requests {', '.join(sorted(ranks.rdma_devices))}"
+    if transport is None or transport in _CARRIES.get(network, frozenset(policies.Transport)):
+        return None
+    return f"is not a network of this fabric ({transport})"
+
+
+def _check_fallback(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    fabric = ranks.fabric_context.fabric
+    is_forbidden = fabric is not None and fabric.nccl.forbid_tcp_fallback
+    if is_forbidden and _NET not in ranks.effective and settings.is_rdma_requested(ranks):
+        yield rule_types.Violation(
+            f"{_NET} is not set, so NCCL may continue over TCP, which the policy forbids (forbidTcpFallback); set "
+            f"{_NET}={settings.choose_network(ranks)}",
+            _NET,
+        )
+
+
+def _check_verbs_on_efa(_: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if settings.is_on_efa(ranks):
+        yield "is not for EFA and breaks on newer kernels; remove it"
+
+
+def _check_efa_settings(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    if not settings.is_on_efa(ranks):
+        return
+    if setting.name == _PLUGIN and setting.text.casefold() == "none":
+        yield "keeps out the plugin that drives EFA, so NCCL uses TCP without a message; remove it, or write ofi"
+    if setting.name == "FI_PROVIDER" and setting.value and _excludes_efa(setting.text):
+        yield "keeps libfabric from EFA, so NCCL uses TCP; remove it, or write efa"
+
+
+def _excludes_efa(providers: str) -> bool:
+    """True if a value of FI_PROVIDER leaves out EFA. Layered providers are written `efa;ofi_rxr`."""
+    names = {name.strip() for part in providers.removeprefix("^").split(",") for name in part.split(";")}
+    return ("efa" in names) == providers.startswith("^")
+
+
+def _check_efa_mount(ranks: rule_types.RankContext) -> Iterator[rule_types.Violation]:
+    if ranks.mounts.get(_VERBS_DEVICES) == "hostPath" and settings.is_on_efa(ranks):
+        yield rule_types.Violation(
+            f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: on nodes that also have other RDMA "
+            "devices libfabric finds no EFA, and NCCL uses TCP; remove the mount, the device plugin adds what is needed"
+        )
+
+
+class _Plugin(msgspec.Struct, frozen=True):
+    """A network's plugin: where vendors mount it, and words in the names of images that have it."""
+
+    network: re.Pattern[str]  # value of NCCL_NET
+    owner: str
+    paths: tuple[str, ...]
+    images: tuple[str, ...]
+
+
+_LIBFABRIC = _Plugin(
+    re.compile("(aws )?libfabric|ofi", re.IGNORECASE),
+    "aws-ofi-nccl",
+    ("/opt/amazon", "/opt/aws-ofi-nccl"),
+    ("aws", "efa", "ofi", "nvcr.io/nvidia/"),
+)
+_PLUGINS = (
+    _LIBFABRIC,
+    _Plugin(re.compile("gib", re.IGNORECASE), "Google's gIB", ("/usr/local/gib",), ("gib",)),
+    _Plugin(
+        re.compile("fastrak|gpudirecttcpx.*", re.IGNORECASE),
+        "Google's GPUDirect-TCPX",
+        ("/usr/local/nvidia", "/usr/local/tcpx", "/usr/local/fastrak", "/usr/local/library"),
+        ("tcpx", "fastrak"),
+    ),
+)
+
+
+def _check_plugin(setting: rule_types.Setting, ranks: rule_types.RankContext) -> Iterator[str]:
+    plugin = next((plugin for plugin in _PLUGINS if plugin.network.fullmatch(setting.text)), None)
+    if plugin is None or ranks.image is None or _has_plugin(ranks, plugin, ranks.image):
+        return
+    yield (
+        f"this network is of {plugin.owner}. No volume is mounted at {plugin.paths[0]}, and the image's name does not "
+        "say that it has the plugin, without which NCCL fails at start; mount it, or remove the variable"
+    )
+
+
+def _has_plugin(ranks: rule_types.RankContext, plugin: _Plugin, image: str) -> bool:
+    is_mounted = any(
+        path.startswith(known) or known.startswith(f"{path}/") for path in ranks.mounts for known in plugin.paths
+    )
+    by_image = any(word in image.casefold() for word in plugin.images)
+    is_libfabric = settings.is_on_efa(ranks) or "FI_PROVIDER" in ranks.effective
+    return is_mounted or by_image or (is_libfabric and plugin is _LIBFABRIC)
+
+
+RULES = (
+    rule_types.Rule(
+        code="N27",
+        name="no-effect-on-fabric",
+        severity=rule_types.Severity.WARNING,
+        title="The fabric's transport does not read this variable",
+        explanation=(
+            "Native InfiniBand has no RoCE addresses: GID index, traffic class, address family and range have no "
+            "effect there; the service level has. On AWS EFA, NCCL uses the libfabric plugin and reads no NCCL_IB_ "
+            "variable. The automatic choice -1 is not reported."
+        ),
+        source="NVIDIA/nccl src/transport/net_ib/connect.cc; aws-ofi-nccl doc/efa-env-var.md",
+        variables=lambda name: name.startswith("NCCL_IB_"),
+        check_setting=_check_effect,
+    ),
+    rule_types.Rule(
+        code="N28",
+        name="rdma-requested-and-disabled",
+        severity=rule_types.Severity.ERROR,
+        title="RDMA devices are requested but disabled",
+        explanation=(
+            "NCCL_IB_DISABLE turns off NCCL's own RDMA transport: the job holds RDMA devices that others wait for, and "
+            "uses TCP. Not reported on EFA or if NCCL_NET names a plugin, because the variable is not read then, nor "
+            "on a fabric that the policy restricts to TCP."
+        ),
+        source="NVIDIA/nccl user guide, NCCL_IB_DISABLE",
+        variables=frozenset({_DISABLE}),
+        check_setting=_check_disabled_rdma,
+    ),
+    rule_types.Rule(
+        code="N29",
+        name="required-network-disabled",
+        severity=rule_types.Severity.ERROR,
+        title="NCCL_NET=IB together with NCCL_IB_DISABLE",
+        explanation=(
+            "NCCL_NET names the only network that NCCL may use, in any letter case, and NCCL fails at start if it is "
+            "absent. With NCCL_IB_DISABLE=1 the network IB is absent."
+        ),
+        source="NVIDIA/nccl src/plugin/net.cc",
+        variables=frozenset({_NET}),
+        check_setting=_check_required,
+    ),
+    rule_types.Rule(
+        code="N30",
+        name="disable-does-not-stop-plugins",
+        severity=rule_types.Severity.WARNING,
+        title="NCCL_IB_DISABLE alone does not restrict NCCL to TCP",
+        explanation=(
+            "The variable turns off NCCL's own RDMA transport only. Images with HPC-X (NGC) or another network plugin "
+            "still use the plugin; that of HPC-X has its own switch, NCCL_IBEXT_DISABLE. NCCL_NET=Socket works for all "
+            "of them."
+        ),
+        source="NVIDIA/nccl issue 676; Mellanox/nccl-rdma-sharp-plugins",
+        variables=frozenset({_DISABLE}),
+        check_setting=_check_only_switch,
+    ),
+    rule_types.Rule(
+        code="N31",
+        name="wrong-network",
+        severity=rule_types.Severity.ERROR,
+        title="NCCL_NET names a missing network, or not the fabric's",
+        explanation=(
+            "NCCL_NET names the only network that NCCL may use. Socket on an RDMA fabric uses TCP and leaves RDMA "
+            "devices idle. IB on EFA finds nothing and fails, as does a plugin's network with NCCL_NET_PLUGIN=none. "
+            "The plugins of an image are not known, so other names are accepted."
+        ),
+        source="NVIDIA/nccl src/plugin/net.cc; aws-ofi-nccl doc/efa-env-var.md",
+        variables=frozenset({_NET}),
+        check_setting=_check_network,
+    ),
+    rule_types.Rule(
+        code="N32",
+        name="tcp-fallback-possible",
+        severity=rule_types.Severity.WARNING,
+        title="NCCL may silently fall back to TCP although the policy forbids it",
+        explanation=(
+            "If no RDMA device works, NCCL continues over TCP and reports it only in its log. Only NCCL_NET makes that "
+            "a failure. railwright sets it if the policy has forbidTcpFallback; it is missing if a pod skips "
+            "railwright's environment."
+        ),
+        source="NVIDIA/nccl src/plugin/net.cc",
+        needs=("devices",),
+        check_ranks=_check_fallback,
+    ),
+    rule_types.Rule(
+        code="N55",
+        name="rdmav-on-efa",
+        severity=rule_types.Severity.WARNING,
+        title="RDMAV_ variables on EFA",
+        explanation=(
+            "RDMAV_FORK_SAFE and similar variables make the verbs library protect registered memory during a fork. "
+            "Kernels that do this themselves do not need them, and they break EFA; the plugin's documentation says "
+            "never to set them."
+        ),
+        source="aws-ofi-nccl doc/efa-env-var.md",
+        variables=lambda name: name.startswith("RDMAV_"),
+        check_setting=_check_verbs_on_efa,
+    ),
+    rule_types.Rule(
+        code="N62",
+        name="efa-unreachable",
+        severity=rule_types.Severity.ERROR,
+        title="EFA devices are requested and made unreachable",
+        explanation=(
+            "NCCL reaches EFA only by the plugin aws-ofi-nccl and libfabric's provider efa. NCCL_NET_PLUGIN=none, "
+            "which is right on RoCE, or a list of providers without efa leaves TCP. So does the node's /dev/infiniband "
+            "beside the devices of the device plugin, on nodes that have other RDMA devices too."
+        ),
+        source="aws/aws-ofi-nccl doc/efa-env-var.md; aws-samples/aws-do-eks issue 63; libfabric fi_provider(7)",
+        variables=frozenset({_PLUGIN, "FI_PROVIDER"}),
+        check_setting=_check_efa_settings,
+        needs=("mounts",),
+        check_ranks=_check_efa_mount,
+    ),
+    rule_types.Rule(
+        code="N63",
+        name="plugin-not-mounted",
+        severity=rule_types.Severity.WARNING,
+        title="The network of a plugin that nothing brings",
+        explanation=(
+            "gIB, FasTrak and Libfabric are networks of plugins. On Google's nodes a volume brings the plugin, on AWS "
+            "the image. NCCL_NET with such a name and without the plugin ends with 'network ... not found'. Reported "
+            "if no volume is at the plugin's usual path and the image's name does not mention it."
+        ),
+        source="GoogleCloudPlatform/container-engine-accelerators gpudirect-rdma; aws/aws-ofi-nccl README",
+        variables=frozenset({_NET}),
+        check_setting=_check_plugin,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Each rule by its examples in tests/data/lint/examples, which the page of the rules shows."""
+
+import operator
+
+import msgspec
+import pytest
+
+from documentation import rules as pages
+from railwright.fabric.lint import engine, rule_types
+
+E, W, I = rule_types.Severity.ERROR, rule_types.Severity.WARNING, rule_types.Severity.INFO  # noqa: E741 - the table's own letters
+SEVERITIES = {
+    E: "N07 N08 N09 N10 N11 N12 N14 N15 N17 N20 N22 N24 N28 N29 N31 N33 N39 N62",
+    W: "N01 N02 N03 N04 N06 N13 N16 N18 N19 N21 N27 N30 N32 N34 N35 N37 N38 N40 N42 N44 N45 N46 N47 N48 N49 N53 N54 "
+    "N55 N58 N59 N61 N63 N64",
+    I: "N05 N43 N50 N60",
+}
+RULES = {rule.code: rule for rule in engine.RULES}
+EXAMPLES = {code: pages.list_examples(rule) for code, rule in RULES.items()}
+BAD = [(code, example) for code, examples in EXAMPLES.items() for example in examples.bad]
+GOOD = [(code, example) for code, examples in EXAMPLES.items() for example in examples.good]
+BOUNDARIES = [(code, *boundary) for code, examples in EXAMPLES.items() for boundary in examples.boundaries]
+ALL = [example.ranks for _, example in BAD + GOOD] + [ranks for _, ranks, _ in BOUNDARIES]
+LONGEST = 256  # characters of an admission warning; the API server cuts the rest
+
+
+def list_findings(code, ranks):
+    return [finding for finding in engine.check(ranks) if finding.code == code]
+
+
+def name(value):
+    return value.title.replace(" ", "-") if isinstance(value, pages.Example) else None
+
+
+def test_codes_and_severities_are_those_that_are_published():
+    published = {code: severity for severity, codes in SEVERITIES.items() for code in codes.split()}
+    assert {rule.code: rule.severity for rule in engine.RULES} == published
+    assert list(RULES) == sorted(RULES)
+    assert len({rule.name for rule in engine.RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_a_rule_is_complete(code):
+    rule = RULES[code]
+    assert rule.title
+    assert rule.explanation.endswith(".")
+    assert rule.source
+    assert rule.name == rule.name.lower().replace("_", "-")
+    assert EXAMPLES[code].bad
+    assert EXAMPLES[code].good
+
+
+@pytest.mark.parametrize(("code", "example"), GOOD, ids=name)
+def test_a_good_example_is_not_reported(code, example):
+    assert list_findings(code, example.ranks) == []
+
+
+@pytest.mark.parametrize(("code", "example"), BAD, ids=name)
+def test_a_bad_example_is_reported_in_these_words_with_name_value_and_place(code, example):
+    findings = list_findings(code, example.ranks)
+    assert [finding.message for finding in findings] == example.messages
+    for finding in findings:
+        assert finding.severity is RULES[code].severity
+        assert len(f"container worker: {code} {finding.message}") <= LONGEST
+        assert finding.name in finding.message
+        setting = example.ranks.get_setting(finding.name) if finding.where else None
+        assert setting is None or finding.where == setting.where
+
+
+@pytest.mark.parametrize(("code", "ranks", "reported"), BOUNDARIES)
+def test_a_boundary_is_where_it_is_written(code, ranks, reported):
+    assert bool(list_findings(code, ranks)) == reported
+
+
+def test_settings_of_unknown_value_disturb_no_rule():
+    for ranks in ALL:
+        hidden = tuple(msgspec.structs.replace(setting, value=None) for setting in ranks.settings)
+        engine.check(msgspec.structs.replace(ranks, settings=hidden))
+
+
+def test_a_rule_that_is_not_called_has_nothing_to_report():
+    for ranks in [rule_types.RankContext("a rank"), *ALL]:
+        for rule in engine.RULES:
+            present = [field for field in rule.needs if operator.attrgetter(field)(ranks)]
+            assert present or not list(rule.check_ranks(ranks)), rule.code
+
+
+@pytest.mark.parametrize("code", [code for code in RULES if code >= "N23"])
+def test_an_empty_value_is_left_to_the_rule_for_empty_values(code):
+    names = {setting.name for example in EXAMPLES[code].bad for setting in example.ranks.settings}
+    entries = tuple(rule_types.Setting(variable, "", "env") for variable in sorted(names))
+    # what is empty is set, so these say only that it is not what should be there
+    assert bool(list_findings(code, rule_types.RankContext("a rank", entries))) == (code in {"N53", "N54", "N60"})

@@ -1,0 +1,79 @@
+"""Published settings and manifests: lint reports what is wrong with them, and nothing else."""
+
+import pathlib
+
+import pytest
+import yaml
+from admitting import EXAMPLES
+
+from documentation import rules as pages
+from railwright.cli import lint_findings
+from railwright.fabric.lint import claim_types, engine, fabric_context, rank_contexts, rule_types, workloads
+from railwright.fabric.lint.rules import claims
+
+DATA = pathlib.Path(__file__).parents[2] / "data"
+SETTINGS = yaml.safe_load((DATA / "lint" / "published.yaml").read_text())
+VENDORS = yaml.safe_load((DATA / "lint" / "vendors.yaml").read_text())
+CLAIMS = yaml.safe_load((DATA / "claims" / "published.yaml").read_text())
+WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LOCK"], "count": 2, "job": 16}
+# rules that the published templates violate, by name and shape; C08 is an info about every GPU
+CLAIM_CODES = {
+    ("gpu-efa-aligned", "eks-p4d"): {"C05", "C08"},
+    ("gpu-efa-unaligned", "eks-p4d"): {"C05", "C08"},
+    ("1-gpu with all its EFA devices", "eks-p5"): {"C08"},
+    ("gpu-efa-aligned", "eks-p5"): {"C05", "C08"},
+    ("aligned-resource-claim", "gke-a3-ultra"): {"C05", "C08"},
+    ("2-gpu-nic-aligned", "gke-a3-ultra"): {"C01", "C02", "C05", "C08"},
+    ("2-gpu-nic-aligned, without its selector on the index", "gke-a3-ultra"): {"C01", "C02", "C05", "C08"},
+    ("2-gpu-nic-aligned, without its selector on the index", "h100-8x8"): {"C01", "C02", "C05", "C08"},
+    ("1nic-aligned", "aks-gb300"): {"C02", "C03", "C08"},
+    ("2nic-aligned", "aks-gb300"): {"C02", "C03", "C05", "C08"},
+    ("1nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
+    ("2nic-aligned", "oke-gb200"): {"C02", "C03", "C04", "C08"},
+}
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row["name"])
+def test_published_settings_are_reported_by_these_rules(row):
+    origin = row.get("origin", "env")
+    entries = [
+        {"name": name, "value": value, "where": "env", "origin": origin} for name, value in row["settings"].items()
+    ]
+    ranks = pages.build_ranks({**WORKER, **row, "settings": entries})
+    assert sorted({finding.code for finding in engine.check(ranks)}) == row["codes"]
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
+def test_what_vendors_run_is_reported_only_where_it_is_wrong(vendor):
+    report = lint_findings.check_file("job.yaml", vendor["manifest"], lint_findings.Context())
+    codes = {item.finding.code for item in report.located if item.finding.severity is not rule_types.Severity.INFO}
+    assert codes == set(vendor["codes"])
+    assert report.templates == 1
+
+
+@pytest.mark.parametrize("row", CLAIMS, ids=lambda row: f"{row['name']} {row['shape']}")
+def test_published_templates_violate_the_rules_of_their_traps(row):
+    claim = claim_types.ClaimContext("ResourceClaimTemplate a/b", claim_types.read_devices(row["devices"]))
+    assert {finding.code for finding, _ in claims.check(claim)} == CLAIM_CODES[row["name"], row["shape"]]
+
+
+def check_example(site, name):
+    (workload,) = workloads.read(yaml.safe_load((EXAMPLES / site / name).read_text()))
+    for template in workload.templates:
+        networks = fabric_context.parse_networks(template.pod, "prod")
+        job = rank_contexts.JobContext(networks=networks, count=template.count)
+        yield engine.check(rank_contexts.build(template.pod, 0, job))
+
+
+@pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
+def test_a_job_written_by_hand_is_reported_for_what_it_lacks(site):
+    for findings in check_example(site, "handwritten.yaml"):
+        codes = {finding.code for finding in findings if finding.code >= "N23"}
+        # Room in /dev/shm and memory that may be locked are what the site's own policy adds; the log level is a remark.
+        assert codes == {"N43", "N45", "N46"}
+
+
+@pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
+def test_a_job_that_leaves_it_to_the_webhook_gets_no_warning_about_what_it_leaves_out(site):
+    for findings in check_example(site, "job.yaml"):
+        assert [finding for finding in findings if finding.severity is not rule_types.Severity.INFO] == []
