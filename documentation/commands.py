@@ -2,14 +2,14 @@
 
 import argparse
 
-from railwright.cli import dispatch, options, parsers
+from railwright.cli import dispatch, parsers
 
 _ANYTHING_ELSE = "options"
 
 
 def describe(name: str) -> str:
     """Return the description of a command and its subcommands, in Markdown."""
-    command = dispatch.build_parser(dispatch.find_modules([name])).children[name]
+    command = dispatch.build_parser([name]).children[name]
     if not command.children:
         return _describe_leaf(command)
     parts = [command.description]
@@ -20,7 +20,7 @@ def describe(name: str) -> str:
 
 def list_commands() -> str:
     """Return the table of all commands by purpose, in Markdown."""
-    root = dispatch.build_parser(dispatch.find_modules())
+    root = dispatch.build_parser()
     rows = ["| command | does | exits with 1 if |", "|---|---|---|"]
     for title, names in dispatch.GROUPS.items():
         rows.append(f"| **{title}** | | |")
@@ -78,8 +78,7 @@ def _format_names(argument: argparse.Action) -> str:
 
 
 def _join_choices(argument: argparse.Action) -> str:
-    choices = [f"{choice}TEMPLATE" if choice == options.JSONPATH else str(choice) for choice in argument.choices or ()]
-    return "|".join(choices)
+    return "|".join(map(str, argument.choices or ()))
 
 
 def _expand_help(argument: argparse.Action) -> str:

@@ -19,46 +19,64 @@ _RETRIES_PER_REQUEST = 3  # a busy machine needs more than one
 _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
+def build_tables(
+    handlers: schedulers.Schedulers, post: access.Post | None, *, separates_volcano: bool
+) -> tuple[list[routes.Route], list[routes.Route]]:
+    """Return the routes of --listen and those of --volcano-listen."""
+    table, volcano_table = build_routes(handlers, post), build_volcano_routes(handlers)
+    return (table, volcano_table) if separates_volcano else ([*table, *volcano_table], [])
+
+
 def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
-    """Return all routes. `post` sends access reviews to the API server; None if there is none."""
-    table = [
+    """Return the routes of kube-scheduler and of explanations.
+
+    `post` sends access reviews to the API server; None if there is none.
+    """
+    return [
         routes.Route(
             "/scheduler/filter",
             _build_filter(handlers),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
+            requires_certificate=True,
         ),
-        _build_kube_route("/scheduler/prioritize", handlers.prioritize),
+        routes.Route(
+            "/scheduler/prioritize",
+            _reply_in_turns(lambda call: handlers.prioritize(call.body)),
+            malformed=_MALFORMED,
+            max_body=_MAX_BODY,
+            advice=_KUBE_ADVICE,
+            requires_certificate=True,
+        ),
+        # people call it with a token, through the API server's proxy, which presents no certificate
+        routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"),
     ]
-    scores = _build_scoring(handlers)
-    # each Volcano instance has its own scope (docs/interface.md 4.3)
-    table += [
-        routes.Route(path, scores, malformed=_MALFORMED, reads_view=True)
-        for path in ("/volcano/prioritize", "/volcano/{scope}/prioritize")
-    ]
+
+
+def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+    """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
+    table = []
+    score = _reply_in_turns(lambda call: handlers.volcano_prioritize(call.body, _read_scope(call)))
+    check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
+    for scope in ("", "/{scope}"):
+        table += [
+            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, reads_view=True),
+            routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
+        ]
     for verb, handle in (
-        ("predicate", handlers.volcano_predicate),
         ("allocate", handlers.volcano_allocate),
         ("deallocate", handlers.volcano_deallocate),
         ("session-close", handlers.volcano_close),
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
-    table.append(routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"))
-    return table
+    return [route._replace(requires_certificate=True) for route in table]
 
 
 def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     """Return the routes of the port for probes and metrics. The webhook calls them."""
     return [routes.Route("/asked/{uid}", lambda call: handlers.answer_asked(call.parameters["uid"]), method="GET")]
-
-
-def _build_kube_route(path: str, handle: Callable[[bytes], bytes]) -> routes.Route:
-    def answer(call: routes.Call) -> routes.Reply:
-        return routes.Reply(handle(call.body))
-
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_BODY, advice=_KUBE_ADVICE)
 
 
 def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
@@ -70,28 +88,35 @@ def _build_filter(handlers: schedulers.Schedulers) -> routes.Handle:
     budget = token_bucket.TokenBucket(_RETRIES_PER_SECOND, _RETRY_BURST)
 
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
-        body, rejects_all = handlers.filter_nodes(call.body)
+        result = turns.run(handlers.filter_nodes(call.body))
+        if not isinstance(result, tuple):
+            return reply_later(call.body, result)
+        body, rejects_all = result
         return retry(call.body) if rejects_all and budget.take() else routes.Reply(body)
+
+    async def reply_later(request: bytes, result: Awaitable[tuple[bytes, bool]]) -> routes.Reply:
+        body, rejects_all = await result
+        return await retry(request) if rejects_all and budget.take() else routes.Reply(body)
 
     async def retry(body: bytes) -> routes.Reply:
         retries_left = _RETRIES_PER_REQUEST
         while True:
             await asyncio.sleep(_RETRY_SECONDS)
             retries_left -= 1
-            response, rejects_all = handlers.filter_nodes(body)
+            response, rejects_all = turns.complete(handlers.filter_nodes(body))
             if not (rejects_all and retries_left and budget.take()):
                 return routes.Reply(response)
 
     return answer
 
 
-def _build_scoring(handlers: schedulers.Schedulers) -> routes.Handle:
+def _reply_in_turns(handle: Callable[[routes.Call], turns.Steps[bytes]]) -> routes.Handle:
     def answer(call: routes.Call) -> routes.Reply | Awaitable[routes.Reply]:
-        scores = turns.run(handlers.volcano_prioritize(call.body, _read_scope(call)))
-        return routes.Reply(scores) if isinstance(scores, bytes) else reply_later(scores)
+        body = turns.run(handle(call))
+        return routes.Reply(body) if isinstance(body, bytes) else reply_later(body)
 
-    async def reply_later(scores: Awaitable[bytes]) -> routes.Reply:
-        return routes.Reply(await scores)
+    async def reply_later(body: Awaitable[bytes]) -> routes.Reply:
+        return routes.Reply(await body)
 
     return answer
 

@@ -1,7 +1,7 @@
 """Handles the requests of both schedulers: decodes, decides, encodes. Never awaits, and takes the clock as an argument.
 
-Volcano's prioritize sends every node, so its handler yields between slices of the body and between nodes; the decision
-itself is made at once.
+Handlers that decide are generators: they yield while nodes are evaluated for a new kind of pod, and Volcano's
+prioritize, which sends every node, also between slices of the body. The decision itself is made at once.
 
 A filter or prioritize request never assumes a pod, because schedulers dry-run and roll back. Only Volcano's allocate,
 deallocate and session-close requests change the assumed pods.
@@ -94,18 +94,24 @@ class Schedulers:
         if (policy := self._policy()) is not None:
             self._engine.prewarm(policy.document)
 
-    def record_waiting_claims(self) -> None:
-        """Explain pods with claims that no scheduler asks about, because its own plugins reject all nodes."""
+    def record_waiting_pods(self) -> turns.Steps[None]:
+        """Explain pods that no scheduler asks about, because its own plugins reject all nodes.
+
+        Pods that the cluster can hold are left out: their scheduler has another reason not to ask.
+        """
         now = self._clock()
-        for pod in self._state.waiting_claims.list_due(now, gang_tracker.WAITING_SECONDS):
-            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.identity):
-                continue
+        for pod in self._state.waiting.list_due(now, gang_tracker.WAITING_SECONDS):
             nodes = list(self._state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
-            if request is not None:
-                result = self._engine.filter(request)
-                self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
-                self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+            if request is None or self.explanations.has_record(request.key, request.uid):
+                continue
+            yield from self._engine.prepare(request, plans=True)
+            result, decision = self._engine.filter(request), self._engine.score(request)
+            if result.feasible and (decision.plan.is_complete or not decision.gang.has_domains):
+                continue
+            if not self.explanations.has_record(request.key, request.uid):  # the scheduler may have asked meanwhile
+                self.explanations.record_unasked(request, result, decision)
+                self.gangs.record_decision(request, decision, now - gang_tracker.WAITING_SECONDS)
 
     def answer_asked(self, uid: str) -> routes.Reply:
         """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""
@@ -131,13 +137,13 @@ class Schedulers:
     # --- kube-scheduler -------------------------------------------------------------------------------
 
     def filter(self, body: bytes) -> bytes:
-        """POST /scheduler/filter."""
-        return self.filter_nodes(body)[0]
+        """POST /scheduler/filter, at once."""
+        return turns.complete(self.filter_nodes(body))[0]
 
-    def filter_nodes(self, body: bytes) -> tuple[bytes, bool]:
-        """Return the answer of filter, and True if it rejects every candidate node."""
+    def filter_nodes(self, body: bytes) -> turns.Steps[tuple[bytes, bool]]:
+        """POST /scheduler/filter. Return the answer, and True if it rejects every candidate node."""
         pod, nodes, constraints = self._read_kube(body)
-        request = self._build_kube_request(pod, nodes)
+        request = yield from self._build_kube_request(pod, nodes)
         if request is None:
             return kube_wire.encode_filter_result(nodes, {}, {}), False
         filter_call = self._build_filter_call(request, constraints)
@@ -161,10 +167,10 @@ class Schedulers:
         answer = kube_wire.encode_filter_result(result.feasible, *_render_rejections(result))
         return answer, bool(nodes) and not result.feasible
 
-    def prioritize(self, body: bytes) -> bytes:
+    def prioritize(self, body: bytes) -> turns.Steps[bytes]:
         """POST /scheduler/prioritize."""
         pod, nodes, _ = self._read_kube(body)
-        request = self._build_kube_request(pod, nodes)
+        request = yield from self._build_kube_request(pod, nodes, plans=True)
         if request is None:
             return kube_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         decision = self._decide(explanations.KUBE_SCHEDULER, "prioritize", request, self.list_unseen(request))
@@ -202,6 +208,7 @@ class Schedulers:
         request = yield from self._build_volcano_request(task, nodes, scope, evicting=True)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys((node.name for node in nodes), 0.0))
+        yield from self._engine.prepare(request, plans=True)
         scores = self._decide(_format_scheduler(scope), "prioritize", request).scores
         scale = request.fabric.placement.scale
         return volcano_wire.encode_priorities({name: score * scale for name, score in scores.items()})
@@ -217,15 +224,16 @@ class Schedulers:
                     return result
             yield
 
-    def volcano_predicate(self, body: bytes, scope: str) -> bytes:
+    def volcano_predicate(self, body: bytes, scope: str) -> turns.Steps[bytes]:
         """POST /volcano/predicate: one node. Code 2 if a rail has no free device, 3 if the node never has one."""
         with self._tracing.span("decode"):
             task, node = volcano_wire.read_predicate(body)
         self._tracing.note(lambda: trace_attributes.list_task(task))
-        request = turns.complete(self._build_volcano_request(task, [node], scope))
+        request = yield from self._build_volcano_request(task, [node], scope)
         if request is None:
             self._observe("predicate", 1, 0)
             return volcano_wire.encode_predicate_result("", unresolvable=False)
+        yield from self._engine.prepare(request)
         result = self._filter(request)
         self._observe("predicate", 1, result.unknown_nodes)
         self._record_filter_result(_format_scheduler(scope), request, result)
@@ -346,6 +354,22 @@ class Schedulers:
         return task
 
     def _build_kube_request(
+        self, pod: scheduling_views.Pod, nodes: list[str], *, plans: bool = False
+    ) -> turns.Steps[scheduling_request.SchedulingRequest | None]:
+        """Build the request, and prepare the engine for it; build it again if time has passed meanwhile."""
+        request = self._read_kube_request(pod, nodes)
+        steps = self._engine.prepare(request, plans=plans) if request is not None else iter(())
+        is_interrupted = False
+        for _ in steps:
+            is_interrupted = True
+            yield
+        if is_interrupted:
+            request = self._read_kube_request(pod, nodes)
+        self._tracing.note(lambda: trace_attributes.list_request(request))
+        self._record_asked(request)
+        return request
+
+    def _read_kube_request(
         self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
@@ -359,8 +383,6 @@ class Schedulers:
                 bound_elsewhere=self._state.recent_bindings.list_nodes(self._clock(), except_scheduler=scheduler),
             )
             request = msgspec.structs.replace(request, preemption=preemption)
-        self._tracing.note(lambda: trace_attributes.list_request(request))
-        self._record_asked(request)
         return request
 
     def _build_volcano_request(

@@ -38,7 +38,6 @@ import contextlib
 import errno
 import gc
 import io
-import pkgutil
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -48,8 +47,6 @@ _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
 _COMPLETE = "__complete"  # called by the completion scripts, see cli.completion
-_DISPATCH = "railwright.cli.dispatch:run"
-_COMPLETION = "railwright.cli.completion:complete"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,7 +102,7 @@ def _discard_frames(interrupt: BaseException) -> None:
 
     The process of a credential plugin would print a traceback, because its event loop is closed.
     """
-    import traceback  # noqa: PLC0415 - needed here only, and slow to import
+    import traceback  # needed here only
 
     previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
     error: BaseException | None = interrupt
@@ -131,16 +128,20 @@ def _run(words: Sequence[str]) -> int:
     """Import what the first word needs, and run it."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
-        return programs.call(programs.PROGRAMS[first].main, rest)
+        return programs.call(programs.PROGRAMS[first].load(), rest)
     if first == _COMPLETE:
         return complete(rest)
     gc.set_threshold(_COLLECTION)
-    return int(pkgutil.resolve_name(_DISPATCH)(words))
+    from railwright.cli import dispatch
+
+    return dispatch.run(words)
 
 
 def complete(words: Sequence[str] | None = None) -> int:
     """Print the completions of the last word, for shells and, as `kubectl_complete-railwright`, for kubectl."""
-    return int(pkgutil.resolve_name(_COMPLETION)(sys.argv[1:] if words is None else words))
+    from railwright.cli import completion
+
+    return completion.complete(sys.argv[1:] if words is None else words)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli import lint_reports, output
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents
 from railwright.fabric.lint import claim_types
 from railwright.fabric.lint.rules import claims as claim_rules
 
@@ -43,8 +43,8 @@ def list_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices
     for text in texts:
         if _TEMPLATE not in text:
             continue
-        with contextlib.suppress(nodes.DocumentError, output.UnreadableError):
-            for root in nodes.parse(text):
+        with contextlib.suppress(documents.DocumentError, output.UnreadableError):
+            for root in documents.parse(text):
                 documents.keep_last_keys(root)
                 document = documents.build_document(root)
                 for position, tree in _list_claims(document.tree):

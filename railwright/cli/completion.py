@@ -22,11 +22,9 @@ class Completions(NamedTuple):
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print the completions of the last word. Imports only commands whose names fit, because importing all is slow."""
+    """Print the completions of the last word."""
     words = words or [""]
-    names = [words[0]] if len(words) > 1 else [name for name in dispatch.find_names() if name.startswith(words[0])]
-    modules = {name: module for first in names for name, module in dispatch.find_modules([first]).items()}
-    print("\n".join(format_lines(find(dispatch.build_parser(modules), words))))
+    print("\n".join(format_lines(find(dispatch.build_parser(words[:1]), words))))
     return output.OK
 
 

@@ -7,7 +7,6 @@ are printed in full.
 import datetime as dt
 import io
 import os
-import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -17,8 +16,6 @@ import yaml
 
 from railwright.cli import options, output
 
-_COMPILE = "railwright.cli.jsonpath:compile_template"  # imported for templates only
-
 
 def print_json(value: Any) -> None:
     """Print a JSON value on stdout, indented."""
@@ -27,23 +24,17 @@ def print_json(value: Any) -> None:
 
 def is_document(form: str) -> bool:
     """True for the output formats of `print_document`; the others are for people."""
-    return form in (options.JSON, options.YAML, options.NAME) or form.startswith(options.JSONPATH)
+    return form in (options.JSON, options.YAML, options.NAME)
 
 
 def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
     """Print a value on stdout in a format for programs. `names` are the lines of `-o name`, as KIND/NAME."""
     if form == options.JSON:
         print_json(value)
-        return
-    if form == options.NAME:
+    elif form == options.NAME:
         sys.stdout.writelines(f"{name}\n" for name in names)
-        return
-    tree = msgspec.json.decode(msgspec.json.encode(value))
-    if form == options.YAML:
-        sys.stdout.write(format_yaml(tree))
     else:
-        compile_template = pkgutil.resolve_name(_COMPILE)
-        sys.stdout.write(compile_template(form.removeprefix(options.JSONPATH))(tree))
+        sys.stdout.write(format_yaml(msgspec.json.decode(msgspec.json.encode(value))))
 
 
 def format_yaml(tree: Any, *, width: int = 110) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from railwright.cli import claim_findings, lint_reports, output
 from railwright.cli.explanation import templates as pod_templates
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.injection import pod_changes as injection
@@ -45,8 +45,8 @@ def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
             raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
         return _check_conf(path, text, context)
     try:
-        roots = list(nodes.parse(text))
-    except nodes.DocumentError as error:
+        roots = list(documents.parse(text))
+    except documents.DocumentError as error:
         if _looks_like_conf(text):
             return _check_conf(path, text, context)
         raise output.UnreadableError(f"{path}: {error}") from None
@@ -66,7 +66,7 @@ def _has_settings(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-def _contains_object(root: nodes.Node) -> bool:
+def _contains_object(root: documents.Node) -> bool:
     """Return whether a document is an object, or a List with one."""
     if root.kind != "mapping" or not root.items:
         return False
@@ -104,12 +104,12 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, root: nodes.Node, context: Context) -> lint_reports.Report:
+def _check_document(path: str, root: documents.Node, context: Context) -> lint_reports.Report:
     repeated = documents.keep_last_keys(root)
     try:
         document = documents.build_document(root)
         read = list(workloads.read(documents.remove_nulls(document.tree)))
-    except nodes.DocumentError as error:
+    except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
         raise output.UnreadableError(
@@ -352,7 +352,7 @@ def find_launcher_line(document: documents.Document, containers: Iterable[Path],
     return next((line for path in containers if (line := find_script_line(document.root, path, name))), None)
 
 
-def find_script_line(root: nodes.Node, container: Path, name: str) -> int | None:
+def find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:
@@ -363,14 +363,14 @@ def find_script_line(root: nodes.Node, container: Path, name: str) -> int | None
     return None
 
 
-def _count_lines(item: nodes.Node, name: str) -> int:
+def _count_lines(item: documents.Node, name: str) -> int:
     """Return the number of lines below the start of a scalar; only a literal block keeps its lines."""
     if item.style != "|":
         return 0
     return next(number for number, text in enumerate(item.text.split("\n"), start=1) if name in text)
 
 
-def _find_node(root: nodes.Node, path: Sequence[str | int]) -> nodes.Node | None:
+def _find_node(root: documents.Node, path: Sequence[str | int]) -> documents.Node | None:
     node = root
     for step in path:
         child = documents.find_child(node, step)

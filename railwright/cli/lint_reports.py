@@ -1,13 +1,11 @@
 """Findings of `railwright lint` with their file and line."""
 
-import pkgutil
 from collections.abc import Sequence
 
 import msgspec
 
+from railwright.cluster import type_errors
 from railwright.fabric.lint import rule_types
-
-_DESCRIBE = "railwright.cluster.type_errors:describe"  # imported for wrong input only
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -61,4 +59,4 @@ def sort(report: Report) -> Report:
 
 def describe_type(error: msgspec.ValidationError) -> str:
     """Return path, expected type and fix of a value of the wrong type."""
-    return str(pkgutil.resolve_name(_DESCRIBE)(error))
+    return type_errors.describe(error)

@@ -3,16 +3,15 @@
 import argparse
 import collections
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
 from railwright.cli import claim_findings, formats, lint_findings, lint_reports, options, output, policies
-from railwright.cli.commands import lint
+from railwright.cli.commands import jobs
 from railwright.cluster import kubeconfigs
-from railwright.fabric import version
+from railwright.fabric import text, version
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.nccl import catalogue
@@ -20,7 +19,6 @@ from railwright.fabric.policy import model
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 _FAILING = ("error", "warning")
-_CONSULT = "railwright.cli.linting_by_cluster:consult"  # loaded only if a cluster is asked
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for note in report.notes:
         print(f"railwright: {output.escape_controls(note)}", file=sys.stderr)
-    if arguments.output == lint.SARIF:
+    if arguments.output == jobs.SARIF:
         formats.print_json(build_log(report.located, version.VERSION))
     elif formats.is_document(arguments.output):
         formats.print_document(_build_rows(report), arguments.output)
@@ -64,7 +62,9 @@ def _consult(
         if cluster.is_given:
             raise output.UnreadableError(cause)
         return None, lint_reports.Report(notes=(cause,))
-    consultation = pkgutil.resolve_name(_CONSULT)(cluster, texts, arguments.namespace)
+    from railwright.cli import linting_by_cluster
+
+    consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
     unread = [note for note in consultation.report.notes if note.startswith(lint_findings.NOT_CHECKED)]
     if unread and cluster.is_given:
         raise output.UnreadableError(unread[0])
@@ -91,10 +91,10 @@ def _print_text(report: lint_reports.Report) -> None:
             (f" [{item.title}]" if item.title else "", "dim"),
         )
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
-    summary = ", ".join(f"{counts[word]} {word}{'s' * (counts[word] != 1)}" for word in _STYLES if counts[word])
+    summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
     style = "bold red" if any(counts[word] for word in _FAILING) else "bold green"
-    noun = "container or file" if report.checked == 1 else "containers and files"
-    output.print_styled((summary or "nothing found", style), (f" in {report.checked} {noun}", ""))
+    checked = text.format_count(report.checked, "container or file")
+    output.print_styled((summary or "nothing found", style), (f" in {checked}", ""))
 
 
 def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def _list_rules() -> list[rule_types.RuleDescription]:
 
 
 def _print_rules(form: str) -> int:
-    if form == lint.SARIF:
+    if form == jobs.SARIF:
         formats.print_json(build_log((), version.VERSION))
         return output.OK
     rows = [

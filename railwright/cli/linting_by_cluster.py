@@ -22,7 +22,7 @@ from railwright.cli import (
 )
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
-from railwright.cluster import documents, errors, kubeconfigs, nodes
+from railwright.cluster import documents, errors, kubeconfigs
 from railwright.fabric import text
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
@@ -95,11 +95,11 @@ async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[
 def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     try:
-        roots = [root for root in nodes.parse(text) if root.kind == "mapping"]
+        roots = [root for root in documents.parse(text) if root.kind == "mapping"]
         for root in roots:
             documents.keep_last_keys(root)
         read = [documents.build_document(root) for root in roots]
-    except nodes.DocumentError:
+    except documents.DocumentError:
         return
     for document in read:
         for path, tree in _list_objects(documents.remove_nulls(document.tree)):
@@ -164,4 +164,4 @@ def _list_notes(pod: _Pod, answer: dry_runs.Answer) -> Iterator[str]:
 
 def _format_namespaces(pods: Sequence[_Pod]) -> str:
     namespaces = dict.fromkeys(pod.template.namespace for pod in pods)
-    return f"namespace{'s' if len(namespaces) > 1 else ''} {', '.join(namespaces)}"
+    return f"{text.pluralize('namespace') if len(namespaces) > 1 else 'namespace'} {', '.join(namespaces)}"

@@ -4,11 +4,12 @@ argparse has no public way to list options, and completion and the generated pag
 """
 
 import argparse
-import pkgutil
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-_FIND_CLOSE = "difflib:get_close_matches"  # imported for wrong usage only
+Run = Callable[[argparse.Namespace], int]  # runs a command and returns its exit code
+Load = Callable[[argparse.Namespace], Run]  # imports what runs a command with these arguments
 
 
 class Options(Protocol):
@@ -18,17 +19,29 @@ class Options(Protocol):
         """Add an argument, as `argparse.ArgumentParser.add_argument` does."""
 
 
-class Parser:
-    """The parser of a command. A command has either subcommands or options of its own.
+def _load_nothing(_arguments: argparse.Namespace) -> Run:
+    raise LookupError("a command that has subcommands, or that parses its own options, is not run by its parser")
 
-    `run` names the function that runs the command, as MODULE:FUNCTION; "" for a command with subcommands.
-    """
+
+class Command(NamedTuple):
+    """A command of the program, before its options are defined. One with subcommands has no `load`."""
+
+    summary: str
+    configure: "Callable[[Parser], None]"
+    load: Load | None = None
+    examples: Sequence[str] = ()
+    finding: str = ""  # when the exit code is 1; "" for a command without findings
+    is_slow: bool = False  # its imports take long; those of a command with a cluster always do
+
+
+class Parser:
+    """The parser of a command. A command has either subcommands or options of its own, and then a `load`."""
 
     def __init__(
-        self, parser: argparse.ArgumentParser, run: str = "", examples: Sequence[str] = (), finding: str = ""
+        self, parser: argparse.ArgumentParser, load: Load | None = None, examples: Sequence[str] = (), finding: str = ""
     ) -> None:
         """Take an empty `parser` that was created with add_help=False."""
-        self.run = run
+        self.load: Load = load or _load_nothing
         self.examples = examples
         self.finding = finding  # when the exit code is 1; "" for a command without findings
         self.is_slow = False  # its imports take long
@@ -87,7 +100,7 @@ class Parser:
         return [(0, "success"), *findings, (2, "wrong usage, or input or a cluster that cannot be used")]
 
     def add_command(
-        self, name: str, summary: str, *, run: str = "", examples: Sequence[str] = (), finding: str = ""
+        self, name: str, summary: str, *, load: Load | None = None, examples: Sequence[str] = (), finding: str = ""
     ) -> "Parser":
         """Add a subcommand after `add_choice`."""
         parser = self._subparsers.add_parser(
@@ -98,7 +111,7 @@ class Parser:
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter,
         )
-        child = Parser(parser, run, examples, finding)
+        child = Parser(parser, load, examples, finding)
         parser.epilog = child.format_epilog()
         self.children[name], self.summaries[name] = child, summary
         return child
@@ -115,7 +128,7 @@ class Parser:
         return any(name in argument.option_strings for argument in self.arguments)
 
     def get_leaves(self) -> "list[Parser]":
-        """Return the parsers that have a `run`: this one, or those of its subcommands."""
+        """Return the parsers without subcommands: this one, or those below it."""
         if not self.children:
             return [self]
         return [leaf for child in self.children.values() for leaf in child.get_leaves()]
@@ -162,7 +175,7 @@ class Parser:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` with the closest known word, "" if none is close."""
-    matches = pkgutil.resolve_name(_FIND_CLOSE)(word, list(known), n=1)
+    matches = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 

@@ -4,15 +4,12 @@ Imports the client of the API server only for a command that reads the policy in
 """
 
 import argparse
-import pkgutil
 from collections.abc import Mapping
 
 from railwright.cli import formats, options, output
 from railwright.cluster import manifests
 from railwright.cluster import policies as policy_reader
 from railwright.fabric.policy import model, schema
-
-_READ_CLUSTER = "railwright.cli.policy_sources:read_cluster"
 
 
 def read_file(path: str) -> model.Policy:
@@ -29,8 +26,9 @@ def read(path: str, cluster: options.ClusterOptions) -> model.Policy:
     """
     if path:
         return read_file(path)
-    policy: model.Policy = pkgutil.resolve_name(_READ_CLUSTER)(cluster)
-    return policy
+    from railwright.cli import policy_sources
+
+    return policy_sources.read_cluster(cluster)
 
 
 def find_fabric(policy: model.Policy, name: str) -> str:

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import math
 import pathlib
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,12 +12,11 @@ import msgspec
 from rich import box, console, progress, table
 
 from railwright.cli import formats, object_files, output, policies
-from railwright.cli.commands import simulate
+from railwright.cli.commands import offline
 from railwright.fabric import node_views, text
 from railwright.simulator import cluster, cluster_specs, distributions, experiments, parameters, schedulers
 
 _JOBS_PER_UPDATE = 50  # of the progress bar
-_DRAW = "railwright.cli.simulation_plots:draw"  # imported on demand: matplotlib is an extra
 
 Drawer = Callable[[experiments.Experiment, Sequence[experiments.Result]], None]
 
@@ -60,7 +58,7 @@ def _build_experiment(arguments: argparse.Namespace) -> experiments.Experiment:
         spec=_build_spec(arguments),
         stream=arguments.stream,
         load=None if arguments.load == "published" else _parse_number("--load", arguments.load),
-        jobs=simulate.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
+        jobs=offline.DEFAULT_JOBS if arguments.jobs is None and arguments.days is None else arguments.jobs,
         days=arguments.days,
         pod_gpus=arguments.pod_gpus,
         settings=schedulers.Settings(
@@ -83,7 +81,7 @@ def _build_spec(arguments: argparse.Namespace) -> cluster_specs.ClusterSpec:
     if arguments.nodes is None:
         if arguments.shape not in cluster_specs.CATALOGUE:
             raise output.UnreadableError(f"--shape {arguments.shape}: not one of {', '.join(cluster_specs.CATALOGUE)}")
-        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (simulate.OVERSUBSCRIPTION,))
+        return cluster_specs.build_from_catalogue(arguments.shape, ratios or (offline.OVERSUBSCRIPTION,))
     if arguments.policy is None:
         raise output.UnreadableError("--nodes: needs --policy FILE, which defines the rails, domains and node shapes")
     policy = policies.read_file(arguments.policy)
@@ -121,7 +119,7 @@ def _prepare_plots(folder: pathlib.Path | None) -> Drawer | None:
     if folder is None:
         return None
     try:
-        draw = pkgutil.resolve_name(_DRAW)
+        from railwright.cli import simulation_plots
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
@@ -134,7 +132,7 @@ def _prepare_plots(folder: pathlib.Path | None) -> Drawer | None:
         raise output.UnreadableError(f"--plot {folder}: {error.strerror or error}") from None
 
     def draw_all(experiment: experiments.Experiment, results: Sequence[experiments.Result]) -> None:
-        for path in draw(folder, experiment, results):
+        for path in simulation_plots.draw(folder, experiment, results):
             print(f"wrote {path}", file=sys.stderr)
 
     return draw_all

@@ -1,6 +1,5 @@
 """Prints lines of styled parts on a terminal or into a pipe, and draws them as an SVG."""
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable
@@ -20,7 +19,8 @@ def print_lines(lines: Iterable[Line]) -> None:
 
 def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
     """Return lines as an SVG of a terminal with `width` columns."""
-    console, text = (importlib.import_module(f"rich.{name}") for name in ("console", "text"))
+    from rich import console, text
+
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
         screen = console.Console(record=True, highlight=False, width=width, file=nowhere)
         for line in lines:

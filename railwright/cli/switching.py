@@ -7,7 +7,6 @@ injected, then the webhooks. Enabling creates the webhooks first. Between the tw
 import argparse
 import asyncio
 import json
-import pkgutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -182,7 +181,8 @@ def enable(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[int]]) -> int:
     async with cluster_access.connect(options.get_cluster(arguments)) as client:
         namespace = await installations.select_installation(client, arguments.namespace)
-        names = pkgutil.resolve_name("railwright.cluster.installed_names")  # after the selection, which determines them
+        from railwright.cluster import installed_names as names  # after the selection, which determines them
+
         switch = Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run)
         return await act(switch)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from railwright.cluster import manifests, policies, sinks, snapshots
+from railwright.fabric import text
 from railwright.fabric.policy import model
 
 _LOG = logging.getLogger(__name__)
@@ -186,5 +187,5 @@ def _decode_snapshot(text: str) -> dict[str, list[Any]] | snapshots.SnapshotErro
 
 
 def _summarize(rejected: policies.Rejected) -> str:
-    more = "" if len(rejected.errors) == 1 else f" (and {len(rejected.errors) - 1} more errors)"
+    more = "" if len(rejected.errors) == 1 else f" (and {text.format_count(len(rejected.errors) - 1, 'more error')})"
     return f"{rejected.errors[0]}{more}"

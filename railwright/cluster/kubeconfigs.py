@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a context selects."""
+    """The cluster and user that a context selects."""
 
     cluster: Entry
     user: Entry | None

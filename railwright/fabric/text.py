@@ -10,6 +10,8 @@ _MAX_QUOTED = 100  # characters of a user's value in a message
 _IRREGULAR = {
     "leaf": "leaves",
     "policy": "policies",
+    "entry": "entries",
+    "container or file": "containers and files",
     "has": "have",
     "is": "are",
     "was": "were",
@@ -31,6 +33,8 @@ def format_count(count: int, noun: str, verb: str = "", *, part: int | None = No
 
 def pluralize(noun: str) -> str:
     """Return the plural of a noun phrase: `leaf`, `training pod`."""
+    if noun in _IRREGULAR:
+        return _IRREGULAR[noun]
     *first, last = noun.split(" ")
     return " ".join([*first, _IRREGULAR.get(last, f"{last}s")])
 

@@ -41,6 +41,7 @@ from extender import state as states  # noqa: E402
 from railwright.cluster import sources  # noqa: E402
 from railwright.fabric.claims import claim_index, objects  # noqa: E402
 from railwright.fabric.placement.state import placed_peers  # noqa: E402
+from railwright.serving import turns  # noqa: E402
 
 GANGS, SIZE, LEAF_NODES = 16, 8, 8
 OUT = ROOT / "build" / "bench" / "claim-view.json"
@@ -115,7 +116,8 @@ class Extender:
     async def prioritize(self, request: web.Request) -> web.Response:
         """POST /scheduler/prioritize."""
         assert self.handlers is not None
-        return web.Response(body=self.handlers.prioritize(await request.read()), content_type="application/json")
+        answer = turns.complete(self.handlers.prioritize(await request.read()))
+        return web.Response(body=answer, content_type="application/json")
 
     async def review(self, request: web.Request) -> web.Response:
         """Note when the allocation of a claim is written."""

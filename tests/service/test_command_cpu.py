@@ -13,7 +13,7 @@ import installations
 import pytest
 import served_installations
 
-LIMIT, LIMIT_ALONE = 0.5, 0.25  # seconds of CPU, user and system, where REFERENCE takes REFERENCE_SECONDS or less;
+LIMIT, LIMIT_ALONE = 0.6, 0.25  # seconds of CPU, user and system, where REFERENCE takes REFERENCE_SECONDS or less;
 # alone: without a cluster
 RUNS = 12  # at most; one below the limit is enough
 # starts Python with modules of its standard library, as a command does with its libraries
@@ -75,7 +75,7 @@ async def expect_less(seconds, command, code, bytecode):
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-async def test_a_command_against_a_cluster_takes_less_than_half_a_second_of_cpu(words, code, bytecode, tmp_path):
+async def test_a_command_against_a_cluster_takes_less_than_its_limit_of_cpu(words, code, bytecode, tmp_path):
     async with served_installations.serve(tmp_path) as installation:
         command = ("-m", "railwright.cli", *words, "--kubeconfig", installation.kubeconfig)
         await expect_less(LIMIT, command, code, bytecode)

@@ -17,7 +17,7 @@ from aiohttp import web
 from railwright.cli import dispatch, programs
 from railwright.fabric import names
 
-LEAVES = [leaf for leaf in dispatch.build_parser(dispatch.find_modules()).get_leaves() if leaf.run]
+LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples]
 EXAMPLES = [(leaf, line) for leaf in LEAVES for line in leaf.examples]
 DEMO = pages.ROOT / "railwright" / "cli" / "demo"
 SERVED = ("dashboard", "demo --serve")  # until Ctrl-C
@@ -165,7 +165,7 @@ def test_every_command_has_a_page_with_its_options_codes_and_examples():
         assert all(f"| {code} | {meaning} |" in page for code, meaning in leaf.list_exit_codes())
         assert all(f"$ {line}\n" in page for line in leaf.examples)
     assert {path.stem for path in (pages.DOCS / "commands").glob("*.md")} == (
-        set(dispatch.find_names()) - set(programs.PROGRAMS)
+        set(dispatch.COMMANDS) - set(programs.PROGRAMS)
     )
 
 

@@ -128,9 +128,19 @@ async def _await(call: Callable[[], Any]) -> None:
         await answer
 
 
+@contextlib.contextmanager
+def _set_earlier_objects_aside() -> Iterator[None]:
+    """Keep the objects that exist out of garbage collections, as the servers do; with them, each takes 50 ms."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+
+
 def _measure_time(call: Callable[[], Any]) -> tuple[float, float]:
-    gc.collect()
-    with time_callbacks() as seconds:
+    with _set_earlier_objects_aside(), time_callbacks() as seconds:
         began = time.process_time()
         asyncio.run(_await(call))
         total = time.process_time() - began
@@ -138,16 +148,16 @@ def _measure_time(call: Callable[[], Any]) -> tuple[float, float]:
 
 
 def _measure_memory(call: Callable[[], Any]) -> tuple[int, int]:
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        asyncio.run(_await(call))
-        peak = tracemalloc.get_traced_memory()[1]
-        gc.collect()
-        return peak - before, tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
+    with _set_earlier_objects_aside():
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            asyncio.run(_await(call))
+            peak = tracemalloc.get_traced_memory()[1]
+            gc.collect()
+            return peak - before, tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
 
 
 # --- the fields of a view -----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import asyncio
 import dataclasses
 import datetime as dt
 import pathlib
-import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,8 +14,6 @@ from certs import issue as issuance
 from railwright.cli import cluster_access, formats, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, lease
-
-_WATCH = "railwright.cli.certificates.watching:watch"  # with the imports of a server
 
 
 def issue(arguments: argparse.Namespace) -> int:
@@ -31,7 +28,11 @@ def issue(arguments: argparse.Namespace) -> int:
 
 def rotate(arguments: argparse.Namespace) -> int:
     """Rotate once, or with --watch until stopped. Returns and raises as `issue`."""
-    return _run(pkgutil.resolve_name(_WATCH) if arguments.watch else rotate_once, arguments)
+    if not arguments.watch:
+        return _run(rotate_once, arguments)
+    from railwright.cli.certificates import watching  # imports what a server needs
+
+    return _run(watching.watch, arguments)
 
 
 def write_admission_configuration(arguments: argparse.Namespace) -> int:

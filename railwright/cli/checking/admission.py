@@ -277,7 +277,7 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
         return fail(f"{len(missing)} of {opted_in}: {snapshots.join_limited(missing)}")
     if snapshots.NAMESPACED_PODS in snapshot.unread:
         return skip(snapshot.unread[snapshots.NAMESPACED_PODS], unread=True)
-    return ok(snapshots.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
+    return ok(text.format_count(opted_in, "pod") if opted_in else "no pod has opted in")
 
 
 def _check_placements(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -286,7 +286,7 @@ def _check_placements(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     code = f'"{AdmissionCode.PLACED_WITHOUT_EXTENDER.value}"'
     unasked = [pod for pod in bound if code in pod.metadata.annotations[names.PLACEMENT]]
     if not unasked:
-        return ok(snapshots.format_count(len(bound), "pod") if bound else "no opted-in pod is bound")
+        return ok(text.format_count(len(bound), "pod") if bound else "no opted-in pod is bound")
     schedulers = sorted({pod.spec.scheduler_name or "default-scheduler" for pod in unasked})
     named = snapshots.join_limited([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in unasked])
     share = text.format_count(len(bound), "pod", part=len(unasked))

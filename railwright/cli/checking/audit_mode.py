@@ -7,7 +7,7 @@ import msgspec
 
 from railwright.cli.checking import check_rows, snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import ok, skip, warn
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import facts, missed, plan, pod_changes
 from railwright.fabric.policy import model as documents
 
@@ -43,7 +43,7 @@ def _describe(audits: list[pod_changes.Audit]) -> str:
     counts = Counter(refusal.reason for refusal in refusals)
     examples = {refusal.reason: refusal.message for refusal in reversed(refusals)}
     parts = [f"{count} rejected ({code}), such as {examples[code]}" for code, count in counts.most_common(3)]
-    pods = snapshots.format_count(len(audits), "pod")
+    pods = text.format_count(len(audits), "pod")
     return "; ".join([f"audit: of {pods} of now, created again, {changed} would be injected", *parts])
 
 

@@ -69,7 +69,7 @@ def _check_secret(server: str) -> check_rows.Assess:
             serialization.load_pem_private_key(_get_data(secret, "tls.key"), password=None)
         except (ValueError, TypeError) as error:
             return fail(f"Secret {snapshots.SECRETS[server]}: {error}")
-        return ok(f"{snapshots.SECRETS[server]}, {snapshots.format_count(len(chain), 'certificate')}")
+        return ok(f"{snapshots.SECRETS[server]}, {text.format_count(len(chain), 'certificate')}")
 
     return assess
 
@@ -133,7 +133,7 @@ def _check_bundles(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
         return fail(snapshots.join_limited(problems, 3))
     if chain is None:
         return skip(_format_unread_secret(snapshot), unread=True)
-    return ok(snapshots.format_count(len(snapshot.hooks), "entry"))
+    return ok(text.format_count(len(snapshot.hooks), "entry"))
 
 
 def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, skip
+from railwright.fabric import text
 from railwright.fabric.claims import drivers
 
 _SLICES = "device-slices"
@@ -22,7 +23,7 @@ def _check_drivers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
 
 
 def _describe(driver: str, nodes: int) -> str:
-    where = f"{driver} on {snapshots.format_count(nodes, 'node')}" if nodes else driver
+    where = f"{driver} on {text.format_count(nodes, 'node')}" if nodes else driver
     tested = drivers.TESTED_SLICES.get(driver)
     return f"{where} ({'tested with slices of ' + ', '.join(tested) if tested else 'not tested'})"
 

@@ -111,7 +111,7 @@ def _check_devices(
     ]
     if problems:
         return warn(snapshots.join_limited(problems, 4))
-    return ok(f"{snapshots.format_count(len(offers), 'node')}, {snapshots.format_count(len(claims.rails), 'rail')}")
+    return ok(f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}")
 
 
 def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: Offered, devices_per_rail: int) -> str:
@@ -200,7 +200,7 @@ def _check_pairs(
     problems = [f"{offer.node}: {problem}" for offer in offers if (problem := _find_pair_problem(claims, offer))]
     if problems:
         return fail(f"{snapshots.join_limited(problems, 3)}: pods that need a pair stay Pending there")
-    return ok(f"{snapshots.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}")
+    return ok(f"{text.format_count(len(offers), 'node')}, by {claims.pair_attribute or 'nodeShapes'}")
 
 
 def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: Offered) -> str:

@@ -112,7 +112,7 @@ def _check_multus(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         else []
     )
     if "networks" not in snapshot.unknown:
-        return ok(snapshots.format_count(len(snapshot.get_all("networks")), "network"))
+        return ok(text.format_count(len(snapshot.get_all("networks")), "network"))
     if any(rail_networks):
         return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
     if snapshot.policy is None:
@@ -150,7 +150,7 @@ def _check_pools(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if "queues" in snapshot.unknown:
         return skip("not installed; kube-scheduler places gangs pod by pod")
-    return ok(snapshots.format_count(len(snapshot.get_all("queues")), "queue"))
+    return ok(text.format_count(len(snapshot.get_all("queues")), "queue"))
 
 
 def list_rows() -> Iterator[Row]:

@@ -13,7 +13,7 @@ from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cli.checking.installation import CREATE_POLICY
 from railwright.cluster import installed_names, policies
-from railwright.fabric import intent, names
+from railwright.fabric import intent, names, text
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import selectors
 
@@ -53,7 +53,7 @@ def _check_valid(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if result is None:
         return skip("there is no policy")
     return ok(
-        f"{snapshots.format_count(len(result.document.fabrics), 'fabric')}: "
+        f"{text.format_count(len(result.document.fabrics), 'fabric')}: "
         f"{snapshots.join_limited(result.document.fabrics)}"
     )
 
@@ -86,7 +86,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
             )
     if problems:
         return fail(f"{snapshots.join_limited(problems, 3)}: its pods with accelerators are rejected")
-    return ok(snapshots.format_count(count, "opted-in namespace") if count else "no namespace opts in as a whole")
+    return ok(text.format_count(count, "opted-in namespace") if count else "no namespace opts in as a whole")
 
 
 def list_rows() -> Iterator[Row]:
@@ -134,7 +134,7 @@ def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> chec
         return fail(
             f"there is no NetworkAttachmentDefinition for {snapshots.join_limited(missing, 4)}: pods are rejected"
         )
-    return ok(snapshots.format_count(len(networks), "network"))
+    return ok(text.format_count(len(networks), "network"))
 
 
 def _check_configurations(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:

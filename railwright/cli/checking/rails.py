@@ -72,7 +72,7 @@ def _check_missing(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
             f"{text.format_count(len(accelerated), 'node', part=len(missing_pools))} with accelerators: "
             f"{snapshots.join_limited(problems, 4)}"
         )
-    return ok(snapshots.format_count(len(accelerated), "node"))
+    return ok(text.format_count(len(accelerated), "node"))
 
 
 def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
@@ -143,7 +143,7 @@ def _check_hypernodes(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> ch
     return (
         warn(snapshots.join_limited(problems, 3))
         if problems
-        else ok(snapshots.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"))
+        else ok(text.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"))
     )
 
 
@@ -190,7 +190,7 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         )
     if unused:
         return warn(f"no node matches the shape {snapshots.join_limited(unused)}")
-    return ok(f"{snapshots.format_count(len(accelerated), 'node')}, {snapshots.format_count(len(used), 'shape')}")
+    return ok(f"{text.format_count(len(accelerated), 'node')}, {text.format_count(len(used), 'shape')}")
 
 
 def _list_nodes_with_rails(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> tuple[node_views.Node, ...]:

@@ -5,22 +5,20 @@ The checks name the objects of the installation in constants.
 
 import argparse
 import asyncio
-import pkgutil
-from typing import Any
 
 from railwright.cli import cluster_access, installations, options, status_line
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
-_CHECKS = "railwright.cli.checking.command"
-_DEFAULT_NAMESPACE = "railwright.cluster.installed_names:NAMESPACE"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return the exit code of `checking.command.check`, or explain rows without a cluster."""
     if arguments.explain is not None:
-        return int(_resolve("explain_rows")(arguments))
+        from railwright.cli.checking import command
+
+        return command.explain_rows(arguments)
     return asyncio.run(_check(arguments))
 
 
@@ -28,9 +26,11 @@ async def _check(arguments: argparse.Namespace) -> int:
     async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
         with status_line.show_progress("finding the installation"):
             problem = await _select_installation(client, arguments)
-            arguments.namespace = arguments.namespace or pkgutil.resolve_name(_DEFAULT_NAMESPACE)
-            check = _resolve("check")
-        return int(await check(client, arguments, problem))
+            from railwright.cli.checking import command
+            from railwright.cluster import installed_names
+
+            arguments.namespace = arguments.namespace or installed_names.NAMESPACE
+        return await command.check(client, arguments, problem)
 
 
 async def _select_installation(client: clients.Client, arguments: argparse.Namespace) -> str:
@@ -42,7 +42,3 @@ async def _select_installation(client: clients.Client, arguments: argparse.Names
     except errors.UnreachableError as error:
         return error.sentence
     return ""
-
-
-def _resolve(name: str) -> Any:
-    return pkgutil.resolve_name(f"{_CHECKS}:{name}")

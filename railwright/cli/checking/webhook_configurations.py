@@ -11,6 +11,7 @@ from typing import Any
 from railwright.cli.checking import check_rows, expected_entries, snapshots
 from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
 from railwright.cluster import installed_names
+from railwright.fabric import text
 
 _APPLY = f"{check_rows.APPLY}, then: railwright certs rotate"
 _EDIT = (
@@ -44,7 +45,7 @@ def _check_exists(source: str) -> check_rows.Assess:
             return fail(
                 f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist: the API server does not call the webhook"
             )
-        return ok(snapshots.format_count(len(snapshots.get_path(configuration, "webhooks") or ()), "entry"))
+        return ok(text.format_count(len(snapshots.get_path(configuration, "webhooks") or ()), "entry"))
 
     return assess
 
@@ -57,7 +58,7 @@ def _check_complete(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     unexpected = sorted(installed - set(expected_entries.ENTRIES))
     if unexpected:
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
-    return ok(snapshots.format_count(len(installed), "entry"))
+    return ok(text.format_count(len(installed), "entry"))
 
 
 def _check_entries(
@@ -161,7 +162,7 @@ def _check_timeouts(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
             "the API server may end the request first",
             "lower timeoutSeconds of the other webhooks: kubectl edit mutatingwebhookconfiguration NAME",
         )
-    return ok(f"at most {total} s for a pod, including {snapshots.format_count(len(others), 'other webhook')}")
+    return ok(f"at most {total} s for a pod, including {text.format_count(len(others), 'other webhook')}")
 
 
 def _get_timeout(hook: Mapping[str, Any]) -> int:

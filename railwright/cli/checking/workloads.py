@@ -9,7 +9,7 @@ from railwright.cli.checking.check_rows import ok, skip, warn
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import keys, missed, templates
 from railwright.fabric.reasons import reason, rendering
-from railwright.fabric.reasons.admission_codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import kinds, registry
 
 _MAX_LINES = 10  # findings in the detail
@@ -27,7 +27,7 @@ class _Status(views.View, frozen=True):
 
 
 class _Stored(views.View, frozen=True):
-    """What decides whether the keys of a workload are checked."""
+    """Has what decides whether the keys of a workload are checked."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     status: _Status | None = None

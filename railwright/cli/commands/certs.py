@@ -1,4 +1,8 @@
-"""`railwright certs`: issues and rotates certificates, and writes the configuration of their clients."""
+"""`railwright certs`: issues and rotates certificates, and writes the configuration of their clients.
+
+The names of the installation are imported with its options: they must not be read before another command has selected
+an installation.
+"""
 
 import argparse
 import datetime as dt
@@ -6,9 +10,7 @@ import pathlib
 
 from certs import schedules
 from railwright.cli import options, parsers
-from railwright.cluster import installed_names
 
-HELP = "Issue and rotate the certificates of the servers and their clients."
 SCHEDULE_OPTIONS = {
     "ca": ("--ca-lifetime", "Validity of a CA; the next one is created when a third is left"),
     "serving": ("--serving-lifetime", "Validity of the servers' certificates; renewed when a third is left"),
@@ -24,14 +26,32 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _LONGEST, _DIGITS = 36500 * 86400, 10  # seconds of a hundred years, and the digits of any number up to it
 
 
-def configure(parser: parsers.Parser) -> None:
+def _load_issue(_arguments: argparse.Namespace) -> parsers.Run:
+    from railwright.cli.certificates import command
+
+    return command.issue
+
+
+def _load_rotate(_arguments: argparse.Namespace) -> parsers.Run:
+    from railwright.cli.certificates import command
+
+    return command.rotate
+
+
+def _load_clients(_arguments: argparse.Namespace) -> parsers.Run:
+    from railwright.cli.certificates import command
+
+    return command.write_admission_configuration
+
+
+def _configure(parser: parsers.Parser) -> None:
     """Define the subcommands and their options."""
     parser.add_choice("action", "ACTION")
     _configure_issue(
         parser.add_command(
             "issue",
             "Issue missing and expiring certificates; keep valid ones.",
-            run="railwright.cli.certificates.command:issue",
+            load=_load_issue,
             finding=_MISSING,
             examples=("railwright certs issue --out certs", "railwright certs issue --secrets"),
         )
@@ -40,7 +60,7 @@ def configure(parser: parsers.Parser) -> None:
         parser.add_command(
             "rotate",
             "Renew the CA and the certificates in the cluster.",
-            run="railwright.cli.certificates.command:rotate",
+            load=_load_rotate,
             finding=_MISSING,
             examples=("railwright certs rotate --clients", "railwright certs rotate --renew-ca"),
         )
@@ -49,7 +69,7 @@ def configure(parser: parsers.Parser) -> None:
         parser.add_command(
             "admission-config",
             "Write the files by which the API server and kube-scheduler authenticate.",
-            run="railwright.cli.certificates.command:write_admission_configuration",
+            load=_load_clients,
             examples=(
                 "railwright certs admission-config --out admission",
                 "railwright certs admission-config --out admission --directory /etc/kubernetes/admission",
@@ -80,6 +100,8 @@ def _configure_issue(parser: parsers.Parser) -> None:
 
 
 def _configure_rotate(parser: parsers.Parser) -> None:
+    from railwright.cluster import installed_names
+
     parser.add_argument("--watch", action="store_true", help="Repeat until stopped; of several replicas one is active.")
     parser.add_argument(
         "--clients", action="store_true", help="Also issue client certificates for the API server and kube-scheduler."
@@ -139,6 +161,8 @@ def _configure_clients(parser: parsers.Parser) -> None:
 
 
 def _configure_cluster(parser: parsers.Parser) -> None:
+    from railwright.cluster import installed_names
+
     options.add_namespace(
         parser, "Namespace of Services and Secrets (default: %(default)s).", installed_names.NAMESPACE
     )
@@ -169,3 +193,6 @@ def format_duration(value: dt.timedelta) -> str:
     seconds = int(value.total_seconds())
     unit = next(unit for unit, length in _UNITS.items() if seconds % length == 0)
     return f"{seconds // _UNITS[unit]}{unit}"
+
+
+CERTS = parsers.Command("Issue and rotate the certificates of the servers and their clients.", _configure)

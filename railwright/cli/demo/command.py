@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import contextlib
 import pathlib
-import pkgutil
 import sys
 import tempfile
 
 import msgspec
 
 from railwright.cli import formats, output, styled_lines, waiting
-from railwright.cli.demo import card, fixture, scenario
+from railwright.cli.demo import card, fixture, full_report, live_view, scenario
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +39,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             formats.print_document(document, arguments.output)
         else:
             if arguments.full:
-                pkgutil.resolve_name("railwright.cli.demo.full_report:print_report")(running, outcome)
+                full_report.print_report(running, outcome)
             styled_lines.print_lines(card.format_card(running, outcome))
         if arguments.svg:
             lines = card.format_card(running, outcome)
@@ -49,7 +48,7 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
         if not is_optimal:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
         if arguments.serve:
-            await pkgutil.resolve_name("railwright.cli.demo.live_view:serve")(running)
+            await live_view.serve(running)
     return output.OK if is_optimal else output.FINDINGS
 
 

@@ -7,7 +7,6 @@ from files passes through `output.escape_controls`, which escapes control charac
 import argparse
 import difflib
 import io
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -20,6 +19,7 @@ from railwright.cli import formats, object_files, options, output, policies
 from railwright.cli.explanation import previews, templates
 from railwright.cli.explanation.previews import AdmissionPreview, is_rejected
 from railwright.cluster import kubeconfigs
+from railwright.fabric import text
 from webhook import answer
 
 _UNCONSULTED = (
@@ -57,7 +57,6 @@ def explain(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if any(map(previews.is_rejected, results)) else output.OK
 
 
-_PREVIEW_BY_CLUSTER = "railwright.cli.explanation.cluster_previews:preview_all"  # loaded only if a cluster is asked
 _PreviewAll = Callable[[Sequence[templates.Template]], list[AdmissionPreview]]
 
 
@@ -67,8 +66,9 @@ def _choose_source(arguments: argparse.Namespace) -> _PreviewAll:
     if arguments.policy is None:
         if arguments.snapshot is not None:
             raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-        preview_all = pkgutil.resolve_name(_PREVIEW_BY_CLUSTER)
-        return lambda pod_templates: preview_all(pod_templates, cluster)
+        from railwright.cli.explanation import cluster_previews
+
+        return lambda pod_templates: cluster_previews.preview_all(pod_templates, cluster)
     if cluster.is_given:
         raise output.UnreadableError("--policy FILE asks no cluster; remove --policy, or the options for the cluster")
     policy, caches = policies.read_file(arguments.policy), previews.load_caches(arguments.snapshot)
@@ -87,8 +87,8 @@ def _print_previews(arguments: argparse.Namespace, results: Sequence[previews.Ad
         console.width = _PICTURE_WIDTH if arguments.svg else _PIPED_WIDTH
     for preview in results:
         console.print(render(preview, full=arguments.full))
-    for text in dict.fromkeys(preview.source.text for preview in results):
-        console.print(Text(output.escape_controls(f"source: {text}"), style="dim"))
+    for source in dict.fromkeys(preview.source.text for preview in results):
+        console.print(Text(output.escape_controls(f"source: {source}"), style="dim"))
     console.print(build_summary(results))
     if arguments.svg:
         svg = console.export_svg(title=f"railwright explain {' '.join([*arguments.files, *arguments.filename])}")
@@ -130,15 +130,15 @@ def build_summary(previews: Sequence[AdmissionPreview]) -> Text:
     unchanged = len(previews) - patched - rejected - audited
     parts = [f"{patched} injected", f"{rejected} refused", f"{unchanged} unchanged"]
     parts += [f"{audited} unchanged in audit mode"] if audited else []
-    noun = "template" if len(previews) == 1 else "templates"
-    return Text(f"{len(previews)} {noun}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
+    count = text.format_count(len(previews), "template")
+    return Text(f"{count}: {', '.join(parts)}", style="bold red" if rejected else "bold green")
 
 
 def _format_title(preview: AdmissionPreview) -> str:
     template = f", {preview.template}" if preview.template else ""
     if preview.pods is None or preview.object.startswith("Pod "):
         return f"{preview.object}{template}"
-    return f"{preview.object}{template} ({preview.pods} pod{'' if preview.pods == 1 else 's'})"
+    return f"{preview.object}{template} ({text.format_count(preview.pods, 'pod')})"
 
 
 def _format_outcome(preview: AdmissionPreview) -> str:
@@ -163,11 +163,11 @@ def _render_difference(preview: AdmissionPreview, *, full: bool) -> Text:
     pods = [object_files.decode_record(pod) for pod in (preview.before, preview.after)]
     before, after = [object_files.format_yaml_lines(pod) for pod in pods]
     context = max(len(before), len(after)) if full else _CONTEXT
-    text = Text()
+    difference = Text()
     for number, line in enumerate(difflib.unified_diff(before, after, n=context, lineterm="")):
         if number > 1:  # the first two lines name files
-            text.append(output.escape_controls(line) + "\n", style=_STYLES.get(line[:1], "dim"))
-    return text
+            difference.append(output.escape_controls(line) + "\n", style=_STYLES.get(line[:1], "dim"))
+    return difference
 
 
 def _render_reasons(preview: AdmissionPreview) -> RenderableType:

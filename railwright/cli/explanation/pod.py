@@ -6,7 +6,6 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
-import pkgutil
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -18,10 +17,10 @@ from railwright.cli import formats, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
+from railwright.fabric.reasons.codes import Code
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
-_BY_RECORDS = "railwright.cli.explanation.pod_records:explain"  # loaded only without an extender
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
 
@@ -140,8 +139,9 @@ def _format_gang(explanation: Explanation) -> str:
         if explanation.gang
         else ""
     )
+    by = "not requested by" if any(why.code == Code.NOT_ASKED for why in explanation.why) else "requested by"
     needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
-    return f"fabric {explanation.fabric}, requested by {explanation.scheduler}{gang}{needs}"
+    return f"fabric {explanation.fabric}, {by} {explanation.scheduler}{gang}{needs}"
 
 
 def _format_exactness(explanation: Explanation) -> str:
@@ -205,7 +205,9 @@ def explain(arguments: argparse.Namespace) -> int:
     try:
         body = extender_client.fetch_explanation(namespace, name, target)
     except extender_client.NoExtenderError as error:
-        return int(pkgutil.resolve_name(_BY_RECORDS)(namespace, name, arguments, error))
+        from railwright.cli.explanation import pod_records
+
+        return pod_records.explain(namespace, name, arguments, error)
     explanation = read(body)
     print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK

@@ -9,7 +9,7 @@ kube-scheduler.
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -164,6 +164,22 @@ class PlacementEngine:
                     presets.list_domain_keys(fabric.placement), tuple(rail.name for rail in fabric.rails)
                 )
 
+    def prepare(self, request: scheduling_request.SchedulingRequest, *, plans: bool = False) -> Iterator[None]:
+        """Evaluate the nodes for a new kind of pod, and yield after some, so that a server can answer others meanwhile.
+
+        Without it, `filter` and `score` (`plans`) evaluate all nodes at once.
+        """
+        signature = self._build_signature(request, request.requests)
+        yield from self._indexes.prepare(signature)
+        if request.preemption is not None:
+            index = self._indexes.get(signature)
+            if request_view.offers_full_nodes(request, index):
+                yield from self._indexes.prepare(signature, below=request.preemption.below)
+        if plans and len({pod.requests for pod in self._cluster.get_gang(request.gang).values()}) > 1:
+            planning_request = gang_status.build_status(request, self._cluster, self._assumed).planning_request
+            if planning_request != request.requests:
+                yield from self._indexes.prepare(self._build_signature(request, planning_request))
+
     def score(
         self,
         request: scheduling_request.SchedulingRequest,
@@ -251,10 +267,14 @@ class PlacementEngine:
     def _get_index(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
     ) -> node_index.NodeIndex:
+        return self._indexes.get(self._build_signature(request, requests))
+
+    def _build_signature(
+        self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts
+    ) -> scheduling_signature.SchedulingSignature:
         is_single_pod = gang_status.is_single_pod(request, self._cluster)
         pairs = request.pairs if requests == request.requests else self._find_pairs(request, requests)
-        signature = scheduling_signature.build_signature(request, requests, pairs, is_single_pod=is_single_pod)
-        return self._indexes.get(signature)
+        return scheduling_signature.build_signature(request, requests, pairs, is_single_pod=is_single_pod)
 
     def _find_pairs(
         self, request: scheduling_request.SchedulingRequest, requests: resources.Amounts

@@ -16,7 +16,7 @@ from railwright.cli.commands import certs
 
 
 def parse(*arguments):
-    return dispatch.build_parser(dispatch.find_modules(["certs"])).parse(["certs", "rotate", *arguments])[1]
+    return dispatch.build_parser(["certs"]).parse(["certs", "rotate", *arguments])[1]
 
 
 def test_without_options_the_schedule_is_the_default():

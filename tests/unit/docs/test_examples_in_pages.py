@@ -113,8 +113,8 @@ def _parse(words: list[str]) -> None:
             action.required = False  # a page may speak of one option
         parser.parse_args(words[1:])
     elif words[1:]:
-        dispatch.build_parser(dispatch.find_modules(words[:1])).parse(words)
-    elif words[0] not in dispatch.find_names():
+        dispatch.build_parser(words[:1]).parse(words)
+    elif words[0] not in dispatch.COMMANDS:
         raise SystemExit(f"no command {words[0]}")
 
 

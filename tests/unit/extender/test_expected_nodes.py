@@ -11,6 +11,7 @@ from placing import LEAF, build_pod_group, node, pod, policy
 
 from extender import expected_nodes, schedulers, state
 from railwright.fabric.placement.state import placed_peers
+from railwright.serving import turns
 
 NODES = [f"{leaf}-{number}" for leaf in "ab" for number in range(3)]
 SIZE = 4
@@ -36,7 +37,7 @@ class Asked:
 
     def score(self, peer, names=NODES) -> dict[str, int]:
         self.filter(peer, names)
-        answer = json.loads(self.verbs.prioritize(build_body(peer, names)))
+        answer = json.loads(turns.complete(self.verbs.prioritize(build_body(peer, names))))
         return {row["Host"]: row["Score"] for row in answer}
 
     def remaining(self, peer, names=NODES) -> int:

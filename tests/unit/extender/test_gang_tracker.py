@@ -12,6 +12,7 @@ from railwright.cluster import event_correlator, resources, sources
 from railwright.fabric import pod_group_views
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
+from railwright.serving import turns
 
 GANG = "train/g"
 WHY = (reason.make(codes.Code.CAPACITY_INSUFFICIENT, pods=2, slots_needed=2, slots=1, rails=()),)
@@ -41,7 +42,8 @@ class Site:
     def ask(self, rank: int, verb="prioritize", nodes=None) -> object:
         document = json.loads(msgspec.json.encode(self.pods[rank]))
         body = {"Pod": document, "Nodes": None, "NodeNames": nodes or list(self.state.cluster.nodes)}
-        return json.loads(getattr(self.verbs, verb)(json.dumps(body).encode()))
+        reply = getattr(self.verbs, verb)(json.dumps(body).encode())
+        return json.loads(reply if isinstance(reply, bytes) else turns.complete(reply))
 
     def bind(self, rank: int, to: str) -> None:
         self.state.cluster.upsert_pod(pod(f"w-{rank}", group="g", on=to))
@@ -264,7 +266,7 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     site.place("a-00", "a-01", "a-02", "b-00")
     site.look()
     alone = json.loads(msgspec.json.encode(pod("g", gpus=1, rails=0)))
-    site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode())
+    turns.complete(site.verbs.prioritize(json.dumps({"Pod": alone, "NodeNames": ["b-01", "b-02"]}).encode()))
     assert site.explain(3).placement, "still known"
 
 

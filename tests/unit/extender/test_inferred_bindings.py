@@ -8,6 +8,7 @@ from placing import LEAF, build_pod_group, node, pod, policy
 
 from extender import schedulers, state
 from railwright.fabric import views
+from railwright.serving import turns
 
 NODES = [f"n-{i}" for i in range(6)]
 SIZE = 4
@@ -33,7 +34,7 @@ class Asked:
 
     def remaining(self, pod: views.Pod, names: list[str]) -> int:
         """Return how many of its gang are still to be placed, as explained when this pod is scored."""
-        self.verbs.prioritize(body(pod, names, {}))
+        turns.complete(self.verbs.prioritize(body(pod, names, {})))
         explanation = self.verbs.explanations.explain("train", pod.metadata.name)
         assert explanation is not None
         return explanation.remaining

@@ -15,6 +15,7 @@ from railwright.fabric import pod_group_views, resources, views
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons.codes import Code
 from railwright.fabric.workloads import in_tree
+from railwright.serving import turns
 
 LOW, HIGH = 100, 1000
 
@@ -126,7 +127,7 @@ class KubeScheduler:
         feasible = self.filter(peer, offered)
         if len(feasible) < 2:
             return "".join(feasible)
-        answer = json.loads(self.cluster.verbs.prioritize(build_body(peer, feasible)))
+        answer = json.loads(turns.complete(self.cluster.verbs.prioritize(build_body(peer, feasible))))
         return min(answer, key=lambda row: (-row["Score"], row["Host"]))["Host"]
 
     def _count_free(self, name: str, removed: Sequence[str]) -> Counter[str]:

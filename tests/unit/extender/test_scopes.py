@@ -44,7 +44,7 @@ class Site:
 
     def predicate(self, scope: str, tree: dict, name: str, **taken: int) -> int:
         asked = {"task": self.task(tree), "node": self.offered(name, **taken)}
-        return json.loads(self.verbs.volcano_predicate(json.dumps(asked).encode(), scope))["code"]
+        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(asked).encode(), scope)))["code"]
 
     def scores(self, scope: str, tree: dict, **taken: int) -> dict[str, float]:
         asked = {"task": self.task(tree), "nodes": [self.offered(name, **taken) for name in (N, OTHER)]}
@@ -56,7 +56,10 @@ class Site:
 
     def kube_scores(self, tree: dict) -> dict[str, int]:
         asked = {"Pod": tree, "Nodes": None, "NodeNames": [N, OTHER]}
-        return {row["Host"]: row["Score"] for row in json.loads(self.verbs.prioritize(json.dumps(asked).encode()))}
+        return {
+            row["Host"]: row["Score"]
+            for row in json.loads(turns.complete(self.verbs.prioritize(json.dumps(asked).encode())))
+        }
 
     @staticmethod
     def task(tree: dict) -> dict:

@@ -85,7 +85,7 @@ class Handlers:
         return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope)))
 
     def predicate(self, body: object) -> dict:
-        return json.loads(self.verbs.volcano_predicate(json.dumps(body).encode(), ""))
+        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(body).encode(), "")))
 
     def event(self, verb: str, body: object) -> dict:
         handle = {"allocate": self.verbs.volcano_allocate, "deallocate": self.verbs.volcano_deallocate}[verb]

@@ -103,7 +103,7 @@ def test_numa_nodes_of_peers_with_stale_assumptions_are_free_as_well():
     volcano = Volcano(3, {"a": 3, "b": 4}, build_policy(two_sided=True, numa="required"))
     assert set(volcano.session({"a-0", "a-1"})[:2]) == {"a-0", "a-1"}
     asked = {"task": build_task(0), "node": {"Name": "a-1", "Idle": WHOLE}}
-    assert json.loads(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), ""))["code"] == 0
+    assert json.loads(turns.complete(volcano.verbs.volcano_predicate(json.dumps(asked).encode(), "")))["code"] == 0
     assert leaves_of(volcano.session(set(volcano.names))) == "aaa", "the tightest leaf that holds it"
 
 

@@ -4,6 +4,7 @@ The fields come from the structs that decode the requests, so that a new field i
 """
 
 import asyncio
+import inspect
 import json
 import os
 import time
@@ -89,12 +90,11 @@ def answer(handlers, verb: str, body: bytes):
         except decoding.MalformedError:
             return None
 
-    handle = getattr(handlers, verb)
+    handle = getattr(handlers, "filter_nodes" if verb == "filter" else verb)
     try:
-        if verb == "volcano_prioritize":
-            reply = turns.run(handle(body, ""))
-            return reply if isinstance(reply, bytes) else finish(reply)
-        return handle(body, "") if verb.startswith("volcano") else handle(body)
+        reply = handle(body, "") if verb.startswith("volcano") else handle(body)
+        reply = turns.run(reply) if inspect.isgenerator(reply) else reply
+        return finish(reply) if inspect.isawaitable(reply) else reply
     except decoding.MalformedError:
         return None
 

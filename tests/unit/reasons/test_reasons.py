@@ -262,8 +262,7 @@ SEVERAL = {
     "railwright/fabric/injection/targets.py": {"len(targets)"},
     "railwright/fabric/lint/rules/claims.py": {"count", "total"},
     "railwright/fabric/lint/rules/device_lists.py": {"count", "len(devices)", "total"},
-    "railwright/fabric/policy/claim_checks.py": {"fabric.devices_per_rail", "devices"},
-    "railwright/fabric/policy/fabric_checks.py": {"len(fabric.rails)"},
+    "railwright/fabric/policy/checks.py": {"fabric.devices_per_rail", "devices", "len(fabric.rails)"},
     "railwright/fabric/reasons/texts.py": {"pods", "crossings", "numa_nodes"},
     "railwright/cli/demo/card.py": {
         "len(outcome.placed)",
@@ -272,7 +271,6 @@ SEVERAL = {
         "len(variables) - 1",
         "resources['nvidia.com/gpu']",
     },
-    "railwright/cluster/files.py": {"len(rejected.errors) - 1"},
     "webhook/policy_validation.py": {"self._callers"},
     "railwright/simulator/parameters.py": {"job_stream.NODE"},
 }

@@ -8,7 +8,7 @@ from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import object_files
-from railwright.cli.commands import verify
+from railwright.cli.commands import jobs as commands
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies
 from railwright.fabric import names
@@ -118,4 +118,4 @@ def test_it_is_a_list_in_json(capsys):
 
 
 def test_the_command_offers_the_kinds_that_the_frameworks_have():
-    assert sorted(verify._KINDS) == sorted(jobs.list_kinds())
+    assert sorted(commands.KINDS) == sorted(jobs.list_kinds())

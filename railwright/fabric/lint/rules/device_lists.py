@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from railwright.fabric import text
 from railwright.fabric.lint import hardware, rule_types, settings
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
@@ -129,7 +130,8 @@ def _check_networks(setting: rule_types.Setting, ranks: rule_types.RankContext) 
     without_network = sum(rail.network is None for rail in context.fabric.rails) if context.fabric else 0
     if ranks.networks < len(devices) - without_network:
         yield (
-            f"names {len(devices)} devices, and the pod selects {ranks.networks} secondary networks: a RoCE device "
+            f"names {text.format_count(len(devices), 'device')}, and the pod selects "
+            f"{text.format_count(ranks.networks, 'secondary network')}: a RoCE device "
             "without an interface in the pod has no GID there; select one network for each, or name fewer devices"
         )
 

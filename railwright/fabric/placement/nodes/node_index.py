@@ -4,8 +4,9 @@ Nodes with equal facts form one class, which is evaluated and scored once, and o
 decision over 5,000 nodes therefore costs as much as one over a few nodes. The cache can be dropped at any time.
 """
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from railwright.fabric import topology
 from railwright.fabric.placement.nodes import (
@@ -20,6 +21,7 @@ from railwright.fabric.placement.state import assumed_pods, cluster_state, domai
 
 MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
+_NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
 
 
 class NodeIndex:
@@ -45,6 +47,7 @@ class NodeIndex:
 
     def _clear(self) -> None:
         self._positions: tuple[int, int] = (-1, -1)  # in the change logs
+        self._changed: dict[str, None] = {}  # nodes that the change logs named and that are not evaluated yet
         self._class_by_facts: dict[node_facts.NodeFacts, node_classes.NodeClass] = {}
         self.class_of_node: dict[str, node_classes.NodeClass] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
@@ -81,14 +84,27 @@ class NodeIndex:
 
     def refresh(self) -> None:
         """Evaluate the nodes that changed since the last call."""
+        for _ in self.refresh_in_steps():
+            pass
+
+    def refresh_in_steps(self) -> Iterator[None]:
+        """Evaluate the changed nodes, and yield after some: 5,000 take 50 ms for a new kind of pod.
+
+        The index is usable once this, or a `refresh` that comes in between, has ended.
+        """
         self._domain_index.refresh()
         changes = [log.read_since(position) for log, position in zip(self._change_logs, self._positions, strict=True)]
         if None in changes or len(self._class_by_facts) > _MAX_CLASSES:
             self._clear()
             changes = [self._cluster.nodes]
         self._positions = (self._change_logs[0].position, self._change_logs[1].position)
-        for name in {name: None for names in changes if names is not None for name in names}:
-            self._update_node(name)
+        self._changed |= {name: None for names in changes if names is not None for name in names}
+        while self._changed:
+            for name in list(itertools.islice(self._changed, _NODES_PER_STEP)):
+                del self._changed[name]
+                self._update_node(name)
+            if self._changed:
+                yield
 
     def _update_node(self, name: str) -> None:
         node = self._cluster.nodes.get(name)
@@ -130,6 +146,17 @@ class NodeIndexes:
 
     def get(self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
+        index = self._get(signature, below)
+        index.refresh()
+        return index
+
+    def prepare(
+        self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None
+    ) -> Iterator[None]:
+        """Update the node index that `get` returns, and yield after some nodes."""
+        return self._get(signature, below).refresh_in_steps()
+
+    def _get(self, signature: scheduling_signature.SchedulingSignature, below: int | None) -> NodeIndex:
         key = (signature.key, below)
         index = self._indexes.get(key)
         if index is None:
@@ -138,7 +165,6 @@ class NodeIndexes:
             if len(self._indexes) > MAX_INDEXES:
                 self._indexes.popitem(last=False)
         self._indexes.move_to_end(key)
-        index.refresh()
         return index
 
     def prewarm(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:

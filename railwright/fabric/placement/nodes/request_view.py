@@ -73,6 +73,11 @@ class EmptiedNodes(NamedTuple):
 NONE_EMPTIED = EmptiedNodes()
 
 
+def offers_full_nodes(request: scheduling_request.SchedulingRequest, index: node_index.NodeIndex) -> bool:
+    """True if the scheduler offers a node without room for the pod, so that `find_emptied` looks at its pods."""
+    return not _list_full(index).isdisjoint(map(index.class_of_node.get, request.nodes))
+
+
 def find_emptied(
     request: scheduling_request.SchedulingRequest,
     index: node_index.NodeIndex,
@@ -90,7 +95,7 @@ def find_emptied(
     preemption = request.preemption
     if preemption is None:
         return NONE_EMPTIED
-    full = {node_class for node_class in index.classes if not _has_room(index, node_class)}
+    full = _list_full(index)
     of_peers = {pod.node for pod in inferred if pod.gang == request.gang}
     offered = [name for name in request.nodes if index.class_of_node.get(name) in full]
     free = {name: cluster.get_free(name) for name in of_peers.union(offered)}
@@ -105,6 +110,10 @@ def find_emptied(
     if all(shortages[name] <= preemption.uncounted for name in names):
         return NONE_EMPTIED
     return EmptiedNodes(names, emptied, preemption.below)
+
+
+def _list_full(index: node_index.NodeIndex) -> set[node_classes.NodeClass]:
+    return {node_class for node_class in index.classes if not _has_room(index, node_class)}
 
 
 def _has_room(index: node_index.NodeIndex, node_class: node_classes.NodeClass) -> bool:

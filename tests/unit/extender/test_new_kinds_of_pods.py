@@ -1,0 +1,85 @@
+"""The first request about a new kind of pod evaluates all nodes, in turns between other requests."""
+
+import itertools
+import json
+
+import cost_budget
+import msgspec
+import pytest
+from placing import LEAF, leaves, pod, policy
+
+from extender import schedulers, state
+from railwright.serving import turns
+
+LOW, HIGH = 0, 100
+
+
+class Site:
+    """Nodes, each with a pod of low priority, and the extender's handlers."""
+
+    def __init__(self, **sizes: int) -> None:
+        self.state = state.State(assume_seconds=30)
+        nodes = leaves(**sizes)
+        self.names = [node.metadata.name for node in nodes]
+        self.state.cluster.replace_nodes(nodes)
+        self.state.cluster.replace_pods([pod(f"low-{name}", on=name, priority=LOW) for name in self.names])
+        fabric_policy = policy(required=True, domains=[LEAF])
+        self.verbs = schedulers.Schedulers(
+            self.state, lambda: fabric_policy, clock=lambda: 100.0, observe=lambda *_: None
+        )
+        self.verbs.warm()
+
+    def build_body(self, kind: int, group: str) -> bytes:
+        """Return a request about a pod; pods of each kind request other memory."""
+        spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
+        tree = msgspec.to_builtins(pod("p", priority=HIGH, **spec))
+        tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind)
+        return json.dumps({"Pod": tree, "NodeNames": self.names}).encode()
+
+    def free(self, name: str) -> None:
+        self.state.cluster.remove_pod(f"uid-low-{name}")
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Return a cluster of the size of which the performance page speaks."""
+    return Site(**{f"l{number}": 50 for number in range(100)})
+
+
+KINDS = itertools.count(1)
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+@pytest.mark.parametrize("verb", ["filter_nodes", "prioritize"])
+def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb, group):
+    bodies = (large.build_body(kind, group) for kind in KINDS)
+
+    async def answer():
+        reply = turns.run(getattr(large.verbs, verb)(next(bodies)))
+        assert not isinstance(reply, (bytes, tuple)), "answered in one turn"
+        await reply
+
+    cost = cost_budget.measure(answer, memory=False)
+    assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
+    assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+def test_what_changes_between_two_turns_is_in_the_answer(group):
+    site, other = Site(a=200, b=200), Site(a=200, b=200)
+    body = site.build_body(1, group)
+    steps = site.verbs.filter_nodes(body)
+    next(steps)
+    for name in (site.names[0], site.names[-1]):  # one was evaluated, the other was not
+        site.free(name)
+        other.free(name)
+    assert turns.complete(steps)[0] == other.verbs.filter(body)
+
+
+def test_another_request_about_the_same_kind_may_come_between_two_turns():
+    site = Site(a=200, b=200)
+    steps = site.verbs.filter_nodes(site.build_body(1, ""))
+    next(steps)
+    answer = site.verbs.filter(site.build_body(1, ""))
+    assert turns.complete(steps)[0] == answer
+    assert len(json.loads(answer)["FailedNodes"]) == 400
