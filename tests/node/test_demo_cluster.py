@@ -21,7 +21,7 @@ from realnode import layout, project_image, rails, remains
 SCRIPT = pathlib.Path(__file__).with_name("demo.py")
 # the environment for another terminal, and the commands that the demo suggests
 USE = r"^  (export KUBECONFIG=\S+ PATH=\S+)\n\nFor example:\n\n((?:  .+\n)+)\nWhen "
-WAITING = "railwright explain pod/next-worker-0"
+FINDINGS = ("railwright gangs", "railwright explain pod/next-worker-0")  # exit 1: a gang cannot be placed now
 JOB_SET, VOLCANO_JOB = "jobset.sigs.k8s.io/jobset-name=llm", "volcano.sh/job-name=next"
 START_SECONDS = 400  # a control plane, two nodes, the chart and a job on a busy machine
 pytestmark = pytest.mark.timeout(START_SECONDS + 200)
@@ -110,7 +110,7 @@ async def test_output_shows_the_node_of_each_rank_both_gangs_and_the_interfaces_
     nodes = re.findall(r" llm-workers-0-\d-\w+ +1/1 +Running .* (node-\w) ", demo.output)
     assert sorted(nodes) == list(layout.NODES), demo.output
     gangs = re.findall(rf"^{rails.NAMESPACE} +(\S+) +(\S+) +(\d/\d) ", demo.output, re.MULTILINE)
-    assert [(state, placed) for _, state, placed in gangs] == [("placed", "2/2"), ("waiting", "0/2")], demo.output
+    assert [(state, placed) for _, state, placed in gangs] == [("placed", "2/2"), ("unplaceable", "0/2")], demo.output
     interfaces = re.findall(r"^\d+: (net\d) +inet (\d+\.\d+\.\d+)\.", demo.output, re.MULTILINE)
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 
@@ -118,7 +118,7 @@ async def test_output_shows_the_node_of_each_rank_both_gangs_and_the_interfaces_
 async def test_another_terminal_has_kubectl_helm_and_railwright_for_the_cluster(demo):
     nodes = await demo.find_nodes(JOB_SET)
     assert sorted(nodes.values()) == list(layout.NODES)
-    gangs = json.loads(await demo.run("kubectl railwright gangs --output=json"))
+    gangs = json.loads(await demo.run("kubectl railwright gangs --output=json", code=1))
     assert {rank["pod"]: rank["node"] for rank in gangs[0]["ranks"]} == nodes
     (release,) = json.loads(await demo.run("helm list --all-namespaces --output=json"))
     assert (release["name"], release["status"]) == ("railwright", "deployed")
@@ -129,7 +129,7 @@ async def test_each_suggested_command_works_and_the_waiting_job_starts_when_the_
         if command == "railwright dashboard":
             await check_dashboard(demo, command)
             continue
-        output = await demo.run(command, code=1 if command == WAITING else 0)
+        output = await demo.run(command, code=1 if command in FINDINGS else 0)
         assert "token" not in output, f"{command} has all rights and a token:\n{output}"
 
     async def has_started() -> bool:
