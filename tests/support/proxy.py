@@ -100,7 +100,7 @@ class Proxy:
 
     async def _send(self, queue: asyncio.Queue, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # also that of a shutdown after the other side has reset the connection
             while True:
                 at, data = await queue.get()
                 if at > loop.time():
