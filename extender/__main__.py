@@ -189,7 +189,7 @@ def _build_gang_check(
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             if leader.is_leader:
-                for _ in handlers.record_waiting_claims():
+                for _ in handlers.record_waiting_pods():
                     await asyncio.sleep(0)
             for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
                 post_event(outcome)

@@ -144,6 +144,13 @@ class Code(ReasonCode):
         "node {node} was the only one left, so the scheduler did not ask for scores",
         "One node passed all filters. kube-scheduler takes it and asks for no score, so nothing was compared.",
     )
+    NOT_ASKED = (
+        "NotAsked",
+        Group.NODE,
+        "{scheduler} does not ask about the pod while its own plugins reject every node; the extender has looked",
+        "The scheduler's own plugins reject every node, so it asks for no score. The extender has looked at all nodes.",
+        "See the other reasons: what is used, and by whom.",
+    )
     ALL_NODES_REJECTED = (
         "AllNodesRejected",
         Group.NODE,
