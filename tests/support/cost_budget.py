@@ -77,8 +77,9 @@ LARGEST = Size()
 
 
 def sample(rows: Iterable[Row], share: int) -> list[Row]:
-    """Return one row of so many: always the same ones, whatever rows there are beside them. All with BUDGET=full."""
-    return [row for row in rows if IS_FULL or zlib.crc32(row.title.encode()) % share == 0]
+    """Return one row of so many, at least one: the same ones, whatever rows are beside them. All with BUDGET=full."""
+    rows = list(rows)
+    return [row for row in rows if IS_FULL or zlib.crc32(row.title.encode()) % share == 0] or rows[:1]
 
 
 # --- measuring ----------------------------------------------------------------------------------------
