@@ -94,19 +94,24 @@ class Schedulers:
         if (policy := self._policy()) is not None:
             self._engine.prewarm(policy.document)
 
-    def record_waiting_claims(self) -> turns.Steps[None]:
-        """Explain pods with claims that no scheduler asks about, because its own plugins reject all nodes."""
+    def record_waiting_pods(self) -> turns.Steps[None]:
+        """Explain pods that no scheduler asks about, because its own plugins reject all nodes.
+
+        Pods that the cluster can hold are left out: their scheduler has another reason not to ask.
+        """
         now = self._clock()
-        for pod in self._state.waiting_claims.list_due(now, gang_tracker.WAITING_SECONDS):
-            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.identity):
-                continue
+        for pod in self._state.waiting.list_due(now, gang_tracker.WAITING_SECONDS):
             nodes = list(self._state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
-            if request is not None:
-                yield from self._engine.prepare(request)
-                result = self._engine.filter(request)
-                self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
-                self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+            if request is None or self.explanations.has_record(request.key, request.uid):
+                continue
+            yield from self._engine.prepare(request, plans=True)
+            result, decision = self._engine.filter(request), self._engine.score(request)
+            if result.feasible and (decision.plan.is_complete or not decision.gang.has_domains):
+                continue
+            if not self.explanations.has_record(request.key, request.uid):  # the scheduler may have asked meanwhile
+                self.explanations.record_unasked(request, result, decision)
+                self.gangs.record_decision(request, decision, now - gang_tracker.WAITING_SECONDS)
 
     def answer_asked(self, uid: str) -> routes.Reply:
         """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""

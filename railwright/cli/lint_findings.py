@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates as pod_templates
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.injection import pod_changes as injection
@@ -98,8 +98,8 @@ def check_file(path: str, text: str, context: Context) -> Report:
             raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
         return _check_conf(path, text, context)
     try:
-        roots = list(nodes.parse(text))
-    except nodes.DocumentError as error:
+        roots = list(documents.parse(text))
+    except documents.DocumentError as error:
         if _looks_like_conf(text):
             return _check_conf(path, text, context)
         raise output.UnreadableError(f"{path}: {error}") from None
@@ -119,7 +119,7 @@ def _has_settings(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-def _contains_object(root: nodes.Node) -> bool:
+def _contains_object(root: documents.Node) -> bool:
     """Return whether a document is an object, or a List with one."""
     if root.kind != "mapping" or not root.items:
         return False
@@ -157,12 +157,12 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, root: nodes.Node, context: Context) -> Report:
+def _check_document(path: str, root: documents.Node, context: Context) -> Report:
     repeated = documents.keep_last_keys(root)
     try:
         document = documents.build_document(root)
         read = list(workloads.read(documents.remove_nulls(document.tree)))
-    except nodes.DocumentError as error:
+    except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
         raise output.UnreadableError(
@@ -403,7 +403,7 @@ def find_launcher_line(document: documents.Document, containers: Iterable[Path],
     return next((line for path in containers if (line := find_script_line(document.root, path, name))), None)
 
 
-def find_script_line(root: nodes.Node, container: Path, name: str) -> int | None:
+def find_script_line(root: documents.Node, container: Path, name: str) -> int | None:
     """Return the line of a container's command or arguments that contains a name, if any."""
     short = name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
     for key in _SCRIPTS:
@@ -414,14 +414,14 @@ def find_script_line(root: nodes.Node, container: Path, name: str) -> int | None
     return None
 
 
-def _count_lines(item: nodes.Node, name: str) -> int:
+def _count_lines(item: documents.Node, name: str) -> int:
     """Return the number of lines below the start of a scalar; only a literal block keeps its lines."""
     if item.style != "|":
         return 0
     return next(number for number, text in enumerate(item.text.split("\n"), start=1) if name in text)
 
 
-def _find_node(root: nodes.Node, path: Sequence[str | int]) -> nodes.Node | None:
+def _find_node(root: documents.Node, path: Sequence[str | int]) -> documents.Node | None:
     node = root
     for step in path:
         child = documents.find_child(node, step)
@@ -457,8 +457,8 @@ def list_claim_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedD
     for text in texts:
         if _TEMPLATE not in text:
             continue
-        with contextlib.suppress(nodes.DocumentError, output.UnreadableError):
-            for root in nodes.parse(text):
+        with contextlib.suppress(documents.DocumentError, output.UnreadableError):
+            for root in documents.parse(text):
                 documents.keep_last_keys(root)
                 document = documents.build_document(root)
                 for position, tree in _list_claims(document.tree):

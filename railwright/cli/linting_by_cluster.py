@@ -14,7 +14,7 @@ import msgspec
 from railwright.cli import cluster_access, dry_runs, lint_findings, options, output, policy_sources
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
-from railwright.cluster import documents, errors, kubeconfigs, nodes
+from railwright.cluster import documents, errors, kubeconfigs
 from railwright.fabric import text
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
@@ -87,11 +87,11 @@ async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[
 def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     """Yield the pods of a manifest; none for nccl.conf and for objects that create no pods."""
     try:
-        roots = [root for root in nodes.parse(text) if root.kind == "mapping"]
+        roots = [root for root in documents.parse(text) if root.kind == "mapping"]
         for root in roots:
             documents.keep_last_keys(root)
         read = [documents.build_document(root) for root in roots]
-    except nodes.DocumentError:
+    except documents.DocumentError:
         return
     for document in read:
         for path, tree in _list_objects(documents.remove_nulls(document.tree)):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli import formats, output
-from railwright.cluster import documents, nodes, snapshots
+from railwright.cluster import documents, snapshots
 from railwright.fabric import names
 
 Tree = dict[str, Any]
@@ -20,12 +20,12 @@ Tree = dict[str, Any]
 def read_manifest(text: str, file: str) -> list[Tree]:
     """Return the objects of a file, without nulls, as the API server has them. Raises UnreadableError."""
     try:
-        roots = list(nodes.parse(text))
+        roots = list(documents.parse(text))
         for root in roots:
             documents.keep_last_keys(root)
         trees = [documents.remove_nulls(documents.build_tree(root)) for root in roots]
         objects = [obj for tree in trees if tree is not None for obj in snapshots.list_objects(tree)]
-    except (nodes.DocumentError, snapshots.ListError) as error:
+    except (documents.DocumentError, snapshots.ListError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")

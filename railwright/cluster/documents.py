@@ -1,22 +1,134 @@
 """Converts YAML (and so JSON) text to plain trees, with the line of every path.
 
-Limits the size, merges keys, and reports duplicate keys and forbidden tags. `nodes` parses scalars and aliases.
+A text is parsed into nodes: values as written, each with its line. Documents and trees are built from them. Limits the
+size, merges keys, and reports duplicate keys and forbidden tags. Nested text is parsed without recursion, so that no
+text can exhaust the stack.
 """
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import yaml
-
-from railwright.cluster import nodes
 
 Path = tuple[str | int, ...]
 
 MAX_BYTES = 1024 * 1024  # the size limit of a ConfigMap
 MAX_VALUES = 100_000  # after expanding aliases: far above any policy, far below a billion laughs
-_MAX_EXPANDED_DEPTH = 2 * nodes.MAX_DEPTH  # aliases can nest structures that are written flat
+MAX_DEPTH = 64  # the policy needs 7, a Kubernetes object under 30
+_MAX_EXPANDED_DEPTH = 2 * MAX_DEPTH  # aliases can nest structures that are written flat
+_MAX_NUMBER = 64  # characters of the longest scalar parsed as a number: int() of a long text is quadratic
+_CORE = "tag:yaml.org,2002:"
+_TYPED = ("null", "bool", "int", "float")
+# libyaml is several times faster; PyYAML's own parser accepts the same language
+_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RESOLVER: Any = yaml.resolver.Resolver()  # Any: the stubs leave its methods untyped
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
+
+
+class DocumentError(ValueError):
+    """The text is not one acceptable document. `line` is 1-based, None if the problem has no line."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem if line is None else f"line {line}: {problem}")
+        self.problem = problem
+        self.line = line
+
+
+@dataclasses.dataclass(slots=True)
+class Node:
+    """A value as written: scalars keep their text, mappings the order of their keys, both their lines."""
+
+    kind: Literal["scalar", "mapping", "sequence"]
+    line: int
+    tag: str = ""  # of scalars: the type in YAML 1.1, such as str or int, or an explicit tag
+    text: str = ""
+    style: str | None = None
+    # items of a sequence; of a mapping: key, value, key, ...
+    items: list["Node"] = dataclasses.field(default_factory=list)
+
+    def pairs(self) -> Iterator[tuple["Node", "Node"]]:
+        """Return the pairs of keys and values of a mapping, as written."""
+        return zip(self.items[::2], self.items[1::2], strict=True)
+
+
+def parse(text: str) -> Iterator[Node]:
+    """Yield the root node of every document. Raises DocumentError at the first syntax error."""
+    try:
+        yield from _parse_events(text)
+    except yaml.reader.ReaderError as error:
+        above = text.count("\n", 0, error.position)
+        raise DocumentError(
+            f"contains a character that YAML forbids: {_format_reader_reason(error)}", above + 1
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        parts = [part for part in (error.problem, error.context) if part]
+        last = len(text.splitlines()) or 1  # the end of the text counts as its last line
+        line = None if mark is None else min(mark.line + 1, last)
+        raise DocumentError(f"is not YAML: {', '.join(parts)}", line) from None
+    except (yaml.YAMLError, UnicodeError):
+        raise DocumentError("is not valid UTF-8 YAML") from None
+
+
+def _format_reader_reason(error: yaml.reader.ReaderError) -> str:
+    return f"U+{error.character:04X}" if isinstance(error.character, int) else str(error.reason)
+
+
+def _parse_events(text: str) -> Iterator[Node]:
+    anchors: dict[str, Node] = {}
+    open_nodes: list[tuple[Node, str | None]] = []
+    event: Any  # the stubs declare marks optional, but a parser always sets them
+    for event in yaml.parse(text, Loader=_LOADER):
+        line = event.start_mark.line + 1
+        match event:
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                if len(open_nodes) >= MAX_DEPTH:
+                    raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", line)
+                open_nodes.append((_build_collection(event, line), event.anchor))
+                continue
+            case yaml.ScalarEvent():
+                node, anchor = _build_scalar(event, line), event.anchor
+            case yaml.AliasEvent():
+                node, anchor = _resolve_alias(anchors, event.anchor or "", line), None
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                node, anchor = open_nodes.pop()
+            case _:  # starts and ends of the stream and of documents
+                continue
+        if anchor is not None:
+            anchors[anchor] = node
+        if open_nodes:
+            open_nodes[-1][0].items.append(node)
+        else:
+            anchors = {}  # anchors are local to a document
+            yield node
+
+
+def _resolve_alias(anchors: dict[str, Node], anchor: str, line: int) -> Node:
+    if anchor not in anchors:
+        raise DocumentError(f"*{anchor} refers to no complete anchor above it", line)
+    return anchors[anchor]
+
+
+def _build_collection(event: yaml.MappingStartEvent | yaml.SequenceStartEvent, line: int) -> Node:
+    kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence"
+    core = {"mapping": "map", "sequence": "seq"}[kind]
+    written = event.tag if event.tag not in (None, "!", f"{_CORE}{core}") else ""
+    return Node(kind, line, tag=written)
+
+
+def _build_scalar(event: yaml.ScalarEvent, line: int) -> Node:
+    tag: str = event.tag or ""
+    if not tag and event.implicit[0] and len(event.value) <= _MAX_NUMBER:
+        tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, (True, False))
+        short = tag.removeprefix(_CORE)
+        tag = short if short in (*_TYPED, "merge") else "str"  # dates and "=" stay text
+    elif tag in ("", "!"):
+        tag = "str"
+    elif tag.removeprefix(_CORE) in (*_TYPED, "str"):
+        tag = tag.removeprefix(_CORE)
+    return Node("scalar", line, tag, event.value, event.style)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +146,7 @@ class Document:
 
     tree: Any
     problems: tuple[Problem, ...]
-    root: nodes.Node
+    root: Node
 
     def find_line(self, path: Path) -> int:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
@@ -45,7 +157,7 @@ class Document:
         node = self._find(path)[1]
         return node.text if node is not None and node.kind == "scalar" else None
 
-    def _find(self, path: Path) -> tuple[int, nodes.Node | None]:
+    def _find(self, path: Path) -> tuple[int, Node | None]:
         node, line = self.root, self.root.line
         for step in path:
             below = find_child(node, step)
@@ -58,23 +170,23 @@ class Document:
 def read(text: str) -> Document:
     """Parse the single document of a text. Raises DocumentError if there is none, several, or a syntax error."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise nodes.DocumentError(f"is larger than {MAX_BYTES} bytes, the limit of a ConfigMap")
-    roots = list(nodes.parse(text))
+        raise DocumentError(f"is larger than {MAX_BYTES} bytes, the limit of a ConfigMap")
+    roots = list(parse(text))
     if not roots or (len(roots) == 1 and roots[0].tag == "null"):
-        raise nodes.DocumentError("is empty; expected one YAML document", 1)
+        raise DocumentError("is empty; expected one YAML document", 1)
     if len(roots) > 1:
-        raise nodes.DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", roots[1].line)
+        raise DocumentError(f"contains {len(roots)} documents separated by '---'; keep one", roots[1].line)
     return build_document(roots[0])
 
 
-def build_document(root: nodes.Node) -> Document:
+def build_document(root: Node) -> Document:
     """Return the document of a node, limited in depth and size."""
     walk = _Walk(MAX_VALUES)
     tree = walk.expand(root, ())
     return Document(tree, tuple(walk.problems), root)
 
 
-def build_tree(root: nodes.Node) -> Any:
+def build_tree(root: Node) -> Any:
     """Return the plain tree of a node of any size. Raises DocumentError for any problem.
 
     Aliases may add MAX_VALUES values to those that are written: a short text must not fill the memory.
@@ -82,11 +194,11 @@ def build_tree(root: nodes.Node) -> Any:
     walk = _Walk(_count_written(root) + MAX_VALUES)
     plain = walk.expand(root, ())
     if walk.problems:
-        raise nodes.DocumentError(walk.problems[0].message, walk.problems[0].line)
+        raise DocumentError(walk.problems[0].message, walk.problems[0].line)
     return plain
 
 
-def _count_written(root: nodes.Node) -> int:
+def _count_written(root: Node) -> int:
     """Return the number of values in the text of a node, without what aliases repeat."""
     counted: set[int] = set()
     collections, count = [root], 1
@@ -108,7 +220,7 @@ class RepeatedKey:
     line: int
 
 
-def keep_last_keys(root: nodes.Node) -> list[RepeatedKey]:
+def keep_last_keys(root: Node) -> list[RepeatedKey]:
     """Remove all but the last of equal keys of each mapping from a node, as kubectl reads them. Return those repeated.
 
     For manifests only: in a policy, a repeated key is an error.
@@ -127,8 +239,8 @@ def keep_last_keys(root: nodes.Node) -> list[RepeatedKey]:
     return repeated
 
 
-def _remove_overridden(mapping: nodes.Node) -> list[RepeatedKey]:
-    pairs: dict[object, tuple[nodes.Node, nodes.Node]] = {}
+def _remove_overridden(mapping: Node) -> list[RepeatedKey]:
+    pairs: dict[object, tuple[Node, Node]] = {}
     repeated: list[RepeatedKey] = []
     for key, value in mapping.pairs():
         is_name = key.kind == "scalar" and key.tag != "merge"
@@ -158,12 +270,12 @@ class _Walk:
         self._budget = budget
         self._used = 0
 
-    def expand(self, node: nodes.Node, path: Path) -> Any:
+    def expand(self, node: Node, path: Path) -> Any:
         self._used += 1
         if self._used > self._budget:
-            raise nodes.DocumentError(f"expands to more than {self._budget} values", node.line)
+            raise DocumentError(f"expands to more than {self._budget} values", node.line)
         if len(path) > _MAX_EXPANDED_DEPTH:
-            raise nodes.DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
+            raise DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", node.line)
         if node.kind == "scalar":
             return self._expand_scalar(node, path)
         if node.tag:
@@ -172,7 +284,7 @@ class _Walk:
             return [self.expand(item, (*path, index)) for index, item in enumerate(node.items)]
         return self._expand_mapping(node, path)
 
-    def _expand_mapping(self, node: nodes.Node, path: Path) -> dict[str, Any]:
+    def _expand_mapping(self, node: Node, path: Path) -> dict[str, Any]:
         plain: dict[str, Any] = {}
         for key, value in node.pairs():
             if key.kind != "scalar":
@@ -191,7 +303,7 @@ class _Walk:
             plain[key.text] = self.expand(value, (*path, key.text))
         return plain
 
-    def _merge(self, source: nodes.Node, path: Path, plain: dict[str, Any]) -> None:
+    def _merge(self, source: Node, path: Path, plain: dict[str, Any]) -> None:
         """Apply YAML 1.1's `<<`: add keys that the mapping does not have itself; earlier sources win."""
         for mapping in source.items if source.kind == "sequence" else [source]:
             if mapping.kind != "mapping":
@@ -200,40 +312,40 @@ class _Walk:
             for key, value in self.expand(mapping, (*path, "<<")).items():
                 plain.setdefault(key, value)
 
-    def _expand_scalar(self, node: nodes.Node, path: Path) -> Any:
+    def _expand_scalar(self, node: Node, path: Path) -> Any:
         if node.tag in ("str", "merge"):
             return node.text
-        if node.tag not in nodes.TYPED:
+        if node.tag not in _TYPED:
             self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
             return node.text
         try:
             value = _construct_scalar(node)
         except (ValueError, KeyError, IndexError):
-            self._add_problem(path, node, f"{node.text[: nodes.MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
+            self._add_problem(path, node, f"{node.text[:_MAX_NUMBER]!r} is not a YAML {node.tag}; remove the tag")
             return node.text
         if isinstance(value, float) and not math.isfinite(value):
             self._add_problem(path, node, f"{node.text} is not a finite number; write one in digits")
             return 0
         return value
 
-    def _add_problem(self, path: Path, node: nodes.Node, message: str) -> None:
+    def _add_problem(self, path: Path, node: Node, message: str) -> None:
         self.problems.append(Problem(path, node.line, message))
 
 
-def _construct_scalar(node: nodes.Node) -> Any:
-    if len(node.text) > nodes.MAX_NUMBER:
+def _construct_scalar(node: Node) -> Any:
+    if len(node.text) > _MAX_NUMBER:
         raise ValueError(node.tag)
-    scalar = yaml.ScalarNode(f"{nodes.CORE}{node.tag}", node.text)
+    scalar = yaml.ScalarNode(f"{_CORE}{node.tag}", node.text)
     construct = getattr(_CONSTRUCTOR, f"construct_yaml_{node.tag}")
     return construct(scalar)
 
 
-def find_child(node: nodes.Node, step: str | int) -> tuple[int, nodes.Node] | None:
+def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
     """Return line and node of a child, or None. Keys merged by `<<` are looked up in their source mapping."""
     if node.kind == "sequence":
         inside = isinstance(step, int) and 0 <= step < len(node.items)
         return (node.items[step].line, node.items[step]) if inside and isinstance(step, int) else None
-    merged: list[nodes.Node] = []
+    merged: list[Node] = []
     for key, value in node.pairs() if node.kind == "mapping" else ():
         if key.kind == "scalar" and key.tag == "merge":
             merged += value.items if value.kind == "sequence" else [value]

@@ -6,7 +6,7 @@ Lines of errors are translated to lines of the file.
 import dataclasses
 from typing import Any
 
-from railwright.cluster import documents, nodes, policies, policy_resource
+from railwright.cluster import documents, policies, policy_resource
 from railwright.fabric import names
 from railwright.fabric.policy import model
 
@@ -19,7 +19,7 @@ def read(text: str) -> model.Policy | policies.Rejected:
         if (resource := _find_resource(text)) is not None:
             return _read_resource(resource)
         holder = _find_policy_text(text)
-    except nodes.DocumentError as error:
+    except documents.DocumentError as error:
         return policies.Rejected((policies.PolicyError("", error.line, error.problem),))
     if holder is None:
         return policies.read(text)
@@ -47,18 +47,18 @@ def read_tree(text: str) -> dict[str, Any]:
     return tree
 
 
-def _find_resource(text: str) -> nodes.Node | None:
+def _find_resource(text: str) -> documents.Node | None:
     """Return the first FabricPolicy with a spec, which tells it from a bare document; None without one."""
     if "spec" not in text or names.POLICY_KIND not in text:
         return None
-    for root in nodes.parse(text):
+    for root in documents.parse(text):
         kind = documents.find_child(root, "kind")
         if kind is not None and kind[1].text == names.POLICY_KIND and documents.find_child(root, _SPEC):
             return root
     return None
 
 
-def _read_resource(root: nodes.Node) -> model.Policy | policies.Rejected:
+def _read_resource(root: documents.Node) -> model.Policy | policies.Rejected:
     """Return the policy of a FabricPolicy, or all its errors. Raises DocumentError."""
     version, spec = documents.find_child(root, "apiVersion"), documents.find_child(root, _SPEC)
     if version is None or version[1].text != names.POLICY_API_VERSION:
@@ -76,12 +76,12 @@ def _read_resource(root: nodes.Node) -> model.Policy | policies.Rejected:
     return policies.Rejected(tuple(located))
 
 
-def _find_policy_text(text: str) -> nodes.Node | None:
+def _find_policy_text(text: str) -> documents.Node | None:
     """Return the value of data."policy.yaml" in the first ConfigMap that has it; None for a text without ConfigMaps."""
     if "ConfigMap" not in text:
         return None
-    without: nodes.Node | None = None
-    for root in nodes.parse(text):
+    without: documents.Node | None = None
+    for root in documents.parse(text):
         kind = documents.find_child(root, "kind")
         if kind is None or kind[1].text != "ConfigMap":
             continue
@@ -91,10 +91,10 @@ def _find_policy_text(text: str) -> nodes.Node | None:
             return value[1]
         without = root
     if without is not None:
-        raise nodes.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', without.line)
+        raise documents.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', without.line)
     return None
 
 
-def _translate_line(holder: nodes.Node, line: int | None) -> int:
+def _translate_line(holder: documents.Node, line: int | None) -> int:
     # only a literal block keeps its lines, starting after its "|"; other styles fold or escape them
     return holder.line + line if line is not None and holder.style == "|" else holder.line

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents, installed_names, nodes
+from railwright.cluster import documents, installed_names
 from railwright.fabric import names, text
 from railwright.fabric.policy import checks, model
 
@@ -60,7 +60,7 @@ def read(text: str) -> model.Policy | Rejected:
     """Return the policy in a text, or all its errors. Never raises."""
     try:
         document = documents.read(text)
-    except nodes.DocumentError as error:
+    except documents.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
     if other := _describe_other_kind(document.tree):
         return Rejected((PolicyError("", document.find_line(()), other),))

@@ -49,7 +49,7 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     reported = {path for _, path, _ in errors}
     violations = [*itertools.islice(_VALIDATOR.iter_errors(document.tree), most)]
     invalid: set[Path] = set()  # values that are replaced by placeholders to check the relations
-    doubtful = {*reported}  # paths that relations should not depend on
+    doubtful: set[Path] = set()  # paths that relations should not depend on
     for violation in violations:
         path: Path = tuple(violation.absolute_path)
         message, intended = _describe(violation, document.get_source_text(path), definitions)

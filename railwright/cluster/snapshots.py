@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cluster import documents, nodes
+from railwright.cluster import documents
 from railwright.fabric import event_views, hypernodes, network_views, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.workloads import gang_sizes
@@ -116,9 +116,9 @@ def _read_trees(text: str) -> Iterator[Any]:
             yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
     try:
-        for root in nodes.parse(text):
+        for root in documents.parse(text):
             yield documents.build_tree(root)
-    except nodes.DocumentError as error:
+    except documents.DocumentError as error:
         raise SnapshotError(str(error)) from None
 
 

@@ -333,6 +333,7 @@ class PodCondition(View, frozen=True):
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     last_transition_time: str | None = None  # the API server writes a zero time as null
 
 

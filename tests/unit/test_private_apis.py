@@ -34,8 +34,7 @@ TABLE = (
         "PyYAML",
         "6.0",
         "6.1",
-        "railwright/cluster/documents.py: SafeConstructor.construct_yaml_<tag>; railwright/cluster/nodes.py: "
-        "Resolver().resolve",
+        "railwright/cluster/documents.py: SafeConstructor.construct_yaml_<tag>, Resolver().resolve",
     ),
 )
 PACKAGES = ("railwright", "webhook", "extender", "certs")

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
+from railwright.cli.checking import network_policies
 from railwright.cluster import installed_names, policies, policy_resource
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
@@ -78,6 +79,7 @@ SOURCES: tuple[Source, ...] = (
     _define_own("budgets", "policy/v1", "poddisruptionbudgets"),
     _define_own("services", "v1", "services"),
     _define_own("slices", "discovery.k8s.io/v1", "endpointslices"),
+    _define_own("network-policies", "networking.k8s.io/v1", "networkpolicies", view=network_policies.NetworkPolicy),
     _define_own("leases", "coordination.k8s.io/v1", "leases"),
     *(_define_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
     Source(

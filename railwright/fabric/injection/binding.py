@@ -20,7 +20,6 @@ from railwright.fabric.injection import (
     facts,
     mutators,
     opt_in,
-    pod_changes,
     record,
     ucx_devices,
     user_options,
@@ -28,7 +27,7 @@ from railwright.fabric.injection import (
 from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -79,7 +78,7 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
         return None
     try:
         ctx = _build_context(pod, policy, cluster)
-    except pod_changes.RefusedError:  # the pod was admitted under another policy
+    except rejections.RefusedError:  # the pod was admitted under another policy
         return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
@@ -157,7 +156,7 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             and "env" not in ctx.options.skip
             and delivery.build_route(pod, ctx).per_node
         )
-    except pod_changes.RefusedError:
+    except rejections.RefusedError:
         return False
 
 

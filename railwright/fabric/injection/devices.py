@@ -11,6 +11,7 @@ from railwright.fabric.injection import accelerators, applied_pod, context, pod_
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 Selection = network_selection.Selection
@@ -159,13 +160,13 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     container_names = ", ".join(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "containers",
             f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
             f"{names.CONTAINERS}",
         )
     if missing > 0:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "containers",
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",

@@ -97,7 +97,7 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     additions: Collection[env_tables.Setting],
-    recorded: pod_changes.RecordedReasons,
+    recorded: env_tables.RecordedReasons,
 ) -> pod_changes.Contribution:
     """Add the `additions` to the environment.
 
@@ -142,7 +142,7 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     existing: container_env.EntriesByName,
     candidates: Sequence[env_tables.Setting],
     file_vars: Collection[env_tables.Setting],
-    recorded: pod_changes.RecordedReasons,
+    recorded: env_tables.RecordedReasons,
 ) -> list[pod_changes.Contribution]:
     """Set the variables of a container with envFrom.
 

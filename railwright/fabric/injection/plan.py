@@ -4,7 +4,7 @@ This is the entry point of injection. The same inputs give the same plan, and a 
 change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import (
@@ -21,25 +21,8 @@ from railwright.fabric.injection import (
     user_options,
 )
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason, rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
-
-_ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
-    pod_changes.SetAnnotation: 0,
-    pod_changes.SetNetworks: 0,
-    pod_changes.AddResource: 1,
-    pod_changes.RemoveResource: 1,
-    pod_changes.SetClaim: 1,
-    pod_changes.UseClaim: 1,
-    pod_changes.AddVolume: 2,
-    pod_changes.AddMount: 2,
-    pod_changes.AddInitContainer: 2,
-    pod_changes.AddCapability: 3,
-    pod_changes.SetPrivileged: 3,
-    pod_changes.SetEnv: 4,
-    pod_changes.UnsetEnv: 5,  # last, because they change the indexes of the entries after them
-    pod_changes.RemoveClaims: 5,
-}
 
 Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
 
@@ -66,7 +49,7 @@ def plan(
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
-    except pod_changes.RefusedError as error:
+    except rejections.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
         return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
@@ -126,7 +109,7 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
-    except pod_changes.RefusedError:
+    except rejections.RefusedError:
         return ""
     return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
@@ -136,13 +119,13 @@ def _build_injection(
 ) -> pod_changes.Injection:
     pod, contribution = _fold(user_pod, ctx, rows)
     record_changes, record_warnings = record.write(pod, ctx, contribution)
-    pod = applied_pod.apply(pod, record_changes)
+    pod = pod_changes.apply(pod, record_changes)
     return pod_changes.Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
         containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
-        changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
+        changes=(*sorted(contribution.changes, key=lambda change: change.order), *record_changes),
         warnings=rendering.describe_all(keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings),
         pod=pod,
         networks=pod.networks,
@@ -160,6 +143,6 @@ def _fold(
     for row in rows:
         contribution = row.mutate(pod, ctx)
         if contribution.changes:
-            pod = applied_pod.apply(pod, contribution.changes)
+            pod = pod_changes.apply(pod, contribution.changes)
         contributions.append(contribution)
     return pod, pod_changes.merge(contributions)

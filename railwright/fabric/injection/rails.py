@@ -7,9 +7,10 @@ annotation of its network.
 from collections.abc import Sequence
 
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import accelerators, facts, pod_changes
+from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rejections
 
 _VALUES = "a count, names or a range such as rail0-rail3"
 
@@ -68,14 +69,14 @@ def _parse_annotation(annotation: str, rails: Sequence[policies.Rail]) -> tuple[
     return tuple([rail for rail in rails if rail.name in selected])
 
 
-def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> pod_changes.RefusedError:
+def _reject(error: intent.InvalidRailsError, annotation: str, rail_names: Sequence[str]) -> rejections.RefusedError:
     if error.problem is intent.RailsProblem.EMPTY:
         problem = (
             f"is empty; the fabric has {', '.join(rail_names)}: write {_VALUES}, or remove the annotation to get all"
         )
-        return pod_changes.RefusedError("rails", f"annotation {names.RAILS} {problem}")
+        return rejections.RefusedError("rails", f"annotation {names.RAILS} {problem}")
     problem = _describe(error, rail_names)
-    return pod_changes.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
+    return rejections.RefusedError("rails", f"annotation {names.RAILS} {text.quote(annotation)}: {problem}")
 
 
 def _describe(error: intent.InvalidRailsError, rail_names: Sequence[str]) -> str:

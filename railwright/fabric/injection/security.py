@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
@@ -93,7 +94,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if level is None:
         return None
     if pod_security.needs_privilege(ctx):
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "pod-security",
             f"{pod_security.format_problem(ctx, level, 'privileged')}, and it is the only way to the devices of "
             f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
@@ -113,7 +114,7 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             ("allowPrivilegeEscalation", container_context.allow_privilege_escalation),
         ):
             if value is False:
-                raise pod_changes.RefusedError(
+                raise rejections.RefusedError(
                     "security",
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",

@@ -9,7 +9,8 @@ read.
 from collections.abc import Callable, Sequence
 
 from railwright.fabric import names, text, views
-from railwright.fabric.injection import pod_changes, sidecars
+from railwright.fabric.injection import sidecars
+from railwright.fabric.reasons import rejections
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
 _MAX_TARGETS = 256  # each target gets a dozen JSON Patch operations, and no real pod has so many containers
@@ -23,10 +24,10 @@ def select_targets(
     Raises RefusedError.
     """
     if not pod.spec.containers:
-        raise pod_changes.RefusedError("containers", "spec.containers is empty; a pod needs a container")
+        raise rejections.RefusedError("containers", "spec.containers is empty; a pod needs a container")
     targets = _select_containers(pod, accelerated, measure)
     if len(targets) > _MAX_TARGETS:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "containers",
             f"{len(targets)} containers are selected for the fabric; the limit is {_MAX_TARGETS}: "
             f"name those that need it in annotation {names.CONTAINERS}",
@@ -72,7 +73,7 @@ def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, 
     index_by_name = {name: index for index, name in reversed([*enumerate(container_names)])}
     for word in selected_names:
         if word not in index_by_name:
-            raise pod_changes.RefusedError(
+            raise rejections.RefusedError(
                 "containers",
                 f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
                 f"container of this pod; it has {', '.join(container_names)}",
