@@ -324,7 +324,7 @@ class Schedulers:
             constraints=constraints,
             offered=frozenset(request.nodes),
             is_grouped=request.spec.scheduling_group is not None,
-            below=None if request.preemption is None else request.preemption.below,
+            below=None if request.preemption is None else request.preemption.simulated_below,
             rails=_list_requested_rails(request),
         )
 
@@ -373,7 +373,9 @@ class Schedulers:
         self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
-        if request is not None and pod.spec.scheduling_group and pod.spec.preemption_policy != "Never":
+        nominated = "" if pod.spec.scheduling_group else pod.status.nominated_node_name
+        may_preempt = pod.spec.preemption_policy != "Never" and (pod.spec.scheduling_group or nominated)
+        if request is not None and may_preempt:
             scheduler = pod.spec.scheduler_name
             preemption = scheduling_request.Preemption(
                 below=pod.spec.priority or 0,
@@ -381,6 +383,7 @@ class Schedulers:
                 if self._inferred_bindings.counts_rails(scheduler)
                 else _list_requested_rails(request),
                 bound_elsewhere=self._state.recent_bindings.list_nodes(self._clock(), except_scheduler=scheduler),
+                nominated=nominated,
             )
             request = msgspec.structs.replace(request, preemption=preemption)
         return request

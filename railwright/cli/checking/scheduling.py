@@ -5,11 +5,9 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import callers, check_rows, installation, policy, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
+from railwright.cli.checking import callers, check_rows, policy, snapshots
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 
-_VOLCANO_EDIT = f"kubectl -n {snapshots.VOLCANO_NAMESPACE} edit configmap {snapshots.VOLCANO_CONFIGMAP}"
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
     "extender.prioritizeVerb": "prioritize",
@@ -167,53 +165,9 @@ def _check_kube_configuration(text: str, configmap: str, *, requires_certificate
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `scheduling`."""
-    yield from installation.list_extender_rows()
-    yield Row(
-        anchor="extender-lease",
-        name="an extender replica is the leader",
-        assess=_check_lease,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
-        f"{installed_names.NAMESPACE} "
-        f"rollout restart deployment {snapshots.EXTENDER}",
-        reads=("deployments", "leases"),
-        depends_on=("extender-deployment", "extender-replicas"),
-    )
-    yield Row(
-        anchor="extender-endpoints",
-        name="extender Service has ready endpoints",
-        assess=installation.check_extender_endpoints,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get endpointslices -l "
-        f"kubernetes.io/service-name={snapshots.EXTENDER}",
-        reads=("deployments", "services", "slices"),
-        depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
-    )
-    yield Row(
-        anchor="extender-callers",
-        name="the extender is open to schedulers only",
-        assess=callers.assess,
-        hint="docs/certificates.md, Who may call",
-        reads=("deployments",),
-        uses=("network-policies",),
-        depends_on=("extender-deployment",),
-    )
-    yield Row(
-        anchor="volcano-configuration",
-        name="Volcano is configured to call the extender",
-        assess=_check_volcano,
-        hint=f"{_VOLCANO_EDIT}; a complete example: railwright check --explain volcano-configuration",
-        reads=("volcano",),
-        uses=("deployments", "policy", "networks"),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="kube-scheduler-configuration",
-        name="kube-scheduler is configured to call the extender",
-        assess=_check_kube_scheduler,
-        hint="change the KubeSchedulerConfiguration; a complete example: "
-        "railwright check --explain kube-scheduler-configuration",
-        reads=("kube-system",),
-        uses=("deployments",),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "extender-lease": _check_lease,
+    "extender-callers": callers.assess,
+    "volcano-configuration": _check_volcano,
+    "kube-scheduler-configuration": _check_kube_scheduler,
+}

@@ -15,13 +15,12 @@ from railwright.fabric.injection import (
     allocated_rails,
     claimed_rails,
     context,
-    delivery,
     env_tables,
+    environment,
     facts,
-    mutators,
     opt_in,
+    plan,
     record,
-    ucx_devices,
     user_options,
 )
 from railwright.fabric.policy import compiled, presets, selectors
@@ -154,7 +153,7 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             ctx is not None
             and ctx.role.rails
             and "env" not in ctx.options.skip
-            and delivery.build_route(pod, ctx).per_node
+            and environment.build_route(pod, ctx).per_node
         )
     except rejections.RefusedError:
         return False
@@ -168,7 +167,7 @@ def _build_context(
     name = opt_in.find_fabric(pod, policy.document, cluster)
     if name is None:
         return None
-    options = user_options.read(pod, [row.skip for row in mutators.MUTATORS if row.skip])
+    options = user_options.read(pod, [row.skip for row in plan.MUTATORS if row.skip])
     return context.build(pod, policy, cluster, name, options)
 
 
@@ -236,7 +235,7 @@ def _write_devices(
     if nccl_conf is not None:
         annotations[names.NCCL_CONF] = nccl_conf
     if names.UCX_NET_DEVICES in pod.metadata.annotations:
-        annotations[names.UCX_NET_DEVICES] = ucx_devices.format_devices(devices) if devices else ucx_devices.ALL
+        annotations[names.UCX_NET_DEVICES] = environment.format_ucx_devices(devices) if devices else environment.UCX_ALL
     return annotations
 
 
@@ -249,7 +248,7 @@ def _format_file(
     """Return the pod's nccl.conf with these devices, or None if binding does not change it."""
     if not ctx.role.rails or "env" in ctx.options.skip:
         return None
-    route = delivery.build_route(pod, ctx)
+    route = environment.build_route(pod, ctx)
     if not route.per_node:
         return None
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(

@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.claims import claim_templates, drivers, expressions, own_claims, pairing
-from railwright.fabric.injection import accelerators, context, rails
+from railwright.fabric.injection import accelerators, context
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
@@ -145,7 +145,7 @@ def _find_choice(pod: views.Pod, claimed: ClaimedFabric, count: int, gang: str) 
     Networks in the pod's annotation must be those of its rails, so Multus's rails are known at admission. Rails whose
     GPUs are known by bus ID must be known in the claim.
     """
-    is_free = rails.is_number_only(pod, claimed.fabric) and count < len(claimed.fabric.rails)
+    is_free = context.is_number_only(pod, claimed.fabric) and count < len(claimed.fabric.rails)
     if not is_free or claimed.claims.driver.form is drivers.Form.NONE:
         return Choice.POD
     if gang and claimed.claims.claims.gang_rails == "same":

@@ -138,14 +138,14 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
-    if pod_security.needs_privilege(ctx):
+    if ctx.needs_privilege:
         raise rejections.RefusedError(
             "pod-security",
-            f"{pod_security.format_problem(ctx, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the only "
-            f"way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
+            f"{pod_security.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
+            f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
-    left_out = pod_security.explain(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = pod_security.explain(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
 
 

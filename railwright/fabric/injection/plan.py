@@ -2,27 +2,69 @@
 
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
+
+A mutation of pods is a module with one function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import (
     accelerators,
     applied_pod,
+    attachments,
+    claim_requests,
+    claimed_rails,
     context,
+    devices,
+    environment,
     facts,
     keys,
-    mutators,
+    mounts,
+    no_rails,
     opt_in,
     pod_changes,
+    preflight,
     record,
     roles,
+    security,
     user_options,
 )
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
+
+
+class Mutator(Protocol):
+    """A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
+
+    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> pod_changes.Contribution:
+        """Return the changes for a pod."""
+        ...
+
+
+class Row(NamedTuple):
+    """A mutator with the word by which an author leaves it out (annotation `skip`); "" if that is not possible."""
+
+    skip: str
+    mutate: Mutator
+
+
+MUTATORS = (
+    Row("", devices.check_capacity),
+    Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
+    Row("networks", attachments.attach),
+    Row("devices", devices.request_devices),
+    Row("", claimed_rails.request_call),
+    Row("mounts", mounts.mount_volumes),
+    Row("security", security.grant),
+    Row("", environment.set_ucx_devices),
+    Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
+    Row("preflight", preflight.add_init_container),
+    Row("", no_rails.explain),
+)
+
 
 Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
 
@@ -32,11 +74,11 @@ def plan(
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     display_name: str = "",
-    rows: Sequence[mutators.Row] = mutators.MUTATORS,
+    rows: Sequence[Row] = MUTATORS,
 ) -> Outcome:
     """Return the plan for a pod, in audit mode what it would be. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the
     """
     fabric = ""
     try:
@@ -115,7 +157,7 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
 
 
 def _build_injection(
-    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
 ) -> pod_changes.Injection:
     pod, contribution = _fold(user_pod, ctx, rows)
     record_changes, record_warnings = record.write(pod, ctx, contribution)
@@ -136,7 +178,7 @@ def _build_injection(
 
 
 def _fold(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
 ) -> tuple[applied_pod.AppliedPod, pod_changes.Contribution]:
     """Run the mutators, each on the pod that those before it made. Return the last pod and all contributions."""
     contributions = []

@@ -9,7 +9,6 @@ read.
 from collections.abc import Callable, Sequence
 
 from railwright.fabric import names, text, views
-from railwright.fabric.injection import sidecars
 from railwright.fabric.reasons import rejections
 
 InjectionScore = tuple[int, ...]  # compared lexicographically; larger means more of the fabric is present
@@ -47,9 +46,7 @@ def _select_containers(
     if len(containers) == 1:
         return (0,)
     default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
-    scores = [
-        (measure(container), not sidecars.is_sidecar(container), container.name == default) for container in containers
-    ]
+    scores = [(measure(container), not is_sidecar(container), container.name == default) for container in containers]
     return (scores.index(max(scores)),)
 
 
@@ -61,9 +58,7 @@ def select_launchers(pod: views.Pod, selected: tuple[int, ...]) -> tuple[int, ..
     """
     if names.CONTAINERS in pod.metadata.annotations:
         return selected
-    candidates = tuple(
-        [index for index, container in enumerate(pod.spec.containers) if not sidecars.is_sidecar(container)]
-    )
+    candidates = tuple([index for index, container in enumerate(pod.spec.containers) if not is_sidecar(container)])
     return candidates if set(selected) <= set(candidates) and len(candidates) <= _MAX_TARGETS else selected
 
 
@@ -79,3 +74,46 @@ def _parse_names(annotation: str, container_names: Sequence[str]) -> tuple[int, 
                 f"container of this pod; it has {', '.join(container_names)}",
             )
     return tuple(sorted({index_by_name[word] for word in selected_names}))
+
+
+# --- sidecars -------------------------------------------------------------------------------------------------
+
+# Proxies and agents that other webhooks add to a pod, often as its first container. The names are those of the
+# projects. Native sidecars are init containers and need no entry.
+SIDECARS = frozenset(
+    {
+        # service meshes
+        "istio-proxy",  # Istio; first under holdApplicationUntilProxyStarts
+        "linkerd-proxy",  # Linkerd; first since 2.11 (linkerd2 issue 7122)
+        "linkerd-debug",
+        "kuma-sidecar",  # Kuma and Kong Mesh
+        "consul-dataplane",  # Consul
+        "envoy-sidecar",  # Consul before 1.14
+        "envoy",  # AWS App Mesh, Open Service Mesh
+        "nginx-mesh-sidecar",  # NGINX Service Mesh
+        "daprd",  # Dapr
+        "queue-proxy",  # Knative
+        # secrets, identities and databases
+        "vault-agent",  # Vault Agent Injector
+        "azwi-proxy",  # Azure Workload Identity
+        "cloud-sql-proxy",  # the name in Google's examples
+        "cloudsql-proxy",
+        "alloydb-auth-proxy",
+        # storage
+        "gke-gcsfuse-sidecar",  # Cloud Storage FUSE on GKE; first
+        "jfs-mount",  # JuiceFS; first
+        # telemetry
+        "otc-container",  # OpenTelemetry Operator
+    }
+)
+_SIDECAR_PREFIXES = (
+    "consul-dataplane-",  # with the service's name, in a pod of several services
+    "csql-",  # Cloud SQL Proxy Operator; with namespace and name
+    "fluid-fuse-",  # Fluid; with a number; first
+    "jfs-mount-",  # JuiceFS; with a number, in a pod of several volumes
+)
+
+
+def is_sidecar(container: views.Container) -> bool:
+    """True for a container with the name of a known proxy or agent."""
+    return container.name in SIDECARS or container.name.startswith(_SIDECAR_PREFIXES)

@@ -1,6 +1,6 @@
 """Reads the user's options from a pod's annotations: mutators to skip, and the delivery of NCCL settings.
 
-The rules are in docs/interface.md 1.1 and 1.3. `rails` and `targets` read the annotations for rails and containers.
+The rules are in docs/interface.md 1.1 and 1.3. `context` and `targets` read the annotations for rails and containers.
 """
 
 from collections.abc import Sequence
