@@ -7,10 +7,9 @@ from typing import Any
 import yaml
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import names
 
-_EDIT = check_rows.EDIT_POLICY
 _INJECTOR = "network-resources-injector"
 _DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
 
@@ -24,17 +23,15 @@ def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
 
 
 def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    data = snapshots.get_path(snapshot.get_one("volcano"), "data") or {}
+    data = snapshots.get_map(snapshot.get_one("volcano"), "data")
     for tree in (_read(text) for key, text in data.items() if key.endswith(".conf")):
         tiers = snapshots.get_path(tree, "tiers")
         plugins = [
             plugin
             for tier in (tiers if isinstance(tiers, list) else ())
-            for plugin in snapshots.get_path(tier, "plugins") or ()
+            for plugin in snapshots.get_list(tier, "plugins")
         ]
-        arguments = {
-            snapshots.get_path(plugin, "name"): snapshots.get_path(plugin, "arguments") or {} for plugin in plugins
-        }
+        arguments = {snapshots.get_path(plugin, "name"): snapshots.get_map(plugin, "arguments") for plugin in plugins}
         if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
             yield (
                 f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
@@ -57,7 +54,7 @@ def _needs_argument(snapshot: snapshots.ClusterSnapshot) -> bool:
 
 def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
     for configmap in snapshot.get_all("kube-system"):
-        for text in (snapshots.get_path(configmap, "data") or {}).values():
+        for text in snapshots.get_map(configmap, "data").values():
             extenders = snapshots.get_path(_read(text), "extenders") if "KubeSchedulerConfiguration" in text else None
             for extender in extenders if isinstance(extenders, list) else ():
                 managed = snapshots.get_path(extender, "managedResources")
@@ -117,36 +114,8 @@ def _check_injector(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     return ok()
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of schedulers and webhooks beside claims, in the group `nodes and rails`."""
-    yield from _ROWS
-
-
-_ROWS: tuple[Row, ...] = (
-    Row(
-        anchor="claim-schedulers",
-        name="schedulers allocate claims and call the extender for them",
-        assess=_check_schedulers,
-        hint="add the argument and the name; complete examples: railwright check --explain volcano-configuration",
-        reads=("policy",),
-        uses=("volcano", "volcano-deployment", "kube-system"),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="claim-injector",
-        name="no other webhook adds extended resources to pods with claims",
-        assess=_check_injector,
-        hint="exclude the namespaces of these pods from network-resources-injector, or remove it",
-        reads=("policy", "mutating"),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="extended-resources",
-        name="Volcano's queues know the rails' resources",
-        assess=_check_extended_resources,
-        hint=f"let the rails of these pods come as claims (fabrics.NAME.claims), or use kube-scheduler: {_EDIT}",
-        reads=("policy", "nodes"),
-        uses=("device-classes", "volcano"),
-        depends_on=("policy-valid",),
-    ),
-)
+CHECKS: check_rows.Checks = {
+    "claim-schedulers": _check_schedulers,
+    "claim-injector": _check_injector,
+    "extended-resources": _check_extended_resources,
+}

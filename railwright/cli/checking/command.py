@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from railwright.cli import formats, output, styled_lines, waiting
+from railwright.cli import formats, output
 from railwright.cli.checking import (
     admission,
     audit_mode,
@@ -25,6 +25,7 @@ from railwright.cli.checking import (
     rails,
     reader,
     scheduling,
+    table,
     webhook_configurations,
     workloads,
 )
@@ -34,38 +35,30 @@ from railwright.fabric import text, version
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
 
-# All checks, in the order in which they run and are printed.
-GROUPS: tuple[check_rows.Group, ...] = (
-    check_rows.Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
-    check_rows.Group("installation", tuple(installation.list_rows())),
-    check_rows.Group("certificates", tuple(certificates.list_rows())),
-    check_rows.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
-    check_rows.Group("policy", tuple(policy.list_rows())),
-    check_rows.Group(
-        "nodes and rails",
-        (
-            *kubernetes.list_dependency_rows(),
-            *policy.list_network_rows(),
-            *rails.list_rows(),
-            *claims.list_rows(),
-            *claim_drivers.list_rows(),
-            *claim_schedulers.list_rows(),
-        ),
-    ),
-    check_rows.Group("admission", tuple(admission.list_rows())),
-    check_rows.Group("scheduling", tuple(scheduling.list_rows())),
-    check_rows.Group("pods", (*admission.list_pod_rows(), *workloads.list_rows(), *audit_mode.list_rows())),
-    check_rows.Group("your permissions", tuple(kubernetes.list_permission_rows())),
-)
+CHECKS: check_rows.Checks = {
+    **kubernetes.CHECKS,
+    **installation.CHECKS,
+    **certificates.CHECKS,
+    **webhook_configurations.CHECKS,
+    **policy.CHECKS,
+    **rails.CHECKS,
+    **claims.CHECKS,
+    **claim_drivers.CHECKS,
+    **claim_schedulers.CHECKS,
+    **admission.CHECKS,
+    **scheduling.CHECKS,
+    **workloads.CHECKS,
+    **audit_mode.CHECKS,
+}
+GROUPS = table.build_groups(CHECKS)
 
 
 def explain_rows(arguments: argparse.Namespace) -> int:
     """Print the explanation of a row, or the names of all rows. Return 0."""
-    rows = {row.anchor: row.name for group in GROUPS for row in group.rows}
     if arguments.explain:
-        explanation.explain(arguments.explain, rows.get(arguments.explain, ""))
+        explanation.explain(arguments.explain)
     else:
-        explanation.list_names(rows.items())
+        explanation.list_names()
     return output.OK
 
 
@@ -84,7 +77,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
         formats.print_document(document, arguments.output)
     if arguments.svg:
         lines = printing.format_report(results, verbose=arguments.verbose)
-        picture = styled_lines.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
+        picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
         print(_describe_unread(results), file=sys.stderr)
@@ -120,7 +113,7 @@ async def _run_until_passed(
     end = time.monotonic() + arguments.wait
     report = printing.Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
     status = _Status(f"reading {client.host}")
-    async with waiting.show_spinner(lambda: status.text) as erase:
+    async with output.show_spinner(lambda: status.text) as erase:
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
@@ -134,7 +127,7 @@ async def _run_until_passed(
                 elif report:
                     lines = list(report.add(result))
                     erase()
-                    styled_lines.print_lines(lines)
+                    output.print_lines(lines)
             if not held or time.monotonic() >= end:
                 break
             problem = ""
@@ -142,8 +135,8 @@ async def _run_until_passed(
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
         if report:
-            styled_lines.print_lines(line for result in held for line in report.add(result))
-            styled_lines.print_lines(report.finish(results))
+            output.print_lines(line for result in held for line in report.add(result))
+            output.print_lines(report.finish(results))
     return results
 
 

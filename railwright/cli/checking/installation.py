@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import names, text, version
 
@@ -26,10 +26,10 @@ def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> t
     return tuple(
         address
         for endpoint_slice in snapshot.get_all("slices")
-        if (snapshots.get_path(endpoint_slice, "metadata", "labels") or {}).get("kubernetes.io/service-name") == service
-        for endpoint in snapshots.get_path(endpoint_slice, "endpoints") or ()
+        if snapshots.get_map(endpoint_slice, "metadata", "labels").get("kubernetes.io/service-name") == service
+        for endpoint in snapshots.get_list(endpoint_slice, "endpoints")
         if snapshots.get_path(endpoint, "conditions", "ready") is not False  # absent means ready (discovery/v1)
-        for address in snapshots.get_path(endpoint, "addresses") or ()
+        for address in snapshots.get_list(endpoint, "addresses")
     )
 
 
@@ -115,7 +115,7 @@ def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping
 
 
 def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
-    labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
+    labels = snapshots.get_map(deployment, "spec", "template", "metadata", "labels")
     budgets = [
         budget
         for budget in snapshot.get_all("budgets")
@@ -180,18 +180,18 @@ def _list_pods(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any
     return [
         pod
         for pod in snapshot.get_all("own-pods")
-        if _matches_selector(selector, snapshots.get_path(pod, "metadata", "labels") or {})
+        if _matches_selector(selector, snapshots.get_map(pod, "metadata", "labels"))
         and not snapshots.get_path(pod, "metadata", "deletionTimestamp")
     ]
 
 
 def _find_reasons(pod: Any) -> Iterator[str]:
     """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
-    for container in snapshots.get_path(pod, "status", "containerStatuses") or ():
+    for container in snapshots.get_list(pod, "status", "containerStatuses"):
         waiting = snapshots.get_path(container, "state", "waiting")
         if waiting:
             yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    for condition in snapshots.get_path(pod, "status", "conditions") or ():
+    for condition in snapshots.get_list(pod, "status", "conditions"):
         is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
         if is_false and condition.get("message"):
             yield str(condition["message"])
@@ -199,71 +199,17 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 
 
 def _matches_selector(selector: Any, labels: Mapping[str, str]) -> bool:
-    match_labels = snapshots.get_path(selector, "matchLabels") or {}
+    match_labels = snapshots.get_map(selector, "matchLabels")
     return bool(match_labels) and all(labels.get(key) == value for key, value in match_labels.items())
 
 
 def _format_selector(deployment: Any) -> str:
-    labels = snapshots.get_path(deployment, "spec", "selector", "matchLabels") or {}
+    labels = snapshots.get_map(deployment, "spec", "selector", "matchLabels")
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _get_name(obj: Any) -> str:
     return str(snapshots.get_path(obj, "metadata", "name"))
-
-
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `installation`."""
-    yield Row(
-        anchor="namespace",
-        name="namespace exists",
-        assess=_check_namespace,
-        hint=_INSTALL,
-        reads=("namespaces",),
-        depends_on=("api-reachable",),
-        fatal=True,
-    )
-    yield from _list_server_rows("webhook", snapshots.WEBHOOK)
-    yield Row(
-        anchor="webhook-availability",
-        name="webhook replicas run on at least two nodes",
-        assess=require_deployment(snapshots.WEBHOOK, _check_availability),
-        hint=f"kubectl -n {installed_names.NAMESPACE} scale deployment {snapshots.WEBHOOK} --replicas=2",
-        reads=("deployments", "own-pods"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="webhook-budget",
-        name="a PodDisruptionBudget protects the webhook and allows drains",
-        assess=require_deployment(snapshots.WEBHOOK, _check_budget),
-        hint=f"apply the PodDisruptionBudget again: {check_rows.APPLY}",
-        reads=("deployments", "budgets"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="webhook-endpoints",
-        name="webhook Service has ready endpoints",
-        assess=_check_endpoints(snapshots.WEBHOOK),
-        hint=f"compare its selector with the pods' labels: kubectl -n {installed_names.NAMESPACE} describe service "
-        f"{snapshots.WEBHOOK}; "
-        f"kubectl -n {installed_names.NAMESPACE} get pods --show-labels",
-        reads=("services", "slices"),
-        uses=("deployments", "mutating", "validating"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="images",
-        name="CLI and server versions match",
-        assess=_check_images,
-        hint=f"install the CLI of the cluster's release, or upgrade the cluster: {check_rows.APPLY}",
-        reads=("deployments",),
-        depends_on=("namespace",),
-    )
-
-
-def list_extender_rows() -> Iterator[Row]:
-    """Yield the checks of the extender's Deployment in the group `scheduling`."""
-    yield from _list_server_rows("extender", snapshots.EXTENDER, optional=True)
 
 
 def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -275,22 +221,15 @@ def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> check_rows.
     return assessment
 
 
-def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iterator[Row]:
-    yield Row(
-        anchor=f"{word}-deployment",
-        name=f"{word} is installed",
-        assess=_check_deployment(server, optional=optional),
-        hint=f"apply the Deployment again: {check_rows.APPLY}",
-        reads=("deployments",),
-        depends_on=("namespace",),
-        fatal=not optional,
-    )
-    yield Row(
-        anchor=f"{word}-replicas",
-        name=f"{word} replicas are ready",
-        assess=require_deployment(server, check_replicas),
-        hint=f"kubectl -n {installed_names.NAMESPACE} logs deployment/{server}",
-        reads=("deployments",),
-        uses=("own-pods", "policy"),
-        depends_on=(f"{word}-deployment",),
-    )
+CHECKS: check_rows.Checks = {
+    "namespace": _check_namespace,
+    "webhook-deployment": _check_deployment(snapshots.WEBHOOK),
+    "webhook-replicas": require_deployment(snapshots.WEBHOOK, check_replicas),
+    "webhook-availability": require_deployment(snapshots.WEBHOOK, _check_availability),
+    "webhook-budget": require_deployment(snapshots.WEBHOOK, _check_budget),
+    "webhook-endpoints": _check_endpoints(snapshots.WEBHOOK),
+    "images": _check_images,
+    "extender-deployment": _check_deployment(snapshots.EXTENDER, optional=True),
+    "extender-replicas": require_deployment(snapshots.EXTENDER, check_replicas),
+    "extender-endpoints": check_extender_endpoints,
+}

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cli.checking.installation import CREATE_POLICY
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
 from railwright.fabric.policy import model as documents
@@ -36,7 +35,7 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         missing = f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}"
         return fail(f"{missing}, nor does a {names.POLICY_KIND} of this name")
     if snapshot.policy_text is None:
-        keys = snapshots.join_limited(snapshots.get_path(snapshot.get_one("policy"), "data") or ()) or "nothing"
+        keys = snapshots.join_limited(snapshots.get_list(snapshot.get_one("policy"), "data")) or "nothing"
         return fail(
             f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"store the policy under this key: {_EDIT}"
         )
@@ -72,7 +71,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
         return skip("there is no valid policy")
     problems, count = [], 0
     for namespace in snapshot.get_all("namespaces"):
-        labels = snapshots.get_path(namespace, "metadata", "labels") or {}
+        labels = snapshots.get_map(namespace, "metadata", "labels")
         label = labels.get(names.FABRIC)
         if label is None or label == names.FABRIC_NONE:
             continue
@@ -87,42 +86,6 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     if problems:
         return fail(f"{snapshots.join_limited(problems, 3)}: its pods with accelerators are rejected")
     return ok(text.format_count(count, "opted-in namespace") if count else "no namespace opts in as a whole")
-
-
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `policy`."""
-    yield Row(
-        anchor="policy-exists",
-        name="policy exists",
-        assess=_check_exists,
-        hint=CREATE_POLICY,
-        reads=("policy",),
-        depends_on=("namespace",),
-    )
-    yield Row(
-        anchor="policy-valid",
-        name="policy is valid",
-        assess=_check_valid,
-        hint=f"correct what the messages name: {_EDIT}",
-        reads=("policy",),
-        depends_on=("policy-exists",),
-    )
-    yield Row(
-        anchor="default-fabric",
-        name="policy has a default fabric",
-        assess=_check_default,
-        hint=f"set defaultFabric: {_EDIT}",
-        reads=("policy",),
-        depends_on=("policy-valid",),
-    )
-    yield Row(
-        anchor="namespace-labels",
-        name="opted-in namespaces name a fabric they may use",
-        assess=_check_namespaces,
-        hint=f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite",
-        reads=("policy", "namespaces"),
-        depends_on=("policy-valid",),
-    )
 
 
 def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
@@ -171,7 +134,7 @@ def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_r
     problems, unbound = [], []
     for rail in fabric.rails:
         network = rail.network and _find_network(snapshot, rail.network)
-        annotated = (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+        annotated = snapshots.get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
         if annotated and rail.resource and annotated != rail.resource:
             problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
         elif not annotated and not rail.resource:
@@ -188,7 +151,7 @@ def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> s
     if rail.resource or not rail.network:
         return rail.resource
     network = _find_network(snapshot, rail.network)
-    return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+    return snapshots.get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
 
 
 def for_each_fabric(
@@ -219,29 +182,12 @@ def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) ->
     return next((network for network in snapshot.get_all("networks") if snapshots.get_name(network) == qualified), None)
 
 
-def list_network_rows() -> Iterator[Row]:
-    """Yield the checks of the rails' networks in the group `nodes and rails`."""
-    yield Row(
-        anchor="rail-networks",
-        name="each rail's network exists",
-        assess=for_each_fabric(_check_networks, needs_pools=False),
-        hint=f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "multus"),
-    )
-    yield Row(
-        anchor="rail-configurations",
-        name="each rail network's configuration is valid",
-        assess=for_each_fabric(_check_configurations, needs_pools=False),
-        hint="kubectl -n NAMESPACE edit net-attach-def NAME",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    )
-    yield Row(
-        anchor="rail-pools",
-        name="networks and policy name the same device pools",
-        assess=for_each_fabric(_check_pools, needs_pools=False),
-        hint=f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    )
+CHECKS: check_rows.Checks = {
+    "policy-exists": _check_exists,
+    "policy-valid": _check_valid,
+    "default-fabric": _check_default,
+    "namespace-labels": _check_namespaces,
+    "rail-networks": for_each_fabric(_check_networks, needs_pools=False),
+    "rail-configurations": for_each_fabric(_check_configurations, needs_pools=False),
+    "rail-pools": for_each_fabric(_check_pools, needs_pools=False),
+}

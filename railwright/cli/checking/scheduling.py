@@ -5,11 +5,9 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import callers, check_rows, installation, policy, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
+from railwright.cli.checking import callers, check_rows, policy, snapshots
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 
-_VOLCANO_EDIT = f"kubectl -n {snapshots.VOLCANO_NAMESPACE} edit configmap {snapshots.VOLCANO_CONFIGMAP}"
 _EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
     "extender.prioritizeVerb": "prioritize",
@@ -45,7 +43,7 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     if snapshot.find("deployments", snapshots.EXTENDER) is None and "deployments" not in snapshot.unread:
         return skip(f"Deployment {snapshots.EXTENDER} does not exist")
     text = next(
-        (str(value) for key, value in (snapshots.get_path(configmap, "data") or {}).items() if key.endswith(".conf")),
+        (str(value) for key, value in snapshots.get_map(configmap, "data").items() if key.endswith(".conf")),
         "",
     )
     try:
@@ -57,7 +55,7 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     if extender_plugin is None:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
     problems = [
-        *_find_argument_problems(snapshots.get_path(extender_plugin, "arguments") or {}, snapshot),
+        *_find_argument_problems(snapshots.get_map(extender_plugin, "arguments"), snapshot),
         *_find_order_problems(plugins),
     ]
     return (
@@ -133,7 +131,7 @@ def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Ass
     assessments = [
         _check_kube_configuration(text, snapshots.get_name(configmap), requires_certificate=requires_certificate)
         for configmap in snapshot.get_all("kube-system")
-        for text in (snapshots.get_path(configmap, "data") or {}).values()
+        for text in snapshots.get_map(configmap, "data").values()
         if "KubeSchedulerConfiguration" in text
     ]
     calling = [assessment for assessment in assessments if assessment.state is not check_rows.State.WARN]
@@ -161,59 +159,15 @@ def _check_kube_configuration(text: str, configmap: str, *, requires_certificate
         for key, value in expected.items()
         if own_extenders[0].get(key) != value
     ]
-    tls = snapshots.get_path(own_extenders[0], "tlsConfig") or {}
+    tls = snapshots.get_map(own_extenders[0], "tlsConfig")
     if requires_certificate and not {"certFile", "certData"} & set(tls):
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `scheduling`."""
-    yield from installation.list_extender_rows()
-    yield Row(
-        anchor="extender-lease",
-        name="an extender replica is the leader",
-        assess=_check_lease,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
-        f"{installed_names.NAMESPACE} "
-        f"rollout restart deployment {snapshots.EXTENDER}",
-        reads=("deployments", "leases"),
-        depends_on=("extender-deployment", "extender-replicas"),
-    )
-    yield Row(
-        anchor="extender-endpoints",
-        name="extender Service has ready endpoints",
-        assess=installation.check_extender_endpoints,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get endpointslices -l "
-        f"kubernetes.io/service-name={snapshots.EXTENDER}",
-        reads=("deployments", "services", "slices"),
-        depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
-    )
-    yield Row(
-        anchor="extender-callers",
-        name="the extender is open to schedulers only",
-        assess=callers.assess,
-        hint="docs/certificates.md, Who may call",
-        reads=("deployments",),
-        uses=("network-policies",),
-        depends_on=("extender-deployment",),
-    )
-    yield Row(
-        anchor="volcano-configuration",
-        name="Volcano is configured to call the extender",
-        assess=_check_volcano,
-        hint=f"{_VOLCANO_EDIT}; a complete example: railwright check --explain volcano-configuration",
-        reads=("volcano",),
-        uses=("deployments", "policy", "networks"),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="kube-scheduler-configuration",
-        name="kube-scheduler is configured to call the extender",
-        assess=_check_kube_scheduler,
-        hint="change the KubeSchedulerConfiguration; a complete example: "
-        "railwright check --explain kube-scheduler-configuration",
-        reads=("kube-system",),
-        uses=("deployments",),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "extender-lease": _check_lease,
+    "extender-callers": callers.assess,
+    "volcano-configuration": _check_volcano,
+    "kube-scheduler-configuration": _check_kube_scheduler,
+}
