@@ -270,10 +270,11 @@ def _build(kind: Any, value: Any, path: Path, invalid: AbstractSet[Path]) -> Any
     if origin is tuple:
         return tuple(_build(arguments[0], item, (*path, index), invalid) for index, item in enumerate(value))
     if origin is dict:
-        return {key: _build(arguments[1], item, (*path, key), invalid) for key, item in value.items()}
+        items = {key: item for key, item in value.items() if item is not None or (*path, key) in invalid}
+        return {key: _build(arguments[1], item, (*path, key), invalid) for key, item in items.items()}
     if origin in (types.UnionType, typing.Union):
         return _build(arguments[0], value, path, invalid)
-    return model.Transport(value) if kind is model.Transport else value
+    return model.Transport(value) if kind is model.Transport else documents.remove_nulls(value)
 
 
 def _make_placeholder(kind: Any) -> Any:
