@@ -170,8 +170,8 @@ bench-placement: setup ## compare the modelled quality of placements on every sh
 explore-placement: setup ## compare gangs on random clusters with an exact bound; range: CLUSTERS=0:5000
 	RAILWRIGHT_CLUSTERS=$(CLUSTERS) nice -n 10 $(BIN)/pytest --quiet --numprocesses auto tests/unit/placement/test_random_clusters.py $(TEST_ARGS)
 
-demo-cluster: setup ## railwright and a job on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
-	@nice -n 10 $(BIN)/python tests/node/build.py --main
+demo-cluster: setup ## railwright and two jobs on two real nodes, in namespaces; kept for you by DEMO_ARGS=--keep; wants root on Linux
+	@nice -n 10 $(BIN)/python tests/node/build.py --demo
 	$(BIN)/python tests/node/demo.py $(DEMO_ARGS)
 
 quickstart: ## install railwright in the test cluster of your kubeconfig, with fake devices; ARGS="--kind NAME"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from railwright.cli import dispatch, options, parsers
+from railwright.cli import dispatch, parsers
 
 _ANYTHING_ELSE = "options"
 
@@ -78,8 +78,7 @@ def _format_names(argument: argparse.Action) -> str:
 
 
 def _join_choices(argument: argparse.Action) -> str:
-    choices = [f"{choice}TEMPLATE" if choice == options.JSONPATH else str(choice) for choice in argument.choices or ()]
-    return "|".join(choices)
+    return "|".join(map(str, argument.choices or ()))
 
 
 def _expand_help(argument: argparse.Action) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from documentation import (
     blocks,
+    check_rows,
     commands,
     event_reasons,
     examples,
@@ -18,10 +19,10 @@ from documentation import (
     rules,
     tested_versions,
 )
-from railwright.cli.checking import explanation
+from railwright.cli.checking import table
 
 DOCS = examples.ROOT / "docs"
-_ROWS = examples.ROOT / "railwright" / "cli" / "checking" / explanation.FILE
+_ROWS = examples.ROOT / "railwright" / "cli" / "checking" / table.FILE
 
 MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.format_reference,
@@ -43,7 +44,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "placement-study": placement.format_study,
     "tested-versions": tested_versions.format_table,
     "tested-drivers": tested_versions.format_drivers,
-    "check-rows": lambda: explanation.strip_comments(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
+    "check-rows": lambda: check_rows.format_rows(blocks.fill(_ROWS.read_text(encoding="utf-8"), MAKERS)),
 }
 
 

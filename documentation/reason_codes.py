@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from railwright.fabric.injection import rejection_codes
-from railwright.fabric.reasons import codes, reason
+from railwright.fabric.reasons import codes, reason, rejections
 
 _PLACEMENT = (
     reason.Group.FILTER,
@@ -29,7 +28,7 @@ def list_admission() -> str:
 
 def list_rejections() -> str:
     """Return the table of the codes of rejections, in Markdown."""
-    return _format_table(rejection_codes.RejectionCode)
+    return _format_table(rejections.RejectionCode)
 
 
 def list_variables() -> str:
@@ -38,6 +37,6 @@ def list_variables() -> str:
     return "\n".join(["| code | reason | source |", "|---|---|---|", *rows])
 
 
-def _format_table(rows: Iterable[reason.ReasonCode | rejection_codes.RejectionCode]) -> str:
+def _format_table(rows: Iterable[reason.ReasonCode | rejections.RejectionCode]) -> str:
     lines = [f"| `{code.value}` | {code.meaning} | {code.fix} |" for code in rows]
     return "\n".join(["| code | meaning | fix |", "|---|---|---|", *lines])

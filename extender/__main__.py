@@ -106,13 +106,14 @@ async def serve(options: settings.Settings) -> int:
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
     post = access.limit_reviews(origin.client.post) if origin.client is not None else None
-    gated_routes = leader.gate(traces.wrap_routes(app.build_routes(handlers, post)))
+    table, volcano_table = app.build_tables(handlers, post, separates_volcano=options.volcano_listen is not None)
     extender_server = server.Server(
         options,
-        gated_routes,
+        leader.gate(traces.wrap_routes(table)),
         checks,
         counters,
         ops_routes=leader.gate(app.build_ops_routes(handlers)),
+        volcano_routes=leader.gate(traces.wrap_routes(volcano_table)),
         refresh=refresh,
         stopping=leader.resign,
     )
@@ -168,8 +169,9 @@ def _build_election_tasks(  # noqa: PLR0913, PLR0917 - the inputs of an election
         origin.client, address, seconds=options.lease_seconds, eligible=lambda: not checks.is_failing()
     )
     container_ports = {"extender": options.listen.port, "ops": options.ops_listen.port}
-    if options.dashboard_listen is not None:
-        container_ports["dashboard"] = options.dashboard_listen.port
+    for name, listen in (("dashboard", options.dashboard_listen), ("volcano", options.volcano_listen)):
+        if listen is not None:
+            container_ports[name] = listen.port
     publisher = endpoints.EndpointPublisher(origin.client, address, container_ports, lambda: leader.is_leader)
     leader.notify(lambda is_leader: extender_server.turn_away(not is_leader), lambda _: publisher.wake())
     return (election.run, publisher.run)
@@ -187,7 +189,7 @@ def _build_gang_check(
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
             if leader.is_leader:
-                for _ in handlers.record_waiting_claims():
+                for _ in handlers.record_waiting_pods():
                     await asyncio.sleep(0)
             for outcome in handlers.gangs.check(time.monotonic()) if leader.is_leader else ():
                 post_event(outcome)

@@ -19,15 +19,27 @@ _RETRIES_PER_REQUEST = 3  # a busy machine needs more than one
 _RETRIES_PER_SECOND, _RETRY_BURST = 4, 9
 
 
+def build_tables(
+    handlers: schedulers.Schedulers, post: access.Post | None, *, separates_volcano: bool
+) -> tuple[list[routes.Route], list[routes.Route]]:
+    """Return the routes of --listen and those of --volcano-listen."""
+    table, volcano_table = build_routes(handlers, post), build_volcano_routes(handlers)
+    return (table, volcano_table) if separates_volcano else ([*table, *volcano_table], [])
+
+
 def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> list[routes.Route]:
-    """Return all routes. `post` sends access reviews to the API server; None if there is none."""
-    table = [
+    """Return the routes of kube-scheduler and of explanations.
+
+    `post` sends access reviews to the API server; None if there is none.
+    """
+    return [
         routes.Route(
             "/scheduler/filter",
             _build_filter(handlers),
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
+            requires_certificate=True,
         ),
         routes.Route(
             "/scheduler/prioritize",
@@ -35,9 +47,16 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
             malformed=_MALFORMED,
             max_body=_MAX_BODY,
             advice=_KUBE_ADVICE,
+            requires_certificate=True,
         ),
+        # people call it with a token, through the API server's proxy, which presents no certificate
+        routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"),
     ]
-    # each Volcano instance has its own scope (docs/interface.md 4.3)
+
+
+def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
+    """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
+    table = []
     score = _reply_in_turns(lambda call: handlers.volcano_prioritize(call.body, _read_scope(call)))
     check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
     for scope in ("", "/{scope}"):
@@ -52,8 +71,7 @@ def build_routes(handlers: schedulers.Schedulers, post: access.Post | None) -> l
     ):
         table.append(_build_volcano_route(f"/volcano/{verb}", handle))
         table.append(_build_volcano_route(f"/volcano/{{scope}}/{verb}", handle))
-    table.append(routes.Route("/explain/{namespace}/{pod}", _build_explain(handlers, post), method="GET"))
-    return table
+    return [route._replace(requires_certificate=True) for route in table]
 
 
 def build_ops_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:

@@ -58,7 +58,7 @@ class ExpectedNodes:
         self.forget(entry.uid)
         nodes = decision.list_best_planned(_SAME_PRIORITY) if entry.gang else ()
         if nodes:
-            below = None if request.preemption is None else request.preemption.below
+            below = None if request.preemption is None else request.preemption.simulated_below
             self._expected[entry.uid] = _Expected(entry, nodes, request.spec.scheduler_name, below)
         if len(self._expected) > _MAX_PODS:
             del self._expected[next(iter(self._expected))]

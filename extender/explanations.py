@@ -73,6 +73,7 @@ class _PodRecord(msgspec.Struct):
     candidates: int
     size: int = 0
     is_scored: bool = False
+    is_unasked: bool = False  # the scheduler has not asked; the extender has looked at all nodes itself
     feasible: Sequence[str] = ()  # some of the nodes that passed the filter
     wording: node_explainer.Explainer = _NO_PLAN
     scored_rows: Sequence[node_explainer.NodeRow] = ()
@@ -131,6 +132,15 @@ class Explanations:
         old_rows = [row for row in record.rejected_rows if row.node not in candidate_names]
         record.rejected_rows = (*new_rows.values(), *old_rows)[: engine.MAX_ROWS]
 
+    def record_unasked(
+        self, request: scheduling_request.SchedulingRequest, result: engine.FilterResult, decision: engine.Decision
+    ) -> None:
+        """Record why no node can take a pod that its scheduler does not ask about, until the scheduler does."""
+        scheduler = request.spec.scheduler_name
+        self.record_decision(scheduler, request, decision)
+        self.record_filter_result(scheduler, request, result)
+        self._records[request.key][-1].is_unasked = True
+
     def has_record(self, pod: str, uid: str) -> bool:
         """True if a decision on a pod (namespace/name) is stored, and not on an earlier pod of its name."""
         records = self._records.get(pod)
@@ -155,6 +165,8 @@ class Explanations:
         latest_first = records[::-1]
         best = max(latest_first, key=lambda record: record.spare_slots)
         record = next((record for record in latest_first if record.knows_any({node})), best)
+        if node and record.is_unasked:  # its scheduler has placed it since, without a question that is explained
+            return None
         rows = {row.node: row for row in (*record.rejected_rows, *record.scored_rows)}
         unscored = [] if record.is_scored else [name for name in dict.fromkeys(record.feasible) if name not in rows]
         explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
@@ -188,7 +200,7 @@ class Explanations:
         self._decisions += len(records)
         while len(self._records) > MAX_EXPLAINED or self._decisions > _MAX_DECISIONS:
             self._decisions -= len(self._records.popitem(last=False)[1])
-        record.scheduler, record.fabric = scheduler, request.fabric_name
+        record.scheduler, record.fabric, record.is_unasked = scheduler, request.fabric_name, False
         record.gang, record.needs = request.gang, request.needs
         return record
 
@@ -244,6 +256,11 @@ def _get_outcome(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -
 
 
 def _list_reasons(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[reason.Reason]:
+    reasons = _list_limits(record, tracked)
+    return (reason.make(Code.NOT_ASKED, scheduler=record.scheduler), *reasons) if record.is_unasked else reasons
+
+
+def _list_limits(record: _PodRecord, tracked: gang_tracker.TrackedGang | None) -> Sequence[reason.Reason]:
     if not record.is_scored and not record.feasible:
         return (reason.make(Code.ALL_NODES_REJECTED),)
     if not record.is_scored and record.scheduler == KUBE_SCHEDULER and len(record.feasible) == 1:

@@ -94,19 +94,24 @@ class Schedulers:
         if (policy := self._policy()) is not None:
             self._engine.prewarm(policy.document)
 
-    def record_waiting_claims(self) -> turns.Steps[None]:
-        """Explain pods with claims that no scheduler asks about, because its own plugins reject all nodes."""
+    def record_waiting_pods(self) -> turns.Steps[None]:
+        """Explain pods that no scheduler asks about, because its own plugins reject all nodes.
+
+        Pods that the cluster can hold are left out: their scheduler has another reason not to ask.
+        """
         now = self._clock()
-        for pod in self._state.waiting_claims.list_due(now, gang_tracker.WAITING_SECONDS):
-            if self.explanations.has_record(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.identity):
-                continue
+        for pod in self._state.waiting.list_due(now, gang_tracker.WAITING_SECONDS):
             nodes = list(self._state.cluster.nodes)
             request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
-            if request is not None:
-                yield from self._engine.prepare(request)
-                result = self._engine.filter(request)
-                self.explanations.record_filter_result(pod.spec.scheduler_name, request, result)
-                self.gangs.record_rejection(request, now - gang_tracker.WAITING_SECONDS)
+            if request is None or self.explanations.has_record(request.key, request.uid):
+                continue
+            yield from self._engine.prepare(request, plans=True)
+            result, decision = self._engine.filter(request), self._engine.score(request)
+            if result.feasible and (decision.plan.is_complete or not decision.gang.has_domains):
+                continue
+            if not self.explanations.has_record(request.key, request.uid):  # the scheduler may have asked meanwhile
+                self.explanations.record_unasked(request, result, decision)
+                self.gangs.record_decision(request, decision, now - gang_tracker.WAITING_SECONDS)
 
     def answer_asked(self, uid: str) -> routes.Reply:
         """Handle GET /asked/{uid}: whether a scheduler has asked about this pod."""
@@ -319,7 +324,7 @@ class Schedulers:
             constraints=constraints,
             offered=frozenset(request.nodes),
             is_grouped=request.spec.scheduling_group is not None,
-            below=None if request.preemption is None else request.preemption.below,
+            below=None if request.preemption is None else request.preemption.simulated_below,
             rails=_list_requested_rails(request),
         )
 
@@ -368,7 +373,9 @@ class Schedulers:
         self, pod: scheduling_views.Pod, nodes: list[str]
     ) -> scheduling_request.SchedulingRequest | None:
         request = scheduling_requests.build_kube_request(pod, nodes, self._policy(), self._state)
-        if request is not None and pod.spec.scheduling_group and pod.spec.preemption_policy != "Never":
+        nominated = "" if pod.spec.scheduling_group else pod.status.nominated_node_name
+        may_preempt = pod.spec.preemption_policy != "Never" and (pod.spec.scheduling_group or nominated)
+        if request is not None and may_preempt:
             scheduler = pod.spec.scheduler_name
             preemption = scheduling_request.Preemption(
                 below=pod.spec.priority or 0,
@@ -376,6 +383,7 @@ class Schedulers:
                 if self._inferred_bindings.counts_rails(scheduler)
                 else _list_requested_rails(request),
                 bound_elsewhere=self._state.recent_bindings.list_nodes(self._clock(), except_scheduler=scheduler),
+                nominated=nominated,
             )
             request = msgspec.structs.replace(request, preemption=preemption)
         return request

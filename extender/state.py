@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from extender import waiting_claims
+from extender import waiting_pods
 from railwright.fabric import names, network_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
@@ -43,7 +43,7 @@ class State:
         self.cluster = cluster_state.ClusterState()
         self.recent_bindings = RecentBindings()
         self.assumed = assumed_pods.AssumedPods(assume_seconds=assume_seconds)
-        self.waiting_claims = waiting_claims.WaitingClaims()
+        self.waiting = waiting_pods.WaitingPods()
         self.pools: dict[tuple[str, str], str] = {}  # network (namespace, name) -> its resource
 
     def apply_policy(self, policy: model.Policy | None) -> None:
@@ -67,7 +67,7 @@ class Pods:
     def __init__(self, state: State) -> None:
         self._cluster = state.cluster
         self._assumed = state.assumed
-        self._waiting = state.waiting_claims
+        self._waiting = state.waiting
         self._recent, self._clock = state.recent_bindings, state.clock
 
     def replace(self, objects: Sequence[views.Pod]) -> None:

@@ -6,8 +6,9 @@ import msgspec
 
 from railwright.fabric import names, text, views
 from railwright.fabric.claims import claim_templates, node_devices, own_claims, rail_choice
-from railwright.fabric.injection import claim_plan, context, facts, opt_in, pod_changes, user_options
+from railwright.fabric.injection import claim_plan, context, facts, opt_in, user_options
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rejections
 
 
 class PlanError(Exception):
@@ -82,7 +83,7 @@ def prepare(pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
         fabric = opt_in.find_fabric(pod, policy.document, cluster)
         ctx = context.build(pod, policy, cluster, fabric, user_options.UserOptions()) if fabric is not None else None
         plan = claim_plan.build(pod, ctx) if ctx is not None else None
-    except pod_changes.RefusedError as error:
+    except rejections.RefusedError as error:
         raise PlanError(error.message) from None
     if plan is None:
         raise PlanError("by the policy in force the pod gets no rails by claims; recreate the pod")

@@ -13,7 +13,16 @@ from typing import Any, cast
 import msgspec
 
 from railwright.fabric import admission, intent, names, text
-from railwright.fabric.injection import facts, keys, opt_in, pod_changes, stored_templates, template_plan, templates
+from railwright.fabric.injection import (
+    facts,
+    keys,
+    opt_in,
+    pod_changes,
+    pod_patch,
+    stored_templates,
+    template_plan,
+    templates,
+)
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
@@ -158,7 +167,9 @@ def _combine_plans(review: _WorkloadReview, plans: Sequence[template_plan.Templa
     )
 
 
-def _build_operations(template: templates.Template, changes: Sequence[pod_changes.AnyChange]) -> list[patch.Operation]:
+def _build_operations(
+    template: templates.Template, changes: Sequence[pod_changes.AnyChange]
+) -> list[pod_patch.Operation]:
     """Return the operations of one template, with pointers into the workload."""
     operations = patch.build_operations(template.pod, changes, template.pointer)
     if template.written.metadata is None and any(isinstance(change, pod_changes.SetLabel) for change in changes):
@@ -285,7 +296,7 @@ def _build_answer(
     request: wire.WorkloadRequest,
     kind: kinds.WorkloadKind,
     *,
-    operations: Sequence[patch.Operation] = (),
+    operations: Sequence[pod_patch.Operation] = (),
     warnings: Sequence[rendering.Message] = (),
     audit: dict[str, str] | None = None,
 ) -> answer.Answer:

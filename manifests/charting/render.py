@@ -25,7 +25,7 @@ RESOURCES = yaml.safe_load((build.MANIFESTS / "base" / "kustomization.yaml").rea
 TARGETS = {  # a set of values -> the templates of which it is the source, with the files they are rendered to
     "": {f"templates/{name}": f"base/{name}" for name in RESOURCES if name not in BY_HAND},
     "certificates.mode=cert-manager": {"templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"},
-    "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-auth/secrets.yaml"},
+    "certificates.clientAuth=true": {"templates/client-secrets.yaml": "components/client-certificates/secrets.yaml"},
     "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true": {
         "templates/service-monitor.yaml": "components/prometheus/scraping.yaml",
         "templates/alerts.yaml": "components/prometheus/alerts.yaml",

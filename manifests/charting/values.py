@@ -85,6 +85,27 @@ class Dashboard(Values, frozen=True, kw_only=True):
     ] = default([])
 
 
+class Volcano(Values, frozen=True, kw_only=True):
+    """A port for Volcano, which cannot present a client certificate."""
+
+    enabled: Annotated[
+        bool,
+        describe("Serve Volcano on a port of its own, 8715 of the Service, without client certificates"),
+    ] = False
+    port: Annotated[Port, describe("Port of the container")] = 8715
+    allow_from: Annotated[
+        list[Object],
+        describe("Peers that the NetworkPolicy lets reach Volcano's port. Empty: all"),
+    ] = default(
+        [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}},
+                "podSelector": {"matchLabels": {"app": "volcano-scheduler"}},
+            }
+        ]
+    )
+
+
 class Extender(Pod, frozen=True, kw_only=True):
     """The scheduler extender."""
 
@@ -99,12 +120,13 @@ class Extender(Pod, frozen=True, kw_only=True):
     plain_http: Annotated[bool, describe("Serve without TLS, for a Volcano without SSL_CERT_FILE")] = False
     client_auth: Annotated[
         bool,
-        describe("Require a client certificate of kube-scheduler; configure it first, and leave it out for Volcano"),
+        describe("Require kube-scheduler's client certificate; configure it first, and for Volcano extender.volcano"),
     ] = False
     allow_from: Annotated[
         list[Object],
-        describe("Peers that the NetworkPolicy lets reach the extender: Volcano's namespace and pod label. Empty: all"),
+        describe("Peers that the NetworkPolicy lets reach the extender, such as the control plane's hosts. Empty: all"),
     ] = default([])
+    volcano: Annotated[Volcano, describe("Port for Volcano, which cannot present a client certificate")] = Volcano()
     dashboard: Annotated[Dashboard, describe("Dashboard of gangs and rails")] = Dashboard()
 
 

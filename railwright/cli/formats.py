@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import jsonpath, options, output
+from railwright.cli import options, output
 
 
 def print_json(value: Any) -> None:
@@ -24,22 +24,17 @@ def print_json(value: Any) -> None:
 
 def is_document(form: str) -> bool:
     """True for the output formats of `print_document`; the others are for people."""
-    return form in (options.JSON, options.YAML, options.NAME) or form.startswith(options.JSONPATH)
+    return form in (options.JSON, options.YAML, options.NAME)
 
 
 def print_document(value: Any, form: str, *, names: Iterable[str] = ()) -> None:
     """Print a value on stdout in a format for programs. `names` are the lines of `-o name`, as KIND/NAME."""
     if form == options.JSON:
         print_json(value)
-        return
-    if form == options.NAME:
+    elif form == options.NAME:
         sys.stdout.writelines(f"{name}\n" for name in names)
-        return
-    tree = msgspec.json.decode(msgspec.json.encode(value))
-    if form == options.YAML:
-        sys.stdout.write(format_yaml(tree))
     else:
-        sys.stdout.write(jsonpath.compile_template(form.removeprefix(options.JSONPATH))(tree))
+        sys.stdout.write(format_yaml(msgspec.json.decode(msgspec.json.encode(value))))
 
 
 def format_yaml(tree: Any, *, width: int = 110) -> str:

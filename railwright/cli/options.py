@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from railwright.cli import jsonpath, output
+from railwright.cli import output
 from railwright.cli.parsers import Options, Parser
 from railwright.fabric import label_selectors
 
-TEXT, WIDE, NAME, JSON, YAML, JSONPATH = "text", "wide", "name", "json", "yaml", "jsonpath="
-DOCUMENTS = (JSON, YAML, JSONPATH)  # formats of every command that prints a result
+TEXT, WIDE, NAME, JSON, YAML = "text", "wide", "name", "json", "yaml"
+DOCUMENTS = (JSON, YAML)  # formats of every command that prints a result
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 86400.0  # seconds of a day
 MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
@@ -172,31 +172,15 @@ def _join(endings: Sequence[str]) -> str:
 # --- what is printed --------------------------------------------------------------------------------------
 
 
-class _Forms(tuple[str, ...]):
-    """Output formats. `jsonpath=` stands for any template after it."""
-
-    __slots__ = ()
-
-    def __contains__(self, form: object) -> bool:
-        return super().__contains__(form) or (
-            isinstance(form, str) and form.startswith(JSONPATH) and JSONPATH in tuple(self)
-        )
-
-
 def add_output(parser: Options, *more: str, documents: tuple[str, ...] = DOCUMENTS) -> None:
     """Add -o with `text`, the formats `more` such as WIDE and NAME, and the documents. `formats` prints them."""
-    texts = {
-        WIDE: "wide has all columns",
-        NAME: "name has only names",
-        JSONPATH: "jsonpath=TEMPLATE takes a template as for kubectl",
-    }
+    texts = {WIDE: "wide has all columns", NAME: "name has only names"}
     forms = (TEXT, *more, *documents)
     notes = [texts[form] for form in forms if form in texts]
     parser.add_argument(
         "-o",
         "--output",
-        type=_check_form,
-        choices=_Forms(forms),
+        choices=forms,
         default=TEXT,
         help=f"Output format{': ' if notes else ''}{'; '.join(notes)} (default: text).",
     )
@@ -210,18 +194,6 @@ def add_no_headers(parser: Options) -> None:
 def add_watch(parser: Options) -> None:
     """Add -w."""
     parser.add_argument("-w", "--watch", action="store_true", help="Print changes as they happen, until Ctrl-C.")
-
-
-def _check_form(text: str) -> str:
-    """Return the name of a format. Raise ArgumentTypeError for a template that cannot be read."""
-    if text == JSONPATH.rstrip("="):
-        raise argparse.ArgumentTypeError(f"{text} has no template; give one, such as {text}='{{[*].name}}'")
-    if text.startswith(JSONPATH):
-        try:
-            jsonpath.compile_template(text.removeprefix(JSONPATH))
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _parse_timeout(text: str) -> float:

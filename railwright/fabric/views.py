@@ -333,6 +333,7 @@ class PodCondition(View, frozen=True):
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     last_transition_time: str | None = None  # the API server writes a zero time as null
 
 
@@ -349,6 +350,7 @@ class PodStatus(View, frozen=True):
     phase: str = ""
     conditions: list[PodCondition] | None = None
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+    nominated_node_name: str = ""  # node on which kube-scheduler has evicted pods for this one
 
     @property
     def bound_at(self) -> str:

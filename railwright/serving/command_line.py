@@ -91,6 +91,13 @@ _OPTIONS = (
         "extender: address of the dashboard; default: no dashboard",
     ),
     _Option(
+        "volcano_listen",
+        addresses.parse_address,
+        None,
+        "HOST:PORT",
+        "extender: address of Volcano's paths, without client certificates; default: that of --listen",
+    ),
+    _Option(
         "tls_cert",
         option_values.parse_file,
         None,
@@ -109,7 +116,7 @@ _OPTIONS = (
         option_values.parse_file,
         None,
         "FILE",
-        "CA bundle, PEM; clients must present a certificate issued by it",
+        "CA bundle, PEM; API servers and schedulers must present a certificate issued by it",
     ),
     _Option(
         "client_names",

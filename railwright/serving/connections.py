@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             self._reject(str(error))
             return
         fast, end = self._owner.fast, size
-        match = fast.match(head) if fast is not None else None
+        match = fast.match(head, self._transport) if fast is not None else None
         if match is None:
             self._hand_over()
             return

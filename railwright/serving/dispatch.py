@@ -3,9 +3,10 @@
 Shared by the fast path and by aiohttp's. Knows no connection and no bytes of HTTP.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from railwright.serving import limits as bounds
 from railwright.serving import loop_budget, responses, routes
@@ -13,6 +14,8 @@ from railwright.serving import memory as memories
 from railwright.serving import metrics as counters
 
 _LOG = logging.getLogger(__name__)
+IsCertified = Callable[[asyncio.BaseTransport | None], bool]
+"""True for the connection of a client with an accepted certificate."""
 _SEE_LOG = 'see "a handler failed" in this server\'s log, and report it'
 
 
@@ -25,13 +28,26 @@ class Dispatcher:
         limits: bounds.Limits,
         metrics: counters.Metrics | None,
         memory: memories.Memory | None = None,
+        *,
+        is_certified: IsCertified = lambda _transport: True,
     ) -> None:
-        self.table = routes.Table(table)
+        self._table, self._is_certified = routes.Table(table), is_certified
         self.limits = limits
         self.memory = memory or memories.Memory()
         self.closing = False
         self._budget = loop_budget.LoopBudget(limits.loop_budget_seconds)
         self._metrics = metrics  # None: probes and metrics are not counted as requests
+
+    def find(
+        self, method: str, path: str, transport: asyncio.BaseTransport | None
+    ) -> tuple[routes.Route, Mapping[str, str]]:
+        """Return the route and its path parameters. Raises HttpError 403 without the required certificate, 404, 405."""
+        route, parameters = self._table.find(method, path)
+        if route.requires_certificate and not self._is_certified(transport):
+            raise routes.HttpError(
+                403, f"{route.path} requires a client certificate: see --client-ca and --client-names"
+            )
+        return route, parameters
 
     def check_load(self, route: routes.Route, now: float) -> None:
         """Raise HttpError 429 if the route sheds load and this iteration of the event loop has lasted too long."""

@@ -4,6 +4,7 @@ A plain request is a POST of JSON with a Content-Length, as API servers and sche
 others.
 """
 
+import asyncio
 import functools
 import time
 import urllib.parse
@@ -37,8 +38,8 @@ class FastPath:
         """True if the connection must be closed after a response."""
         return self._dispatcher.closing
 
-    def match(self, head: heads.Head) -> Match | None:
-        """Return the request if it is plain and its route exists, otherwise None: aiohttp must answer it."""
+    def match(self, head: heads.Head, transport: asyncio.BaseTransport) -> Match | None:
+        """Return the request if it is plain and the client may use its route; None if aiohttp must answer it."""
         fields = head.fields
         if head.method != b"POST" or head.version != "1.1" or head.has_repeated_fields or not _has_plain_fields(fields):
             return None
@@ -49,7 +50,7 @@ class FastPath:
         if "%" in path or "#" in query:  # aiohttp decodes and removes them
             return None
         try:
-            route, parameters = self._dispatcher.table.find("POST", path)
+            route, parameters = self._dispatcher.find("POST", path, transport)
         except routes.HttpError:
             return None
         if int(length) > min(self._dispatcher.limits.max_body, route.max_body):

@@ -7,11 +7,20 @@ import contextlib
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from railwright.serving import addresses, settings
 
-OnListening = Callable[[addresses.Address, addresses.Address], None]
-"""Called with the actual addresses of the service and of the probes once both are open."""
+OnListening = Callable[[addresses.Address, addresses.Address, addresses.Address | None], None]
+"""Called with the actual addresses of the service, of the probes and of Volcano's port once they are open."""
+
+
+class Sockets(NamedTuple):
+    """The bound sockets of a server."""
+
+    service: socket.socket
+    ops: socket.socket
+    volcano: socket.socket | None
 
 
 class ListenError(OSError):
@@ -41,16 +50,22 @@ def read_address(bound: socket.socket) -> addresses.Address:
 
 
 @contextlib.contextmanager
-def open_sockets(options: settings.Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Open the sockets of the service and of the probes, and close them at the end. Raises ListenError."""
-    with contextlib.closing(bind(options.listen)) as service, contextlib.closing(bind(options.ops_listen)) as ops:
-        yield service, ops
+def open_sockets(options: settings.Settings) -> Iterator[Sockets]:
+    """Open the sockets of all ports, and close them at the end. Raises ListenError."""
+    with contextlib.ExitStack() as stack:
+
+        def open_socket(at: addresses.Address) -> socket.socket:
+            return stack.enter_context(contextlib.closing(bind(at)))
+
+        service, ops = open_socket(options.listen), open_socket(options.ops_listen)
+        yield Sockets(service, ops, open_socket(options.volcano_listen) if options.volcano_listen else None)
 
 
-def print_addresses(service: addresses.Address, ops: addresses.Address) -> None:
-    """Print the two lines of docs/interface.md 6 in one write, so that no log line comes between them."""
+def print_addresses(service: addresses.Address, ops: addresses.Address, volcano: addresses.Address | None) -> None:
+    """Print the lines of docs/interface.md 6 in one write, so that no log line comes between them."""
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
-        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n")
+        third = f"volcano listening on {volcano}\n" if volcano else ""
+        sys.stderr.write(f"listening on {service}\nops listening on {ops}\n{third}")
         sys.stderr.flush()
 
 

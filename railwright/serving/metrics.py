@@ -34,7 +34,7 @@ class Metrics:
     # --- every server ---------------------------------------------------------------------------------
     build_info = gauge("build_info", "Always 1; the labels identify the running version.", "version", "server")
     http_rejected = counter("http_rejected", "Requests rejected before they reached a handler.", "code")
-    connections = gauge("connections", "Open connections on the service port.")
+    connections = gauge("connections", "Open connections on the service port and on --volcano-listen.")
     event_loop_lag_seconds = gauge("event_loop_lag_seconds", "Longest delay of the event loop in the last 30 seconds.")
     certificate_expiry = gauge("certificate_expiry_timestamp_seconds", "Time at which the serving certificate expires.")
     certificate_seconds_left = gauge(

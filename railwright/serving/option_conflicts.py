@@ -1,5 +1,7 @@
 """Finds options that contradict each other or lack another."""
 
+import itertools
+
 from railwright.serving import addresses
 from railwright.serving.settings import Settings
 
@@ -10,6 +12,7 @@ def find_conflict(settings: Settings) -> str | None:
         _find_transport_problem,
         _find_port_problem,
         _find_dashboard_problem,
+        _find_volcano_problem,
         _find_source_problem,
         _find_leader_problem,
     )
@@ -27,15 +30,30 @@ def _find_transport_problem(settings: Settings) -> str | None:
         return "no serving certificate: give --tls-cert and --tls-key (see railwright certs issue), or --plain-http"
     if settings.allow_plain_http and settings.server != "extender":
         return "--allow-plain-http is for the extender only: the API server calls webhooks over TLS"
-    if settings.plain_http and not settings.listen.is_loopback and not settings.allow_plain_http:
-        extra = ", or add --allow-plain-http and a NetworkPolicy" if settings.server == "extender" else ""
-        return f"--plain-http on {settings.listen}: listen on loopback, such as 127.0.0.1:{settings.listen.port}{extra}"
+    for address in filter(None, (settings.listen, settings.volcano_listen)):
+        if settings.plain_http and not address.is_loopback and not settings.allow_plain_http:
+            extra = ", or add --allow-plain-http and a NetworkPolicy" if settings.server == "extender" else ""
+            return f"--plain-http on {address}: listen on loopback, such as 127.0.0.1:{address.port}{extra}"
     return None
 
 
 def _find_port_problem(settings: Settings) -> str | None:
-    if settings.listen.port == settings.ops_listen.port != 0 and _do_overlap(settings.listen, settings.ops_listen):
-        return f"--listen {settings.listen} and --ops-listen {settings.ops_listen} use the same port: change one"
+    listeners = (
+        ("--listen", settings.listen),
+        ("--ops-listen", settings.ops_listen),
+        ("--dashboard-listen", settings.dashboard_listen),
+        ("--volcano-listen", settings.volcano_listen),
+    )
+    open_listeners = [(flag, address) for flag, address in listeners if address is not None]
+    for (flag, first), (other_flag, second) in itertools.combinations(open_listeners, 2):
+        if first.port == second.port != 0 and _do_overlap(first, second):
+            return f"{flag} {first} and {other_flag} {second} use the same port: change one"
+    return None
+
+
+def _find_volcano_problem(settings: Settings) -> str | None:
+    if settings.volcano_listen is not None and settings.server != "extender":
+        return "--volcano-listen is for the extender only: Volcano does not call the webhook"
     return None
 
 
@@ -45,9 +63,6 @@ def _find_dashboard_problem(settings: Settings) -> str | None:
         return None
     if settings.server != "extender":
         return "--dashboard-listen is for the extender only: the webhook does not track gangs"
-    for flag, second in (("--listen", settings.listen), ("--ops-listen", settings.ops_listen)):
-        if listen.port == second.port != 0 and _do_overlap(listen, second):
-            return f"--dashboard-listen {listen} and {flag} {second} use the same port: change one"
     if settings.snapshot and not listen.is_loopback:
         return f"--dashboard-listen {listen} with --snapshot: no API server can authorize viewers; use 127.0.0.1"
     return None

@@ -47,8 +47,9 @@ class Route(NamedTuple):
     requests can use the fast path. A large body may be a view, which an immediate handler does not keep; one that
     `reads_view` takes a view of its own if it waits. `max_body` limits bodies below --max-body, with an `advice` for
     those that are larger. A route that `sheds` returns 429 if too many requests arrive at once; its clients
-    retry after Retry-After. Exceptions of the types in `malformed` become status 400 with their text as the reason;
-    any other is a bug: 500, and a logged traceback.
+    retry after Retry-After. One that `requires_certificate` returns 403, with --client-ca, to clients without a
+    certificate of that CA. Exceptions of the types in `malformed` become status 400 with their text as the reason; any
+    other is a bug: 500, and a logged traceback.
     """
 
     path: str
@@ -60,6 +61,7 @@ class Route(NamedTuple):
     max_body: int = 1 << 62  # bytes
     advice: str = "send a smaller one"
     sheds: bool = False
+    requires_certificate: bool = False
 
 
 class Table:

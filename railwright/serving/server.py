@@ -53,12 +53,13 @@ class Server:
         counters: metrics.Metrics,
         *,
         ops_routes: Sequence[routes.Route] = (),
+        volcano_routes: Sequence[routes.Route] = (),
         refresh: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         bounds: limits.Limits | None = None,
         memory: memories.Memory | None = None,
     ) -> None:
-        """`ops_routes` are added to the port for probes and metrics.
+        """`ops_routes` are added to the port for probes and metrics. `volcano_routes` are those of --volcano-listen.
 
         `refresh` runs before metrics are read, for gauges that are computed on demand.
 
@@ -67,8 +68,14 @@ class Server:
         self._ops_routes = ops_routes
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         self._bounds = bounds or limits.Limits(max_body=options.max_body, connections=tuning.compute_max_connections())
-        self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory)
+        memory = memory or memories.Memory()
+        # all clients of the webhook are API servers, so that it closes other connections
+        is_certified = tls.build_client_check(options.client_names) if options.client_ca else _accept_any
+        self._is_admitted = is_certified if options.server == "webhook" else _accept_any
+        self._dispatcher = dispatch.Dispatcher(table, self._bounds, counters, memory, is_certified=is_certified)
+        self._volcano_dispatcher = dispatch.Dispatcher(volcano_routes, self._bounds, counters, memory)
         self._service: connections.Connections | None = None
+        self._volcano: connections.Connections | None = None
         self._certificate = _load_certificate(options)
         if self._certificate is not None:
             checks.add("certificate", self._certificate.check)
@@ -82,24 +89,25 @@ class Server:
 
     def turn_away(self, away: bool) -> None:  # noqa: FBT001 - a state, as `closing` is
         """Set whether responses ask clients to reconnect elsewhere. While draining they always do."""
-        self._dispatcher.closing = away or self._stopping.is_set()
+        self._set_closing(away or self._stopping.is_set())
+
+    def _set_closing(self, closing: bool) -> None:  # noqa: FBT001 - a state
+        self._dispatcher.closing = self._volcano_dispatcher.closing = closing
 
     async def run(
         self, tasks: Sequence[Task] = (), *, on_listening: listeners.OnListening = listeners.print_addresses
     ) -> int:
         """Serve until `stop` or a signal, with `tasks` in the background. Return the process's exit code.
 
-        `on_listening` is called with the actual addresses of both ports once they are open. Raises
+        `on_listening` is called with the actual addresses of the ports once they are open. Raises
         listeners.ListenError.
         """
-        with listeners.open_sockets(self._options) as (service, ops):
-            return await self._run(
-                tasks, service, ops, lambda: on_listening(*map(listeners.read_address, (service, ops)))
-            )
+        with listeners.open_sockets(self._options) as sockets:
+            service, ops = listeners.read_address(sockets.service), listeners.read_address(sockets.ops)
+            volcano = listeners.read_address(sockets.volcano) if sockets.volcano else None
+            return await self._run(tasks, sockets, lambda: on_listening(service, ops, volcano))
 
-    async def _run(
-        self, tasks: Sequence[Task], service: socket.socket, ops: socket.socket, on_listening: Callable[[], None]
-    ) -> int:
+    async def _run(self, tasks: Sequence[Task], sockets: listeners.Sockets, on_listening: Callable[[], None]) -> int:
         background = [*tasks, self._measure_lag]
         if self._certificate is not None:
             background.append(self._certificate.watch)
@@ -107,7 +115,7 @@ class Server:
         try:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run_forever(task)) for task in background]
-                async with self._open_ports(service, ops):
+                async with self._open_ports(sockets):
                     on_listening()
                     tuning.freeze()
                     await self._drain()
@@ -120,27 +128,29 @@ class Server:
         return 1 if failed else 0
 
     @contextlib.asynccontextmanager
-    async def _open_ports(self, service: socket.socket, ops: socket.socket) -> AsyncIterator[None]:
-        """Open both ports. At the end the service port closes first, so that the final metrics can be scraped."""
+    async def _open_ports(self, sockets: listeners.Sockets) -> AsyncIterator[None]:
+        """Open all ports. At the end that of the probes closes last, so that the final metrics can be scraped."""
         context = self._certificate.front if self._certificate else None
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(_handle_signals(self.stop))
             ops_dispatcher = dispatch.Dispatcher(self._build_build_ops_routes(), self._bounds, None)
-            await stack.enter_async_context(self._open_port(ops, ops_dispatcher, None))
-            self._service = await stack.enter_async_context(self._open_port(service, self._dispatcher, context))
+            await stack.enter_async_context(self._open_port(sockets.ops, ops_dispatcher, None))
+            if sockets.volcano is not None:
+                port = self._open_port(sockets.volcano, self._volcano_dispatcher, context)
+                self._volcano = await stack.enter_async_context(port)
+            self._service = await stack.enter_async_context(self._open_port(sockets.service, self._dispatcher, context))
             yield
 
     @contextlib.asynccontextmanager
     async def _open_port(
         self, bound: socket.socket, dispatcher: dispatch.Dispatcher, context: ssl.SSLContext | None
     ) -> AsyncIterator[connections.Connections]:
-        names = self._options.client_names if context else frozenset()
         accepted = connections.Connections(
             handover.build_server(slow_path.SlowPath(dispatcher), self._bounds),
             self._bounds,
             dispatcher.count_rejected,
             fast=fast_path.FastPath(dispatcher),
-            is_admitted=tls.build_client_check(names),
+            is_admitted=self._is_admitted if context else _accept_any,
         )
         listener = await asyncio.get_running_loop().create_server(
             accepted,
@@ -159,7 +169,8 @@ class Server:
     async def _drain(self) -> None:
         await self._stopping.wait()
         never_ready = not self._checks.was_ready()  # clients are only sent to servers that are or were ready
-        self._checks.draining = self._dispatcher.closing = True
+        self._checks.draining = True
+        self._set_closing(True)
         self._on_stopping()
         if never_ready:
             _LOG.info("stopping; never became ready")
@@ -194,8 +205,7 @@ class Server:
     def _update_gauges(self) -> None:
         self._refresh()
         self._counters.event_loop_lag_seconds.set(max(self._lags))
-        if self._service is not None:
-            self._counters.connections.set(len(self._service.connections))
+        self._counters.connections.set(sum(len(port.connections) for port in (self._service, self._volcano) if port))
         if self._certificate is not None:
             source = self._certificate
             self._counters.show_certificate(
@@ -230,7 +240,12 @@ def _handle_signals(stop: Callable[[], None]) -> Iterator[None]:
 def _load_certificate(options: settings.Settings) -> tls.Source | None:
     if options.tls_cert is None or options.tls_key is None:
         return None
-    return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca))
+    is_client_optional = options.server == "extender"  # its routes say who needs a certificate
+    return tls.Source(tls.Files(options.tls_cert, options.tls_key, options.client_ca, is_client_optional))
+
+
+def _accept_any(_transport: asyncio.BaseTransport | None) -> bool:
+    return True
 
 
 async def _run_forever(task: Task) -> None:

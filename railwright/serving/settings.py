@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen: addresses.Address
     ops_listen: addresses.Address
     dashboard_listen: addresses.Address | None = None
+    volcano_listen: addresses.Address | None = None
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     client_ca: pathlib.Path | None = None

@@ -34,7 +34,7 @@ class SlowPath:
 
     async def _receive(self, request: web.BaseRequest) -> tuple[routes.Route, routes.Call]:
         dispatcher = self._dispatcher
-        route, parameters = dispatcher.table.find(request.method, request.path)
+        route, parameters = dispatcher.find(request.method, request.path, request.transport)
         body = b""
         if route.method != "GET":
             body = await bounds.read(request, route, dispatcher.limits, dispatcher.memory)

@@ -19,10 +19,13 @@ from typing import Any
 import msgspec
 from cryptography import x509
 
+from railwright.serving import token_bucket
+
 _LOG = logging.getLogger(__name__)
 # cert-manager and controller-runtime poll every 10 s; kubelet takes up to a minute to update a Secret
 POLL_SECONDS = 5.0
 EXPIRY_MARGIN = dt.timedelta(seconds=60)  # not ready a minute before expiry, so that no handshake fails
+_REJECTIONS_PER_SECOND, _REJECTIONS_BURST = 1, 10  # logged; every pod of the cluster may cause more
 _LARGEST = 1 << 20  # bytes of a file; chains have a few KiB, and parsing a hostile megabyte takes a second
 
 
@@ -31,11 +34,15 @@ class CertificateError(ValueError):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Paths of the certificate chain, its key, and the CA of client certificates."""
+    """Paths of the certificate chain, its key, and the CA of client certificates.
+
+    If `has_optional_clients`, a client that presents no certificate passes the handshake.
+    """
 
     certificate: pathlib.Path
     key: pathlib.Path
     client_ca: pathlib.Path | None = None
+    has_optional_clients: bool = False
 
 
 class _Pems(msgspec.Struct, frozen=True):
@@ -120,24 +127,25 @@ class Source:
         connection.context = self._current.context
 
 
-def build_client_check(names: Collection[str]) -> Callable[[asyncio.BaseTransport], bool]:
-    """Return a predicate of connections: True if the client certificate has one of `names`, or for all if `names` is
-    empty.
+def build_client_check(names: Collection[str]) -> Callable[[asyncio.BaseTransport | None], bool]:
+    """Return a predicate of connections: True if the client presented a certificate with one of `names`, or any if
+    `names` is empty.
 
     The handshake has verified the certificate by then; session tickets are disabled, so no client can skip it.
     """
 
-    def is_admitted(transport: asyncio.BaseTransport) -> bool:
-        given = _read_names(transport.get_extra_info("peercert"))
-        if given & allowed:
+    def is_certified(transport: asyncio.BaseTransport | None) -> bool:
+        certificate = transport.get_extra_info("peercert") if transport else None
+        given = _read_names(certificate)
+        if given & allowed or (certificate and not allowed):
             return True
-        _LOG.warning(
-            "client certificate rejected", extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}}
-        )
+        if log_budget.take():
+            problem = "client certificate rejected" if certificate else "client without a certificate rejected"
+            _LOG.warning(problem, extra={"fields": {"names": sorted(given), "wanted": sorted(allowed)}})
         return False
 
-    allowed = frozenset(names)
-    return is_admitted if allowed else lambda _transport: True
+    allowed, log_budget = frozenset(names), token_bucket.TokenBucket(_REJECTIONS_PER_SECOND, _REJECTIONS_BURST)
+    return is_certified
 
 
 def _read_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -174,7 +182,8 @@ def _resolve_links(files: Files) -> Files:
         candidate = resolved.get(path.parent, path.parent) / path.name
         return candidate if candidate.exists() else path
 
-    return Files(through(files.certificate), through(files.key), through(files.client_ca) if files.client_ca else None)
+    client_ca = through(files.client_ca) if files.client_ca else None
+    return Files(through(files.certificate), through(files.key), client_ca)
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:
@@ -240,7 +249,7 @@ def _load_context(files: Files, pems: _Pems) -> ssl.SSLContext:
         context.load_cert_chain(paths.certificate, paths.key, password=_reject_encrypted_key)
         if pems.client_ca is not None:
             context.load_verify_locations(cadata=pems.client_ca.decode("ascii"))
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_OPTIONAL if files.has_optional_clients else ssl.CERT_REQUIRED
     except (ssl.SSLError, OSError, ValueError) as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
             raise CertificateError(f"{files.key} does not match the certificate {files.certificate}") from None

@@ -40,7 +40,7 @@ MATRIX = {  # the kustomization: the chart's values for the same
     "overlays/production": [f"--values={CHART / 'values-production.yaml'}"],
     "overlays/cert-manager": ["--set=image.tag=latest,certificates.mode=cert-manager"],
     "overlays/prometheus": [f"--set=image.tag=latest,{MONITORED}"],
-    "components/client-auth": ["--set=image.tag=latest,certificates.clientAuth=true"],
+    "components/client-certificates components/client-auth": ["--set=image.tag=latest,certificates.clientAuth=true"],
 }
 
 
@@ -74,8 +74,10 @@ def placed(tmp_path):
         if not folder.startswith("components/"):
             return MANIFESTS / folder
         made = tmp_path.resolve()
-        lists = {"resources": MANIFESTS / "base", "components": MANIFESTS / folder}
-        text = yaml.safe_dump({key: [os.path.relpath(path, made)] for key, path in lists.items()})
+        lists = {"resources": ["base"], "components": folder.split()}
+        text = yaml.safe_dump(
+            {key: [os.path.relpath(MANIFESTS / name, made) for name in names] for key, names in lists.items()}
+        )
         (made / "kustomization.yaml").write_text(text)
         return made
 
@@ -320,6 +322,8 @@ async def test_what_is_switched_off_leaves_no_object(helm):
             "webhook.securePort and extender.opsPort are both 9443",
         ),
         (["--set=extender.dashboard.enabled=true,extender.dashboard.servicePort=8713"], "servicePort is 8713"),
+        (["--set=extender.volcano.enabled=true,extender.volcano.port=8713"], "extender.volcano.port are both 8713"),
+        (["--set=extender.clientAuth=true,extender.plainHttp=true"], "a certificate needs TLS"),
         (["--set=webhook.hostNetwork=true,webhook.securePort=10250"], "10250, which kubelet uses on every node"),
         ([r"--set=commonLabels.app\.kubernetes\.io/component=x"], "commonLabels sets app.kubernetes.io/component"),
         ([r"--set=webhook.podLabels.app\.kubernetes\.io/name=x"], "webhook.podLabels sets app.kubernetes.io/name"),

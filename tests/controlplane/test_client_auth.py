@@ -1,8 +1,16 @@
-"""Client authentication of the real API server, as `railwright certs admission-config` sets it up."""
+"""Client authentication of the real API server, as `railwright certs admission-config` sets it up, and of
+kube-scheduler, as the production values do.
+"""
+
+import asyncio
 
 import aiohttp
 import pytest
+from plane import kube as kubes
+from plane import site as sites
+from plane import waiting
 from test_admission import INJECTION, pod, policy
+from test_kube_scheduler import POLICY, RAILS, deployment
 
 
 async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_in(plane, namespace, site):
@@ -20,3 +28,38 @@ async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_i
         with pytest.raises(aiohttp.ClientError):  # a reset, an alert or an end, as the caller's TLS sees it
             await session.post(url, json={})
     assert "railwright_http_rejected_total" in await running.metrics()
+
+
+async def test_kube_scheduler_is_answered_by_its_certificate_and_others_on_their_own_paths_only(
+    plane, namespace, nodes, site, schedulers
+):
+    await nodes.make("free-0", rails=dict.fromkeys(RAILS, 1))
+    await site.policy(POLICY)
+    certificates = plane.certificates
+    callers = (f"--client-ca={certificates.ca}", "--client-names=kube-scheduler", "--volcano-listen=127.0.0.1:0")
+    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender(*callers, has_tls=True))
+    await site.register(namespace)
+    certificate, key = certificates.client("scheduler-client", "kube-scheduler")
+    entry = kubes.entry(f"https://127.0.0.1:{extender.port}", ignored=True)
+    tls = {"caFile": str(certificates.ca), "certFile": str(certificate), "keyFile": str(key)}
+    await schedulers.kube({**entry, "enableHTTPS": True, "tlsConfig": tls})
+    await plane.api.create(deployment(1), namespace=namespace)
+
+    async def list_running():
+        pods = await plane.api.list("Pod", namespace, labels="app=serve")
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    (running,) = await waiting.wait(list_running, describe="the replica to run")
+    answered = await sites.metric(
+        extender, "railwright_extender_requests_total", path="/scheduler/filter", outcome="ok"
+    )
+    assert answered >= 1
+    name = running["metadata"]["name"]
+    for session in (plane.strangers, plane.session):  # without a certificate; with one of the same authority: `admin`
+        for method, path, status in (
+            ("POST", "/scheduler/filter", 403),
+            ("POST", "/volcano/allocate", 404),
+            ("GET", f"/explain/{namespace}/{name}", 401),
+        ):
+            async with session.request(method, f"https://127.0.0.1:{extender.port}{path}", json={}) as answer:
+                assert answer.status == status, await answer.text()

@@ -117,8 +117,9 @@ async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
 def with_client_auth(tmp_path):
     """Return a kustomization of the base and the component."""
     folder = tmp_path.resolve()
-    places = {"resources": BASE, "components": BASE.parent / "components" / "client-auth"}
-    lists = {key: [os.path.relpath(place, folder)] for key, place in places.items()}
+    components = [BASE.parent / "components" / name for name in ("client-certificates", "client-auth")]
+    places = {"resources": [BASE], "components": components}
+    lists = {key: [os.path.relpath(path, folder) for path in paths] for key, paths in places.items()}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(lists))
     return folder
 

@@ -1,6 +1,7 @@
 """Builds what the tests on real nodes need: `.venv/bin/python tests/node/build.py`. Quick where it is cached.
 
-With `--main`, what `make test` needs: the control plane in any case, and what the main tests on real nodes need.
+With `--main`, what `make test` needs: the control plane in any case, and what the main tests on real nodes need. With
+`--demo`, what `make demo-cluster` shows.
 """
 
 import pathlib
@@ -17,29 +18,41 @@ from realnode import builds, dranet_build, machine, mpi_image, project_image, to
 
 
 def main() -> int:
-    """Build what is missing; 0 when everything is there or cannot be used here, 1 when a build failed."""
+    """Build what is missing; 1 when a build failed, or when this machine cannot run the demo.
+
+    Tests are skipped where they cannot run, so that is no failure without `--demo`.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that compilers are ended too
-    reason, is_main = machine.find_obstacle(), "--main" in sys.argv
+    is_demo, is_main = "--demo" in sys.argv, "--main" in sys.argv
+    reason = machine.find_obstacle() or (project_image.find_obstacle() if is_demo else "")
+    try:
+        if not reason:
+            builds.fetch_packages()
+    except debian.UnavailableError as error:
+        reason = str(error)
     try:
         if not reason or is_main:
-            operators.build(binaries.build()["kubectl"])
-            helm.build()
+            _build_control_plane(is_demo=is_demo)
         if reason:
-            print(f"no real nodes on this machine: {reason}")
-            return 0
-        builds.fetch_packages()
+            print(f"no real nodes on this machine: {reason}", file=sys.stderr)
+            return int(is_demo)
         ready = builds.build()
         project_image.build()
-        if not is_main:
+        if not (is_main or is_demo):
             _fetch_more()
-    except debian.UnavailableError as error:
-        print(f"no real nodes on this machine: {error}")
-        return 0
     except subprocess.CalledProcessError as error:
         print(f"failed: {' '.join(map(str, error.cmd))} (exit {error.returncode})", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     print(f"programs of real nodes ready in {ready.programs}")
     return 0
+
+
+def _build_control_plane(*, is_demo: bool) -> None:
+    ready = binaries.build(builds.CONTROL_PLANE if is_demo else binaries.PROGRAMS)
+    operators.build(ready["kubectl"], ["jobset"] if is_demo else operators.OPERATORS)
+    helm.build()
 
 
 def _fetch_more() -> None:

@@ -1,28 +1,46 @@
-"""A cluster of two real nodes with railwright and a training job, to look at: `make demo-cluster DEMO_ARGS=--keep`.
+"""A cluster of two real nodes with railwright and two training jobs, to try: `make demo-cluster DEMO_ARGS=--keep`.
 
-It is the site of the tests in this folder. It ends with this program, and leaves nothing.
+It is the site of the tests in this folder, with the policy and jobs of hack/demo-cluster. It ends with this program,
+and leaves nothing.
 """
 
 import argparse
 import asyncio
+import base64
 import pathlib
 import shutil
 import signal
 import sys
 import tempfile
 
+import yaml
+
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / name) for name in ("controlplane", "support")] + [str(TESTS.parent)]
 
-from plane import binaries, helm, jobs  # noqa: E402 - the path comes first
+import proxy  # noqa: E402 - the path comes first
+from plane import binaries, helm, jobs, releases, waiting  # noqa: E402
 from realnode import installation, machine, project_image, rails, site  # noqa: E402
 
-_POD = "rdma-test-worker-0"
+_FILES = releases.ROOT / "hack" / "demo-cluster"
+_JOB_SET, _VOLCANO_JOB = "jobset.sigs.k8s.io/jobset-name=llm", "volcano.sh/job-name=next"
+# the token of the kubeconfig: `explain pod` needs one, because the extender asks the API server whose it is
+_ACCOUNT = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: demo, namespace: kube-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: demo}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: demo, namespace: kube-system}]
+"""
 
 
 def main() -> int:
-    """Run the demo; 1 where this machine cannot."""
-    parser = argparse.ArgumentParser(description="A cluster of two real nodes with railwright and a training job.")
+    """Run the demo; 1 where this machine cannot, or when a part of it has failed."""
+    parser = argparse.ArgumentParser(description="A cluster of two real nodes with railwright and two training jobs.")
     parser.add_argument("--keep", action="store_true", help="keep the cluster until Ctrl-C")
     arguments = parser.parse_args()
     if reason := machine.find_obstacle() or project_image.find_obstacle():
@@ -33,6 +51,9 @@ def main() -> int:
         asyncio.run(_show(folder, keep=arguments.keep))
     except KeyboardInterrupt:
         return 130
+    except (AssertionError, releases.FailedError) as error:
+        print(f"the demo has failed: {error}", file=sys.stderr)
+        return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -41,33 +62,95 @@ def main() -> int:
 async def _show(folder: pathlib.Path, *, keep: bool) -> None:
     image = project_image.build()
     assert image is not None, "find_obstacle has said that it can be built"
-    print("starting a control plane and two nodes", flush=True)
+    _tell("starting a control plane and two nodes")
     async with site.run(folder) as running:
-        print("installing railwright", flush=True)
+        plane = running.plane
+        _tell("installing JobSet and railwright, with the policy hack/demo-cluster/policy.yaml")
+        await plane.controllers.start("jobset")
         release = installation.Installation(running, image, folder / "helm")
-        await rails.install(running.plane)
-        await release.install(rails.describe_policy(image))
-        await running.plane.call_extender()
-        print("creating the job of manifests/examples/360-roce, with a worker more", flush=True)
-        await running.plane.api.create(rails.describe_job())
-        await jobs.pods(running.plane.api, rails.NAMESPACE, "volcano.sh/job-name=rdma-test", 2)
-        print(await running.plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
+        await rails.install(plane, only=rails.NAMESPACE)
+        await release.install((_FILES / "policy.yaml").read_text())
+        _tell("waiting until the extender answers the schedulers")
+        await plane.call_extender()
+        await plane.call_extender_from_kube_scheduler()
+        _tell("creating hack/demo-cluster/jobset.yaml, which gets all GPUs, and volcano-job.yaml, which waits for them")
+        await plane.apply((_FILES / "jobset.yaml").read_text())
+        first, *_ = await jobs.pods(plane.api, rails.NAMESPACE, _JOB_SET, 2)
+        await plane.apply((_FILES / "volcano-job.yaml").read_text())
+        await _wait_for_waiting_pods(running)
+        rank = first["metadata"]["name"]
+        print(await plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
         print(await release.run("gangs", "--output=wide"))
-        print(f"interfaces of {_POD}:\n{await running.execute(rails.NAMESPACE, _POD, 'ip', '-o', '-4', 'addr')}")
+        print(f"interfaces of {rank}:\n{await running.execute(rails.NAMESPACE, rank, 'ip', '-o', '-4', 'addr')}")
         if keep:
-            await _wait_for_interrupt(running)
+            await _wait_for_interrupt(running, rank)
 
 
-async def _wait_for_interrupt(running: site.Site) -> None:
-    programs = (binaries.locate()["kubectl"], helm.locate(), sys.executable)
+async def _wait_for_waiting_pods(running: site.Site) -> None:
+    async def are_there() -> bool:
+        return len(await running.plane.api.list("Pod", rails.NAMESPACE, labels=_VOLCANO_JOB)) == 2
+
+    await waiting.wait(are_there, describe="Volcano to create the pods of hack/demo-cluster/volcano-job.yaml")
+
+
+async def _wait_for_interrupt(running: site.Site, rank: str) -> None:
+    """Print how to use the cluster, and wait for Ctrl-C. A port of the machine leads to its API server."""
+    api_port = running.plane.parts.port["kube-apiserver"]
+    async with proxy.Proxy(api_port, connect=running.network.connect) as entrance:
+        kubeconfig = await _write_kubeconfig(running, entrance.port)
+        _tell(_describe_use(kubeconfig, rank))
+        interrupted = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+        await interrupted.wait()
+
+
+def _describe_use(kubeconfig: pathlib.Path, rank: str) -> str:
+    programs = (binaries.locate(["kubectl"])["kubectl"], helm.locate(), sys.executable)
     folders = ":".join(str(pathlib.Path(program).parent) for program in programs)
-    print("The cluster runs until Ctrl-C. In another terminal, a shell with kubectl, helm and railwright for it:\n")
-    print(f"  export KUBECONFIG={running.plane.kubeconfig} PATH={folders}:$PATH")
-    print(f"  {' '.join(running.network.enter)} bash\n", flush=True)
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    await ended.wait()
+    return f"""\
+The cluster runs until Ctrl-C. In another terminal, for kubectl, helm and railwright (also as `kubectl railwright`):
+
+  export KUBECONFIG={kubeconfig} PATH={folders}:$PATH
+
+For example:
+
+  railwright check
+  railwright fabric
+  railwright gangs
+  railwright explain pod/{rank}
+  railwright explain pod/next-worker-0
+  railwright explain {_FILES}/jobset.yaml
+  railwright dashboard
+  kubectl get configmap railwright-policy --namespace={installation.NAMESPACE} --output=yaml
+  kubectl delete jobset llm
+  kubectl get pods --output=wide
+
+When the JobSet is deleted, the waiting job starts."""
+
+
+async def _write_kubeconfig(running: site.Site, port: int) -> pathlib.Path:
+    await running.plane.apply(_ACCOUNT)
+    token = await running.plane.kubectl("create", "token", "demo", "--namespace=kube-system", "--duration=48h")
+    authority = base64.b64encode(running.plane.certificates.ca.read_bytes()).decode()
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": authority}
+    context = {"cluster": "demo", "user": "demo", "namespace": rails.NAMESPACE}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "demo",
+        "clusters": [{"name": "demo", "cluster": cluster}],
+        "contexts": [{"name": "demo", "context": context}],
+        "users": [{"name": "demo", "user": {"token": token.strip()}}],
+    }
+    path = running.folder / "kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make demo-cluster DEMO_ARGS=--keep` as a user runs it: the job, the printed shell, and the end by Ctrl-C."""
+"""`make demo-cluster DEMO_ARGS=--keep` as a user runs it: both jobs, each printed command, and the end by Ctrl-C."""
 
 import asyncio
 import dataclasses
@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
+from collections.abc import Mapping
 
 import pytest
 import pytest_asyncio
@@ -17,29 +19,43 @@ from plane import processes, waiting
 from realnode import layout, project_image, rails, remains
 
 SCRIPT = pathlib.Path(__file__).with_name("demo.py")
-RANKS = ("rdma-test-master-0", "rdma-test-worker-0")
-# the environment of the printed shell, and the command that starts it in the network namespace of the cluster
-SHELL = r"^  (export KUBECONFIG=\S+ PATH=\S+)\n  (nsenter --net=(\S+)) bash\n"
+# the environment for another terminal, and the commands that the demo suggests
+USE = r"^  (export KUBECONFIG=\S+ PATH=\S+)\n\nFor example:\n\n((?:  .+\n)+)\nWhen "
+FINDINGS = ("railwright gangs", "railwright explain pod/next-worker-0")  # exit 1: a gang cannot be placed now
+JOB_SET, VOLCANO_JOB = "jobset.sigs.k8s.io/jobset-name=llm", "volcano.sh/job-name=next"
 START_SECONDS = 400  # a control plane, two nodes, the chart and a job on a busy machine
 pytestmark = pytest.mark.timeout(START_SECONDS + 200)
 
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """A demo that waits for Ctrl-C: its output, and the shell that it has printed."""
+    """A demo that waits for Ctrl-C: its output, and what it suggests to type in another terminal."""
 
     output: str
     environment: str
-    enter: str
+    commands: list[str]
 
-    async def run(self, command: str) -> str:
-        """Return the output of a command in the printed shell."""
-        text = f"{self.environment}\n{self.enter} bash -c '{command}'"
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = await asyncio.create_subprocess_exec("bash", "-ec", text, **pipes)
-        output, errors = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0, errors.decode()
+    async def run(self, command: str, *, code: int = 0) -> str:
+        """Return the output of a command in another terminal; it ends with this exit code."""
+        process = await self.start(command)
+        output, errors = await asyncio.wait_for(process.communicate(), 90)
+        assert process.returncode == code, f"{command}: exit {process.returncode}\n{output.decode()}{errors.decode()}"
         return output.decode()
+
+    async def start(self, command: str) -> asyncio.subprocess.Process:
+        """Start a command in another terminal."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return await asyncio.create_subprocess_exec("bash", "-ec", f"{self.environment}\nexec {command}", **pipes)
+
+    async def find_nodes(self, labels: str) -> Mapping[str, str]:
+        """Return the node of each running pod; every one has been placed by the extender."""
+        pods = json.loads(await self.run(f"kubectl get pods --selector={labels} --output=json"))["items"]
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        for pod in running:
+            placement = json.loads(pod["metadata"]["annotations"]["railwright.io/placement"])
+            assert placement["node"] == pod["spec"]["nodeName"]
+            assert "skipped" not in placement, placement
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running}
 
 
 def find_remains(folder: str, nodes: str, network: str) -> dict[str, list[str]]:
@@ -54,6 +70,14 @@ def find_remains(folder: str, nodes: str, network: str) -> dict[str, list[str]]:
     }
 
 
+def find_network(pid: int) -> str:
+    """Return the network namespace of a demo's children."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    namespaces = {remains.read_namespace(f"/proc/{child}/ns/net") for child in children}
+    (network,) = namespaces - {remains.read_namespace("/proc/self/ns/net")}
+    return network
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def demo(capable_machine, tmp_path_factory):
     """The demo, kept. Afterwards Ctrl-C ends it, and nothing of it is left."""
@@ -64,10 +88,10 @@ async def demo(capable_machine, tmp_path_factory):
         process = processes.Process("demo", [sys.executable, str(SCRIPT), "--keep"], logs=logs)
         process.start({"TMPDIR": folder, "PYTHONUNBUFFERED": "1"})
         try:
-            environment, enter, namespace = (await process.line(SHELL, seconds=START_SECONDS)).groups()
-            search = (folder, f"railwright-{process.pid}-", remains.read_namespace(namespace))
+            environment, lines = (await process.line(USE, seconds=START_SECONDS)).groups()
+            search = (folder, f"railwright-{process.pid}-", find_network(process.pid))
             assert all(find_remains(*search).values()), "everything is found while the demo runs"
-            yield Demo(process.output(), environment, enter)
+            yield Demo(process.output(), environment, [line.strip() for line in lines.splitlines()])
             os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches the whole process group of a terminal
             await waiting.wait(lambda: not process.running, seconds=120, describe="the demo to end")
         finally:
@@ -82,19 +106,50 @@ async def demo(capable_machine, tmp_path_factory):
         assert code == 0, process.output()
 
 
-async def test_output_shows_the_node_of_each_rank_the_gang_and_the_interfaces_of_a_rank(demo):
-    nodes = [node for rank in RANKS for node in re.findall(rf" {rank} +1/1 +Running .* (node-\w) ", demo.output)]
+async def test_output_shows_the_node_of_each_rank_both_gangs_and_the_interfaces_of_a_rank(demo):
+    nodes = re.findall(r" llm-workers-0-\d-\w+ +1/1 +Running .* (node-\w) ", demo.output)
     assert sorted(nodes) == list(layout.NODES), demo.output
-    assert re.search(rf"^{rails.NAMESPACE} +rdma-test-\S+ +placed +2/2 ", demo.output, re.MULTILINE), demo.output
+    gangs = re.findall(rf"^{rails.NAMESPACE} +(\S+) +(\S+) +(\d/\d) ", demo.output, re.MULTILINE)
+    assert [(state, placed) for _, state, placed in gangs] == [("placed", "2/2"), ("unplaceable", "0/2")], demo.output
     interfaces = re.findall(r"^\d+: (net\d) +inet (\d+\.\d+\.\d+)\.", demo.output, re.MULTILINE)
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 
 
-async def test_printed_shell_has_kubectl_helm_and_railwright_for_the_cluster(demo):
-    pods = json.loads(await demo.run(f"kubectl get pods --namespace={rails.NAMESPACE} --output=json"))["items"]
-    nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
-    assert set(nodes) == set(RANKS)
-    (gang,) = json.loads(await demo.run("kubectl railwright gangs --output=json"))
-    assert {rank["pod"]: rank["node"] for rank in gang["ranks"]} == nodes
+async def test_another_terminal_has_kubectl_helm_and_railwright_for_the_cluster(demo):
+    nodes = await demo.find_nodes(JOB_SET)
+    assert sorted(nodes.values()) == list(layout.NODES)
+    gangs = json.loads(await demo.run("kubectl railwright gangs --output=json", code=1))
+    assert {rank["pod"]: rank["node"] for rank in gangs[0]["ranks"]} == nodes
     (release,) = json.loads(await demo.run("helm list --all-namespaces --output=json"))
     assert (release["name"], release["status"]) == ("railwright", "deployed")
+
+
+async def test_each_suggested_command_works_and_the_waiting_job_starts_when_the_jobset_is_deleted(demo):
+    for command in demo.commands:
+        if command == "railwright dashboard":
+            await check_dashboard(demo, command)
+            continue
+        output = await demo.run(command, code=1 if command in FINDINGS else 0)
+        assert "token" not in output, f"{command} has all rights and a token:\n{output}"
+
+    async def has_started() -> bool:
+        nodes = await demo.find_nodes(VOLCANO_JOB)
+        assert sorted(nodes.values()) == list(layout.NODES), nodes
+        return True
+
+    await waiting.wait(has_started, seconds=120, describe="both pods of the waiting job to run on a node each")
+
+
+async def check_dashboard(demo: Demo, command: str) -> None:
+    process = await demo.start(command)
+    try:
+        text = ""
+        while (match := re.search(r"http://127\.0\.0\.1:\d+\S*", text)) is None:
+            line = await asyncio.wait_for(process.stdout.readline(), 60)
+            assert line, f"{command} ended: {(await process.stderr.read()).decode()}"
+            text += line.decode()
+        with await asyncio.to_thread(urllib.request.urlopen, match[0], timeout=30) as page:
+            assert b"railwright" in page.read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 30) == 0

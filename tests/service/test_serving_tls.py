@@ -12,7 +12,7 @@ import shell
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from railwright.serving import metrics, tls
+from railwright.serving import metrics, routes, tls
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -186,6 +186,64 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         await caller.close()
         shown = (await running.ops("/metrics")).body.decode()
         assert 'railwright_http_rejected_total{code="403"} 1.0' in shown
+
+
+CERTIFIED = (routes.Route("/certified", shell.echo, immediate=True, requires_certificate=True), *shell.ECHO)
+
+
+async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_others(tmp_path):
+    ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
+    named = shell.write_pair(tmp_path, ours.leaf("kube-scheduler", usage="client"), "named")
+    other = shell.write_pair(tmp_path, ours.leaf("somebody", usage="client"), "other")
+    foreign = shell.write_pair(tmp_path, theirs.leaf("kube-scheduler", usage="client"), "foreign")
+    place = options(*shell.write_pair(tmp_path, ours.leaf("server")), ours.path)
+    counters = metrics.Metrics("extender")
+    async with shell.running(
+        CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
+    ) as running:
+        for client, expected in ((named, 200), (other, 403), (None, 403)):
+            for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):  # plain, and aiohttp's
+                caller = await running.open(ours.context(client))
+                body = b"1" if not headers else b"1\r\n1\r\n0\r\n\r\n"
+                answer = await caller.ask(body, path="/certified", **headers)
+                assert answer.status == expected, (client, headers)
+                assert expected == 200 or b"requires a client certificate" in answer.body
+                await caller.close()
+            caller = await running.open(ours.context(client))
+            assert (await caller.ask(b"1")).status == 200
+            await caller.close()
+        shown = (await running.ops("/metrics")).body.decode()
+        assert 'railwright_http_rejected_total{code="403"} 4.0' in shown
+        caller = await running.open(ours.context(foreign))
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await caller.ask(b"1")
+        await caller.close()
+
+
+async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
+    authority = shell.Authority(tmp_path)
+    place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
+    volcano = (routes.Route("/volcano/allocate", shell.echo, immediate=True, requires_certificate=True),)
+    async with shell.running(
+        CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
+    ) as running:
+        callers = {
+            port: await running.open(authority.context(), port=port) for port in (running.port, running.volcano_port)
+        }
+        for path, port, expected in (
+            ("/volcano/allocate", running.volcano_port, 200),
+            ("/volcano/allocate", running.port, 404),
+            ("/certified", running.volcano_port, 404),
+        ):
+            caller = await running.open(authority.context(), port=port)
+            assert (await caller.ask(b"1", path=path)).status == expected, (path, port)
+            await caller.close()
+        assert "railwright_connections 2.0" in (await running.ops("/metrics")).body.decode()
+        running.shell.turn_away(True)
+        answer = await callers[running.volcano_port].ask(b"1", path="/volcano/allocate")
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        for caller in callers.values():
+            await caller.close()
 
 
 def private_bytes(key_pem: bytes) -> list[bytes]:

@@ -76,8 +76,8 @@ async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
     objects[RESOURCE] = {"metadata": {"name": "railwright-policy"}, "spec": {"fabrics": {"f": {"transport": "tcp"}}}}
     _, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
     assert out.endswith(" (FabricPolicy railwright-system/railwright-policy)\n")
-    _, out, _ = await run(capsys, "--kubeconfig", kubeconfig, "-o", "jsonpath={.policy_object.kind}")
-    assert out == "FabricPolicy"
+    _, out, _ = await run(capsys, "--kubeconfig", kubeconfig, "-o", "json")
+    assert json.loads(out)["policy_object"]["kind"] == "FabricPolicy"
 
 
 async def test_an_account_without_the_right_to_read_the_resource_learns_which_right_is_missing(cluster, capsys):

@@ -87,13 +87,20 @@ async def test_documents_of_one_gang_follow_each_other(tmp_path):
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     async with World() as world:
         fill(world, vista)
-        options = ("moe", "-o", 'jsonpath={.placed}/{.size}{"\n"}')
+        options = ("moe", "-o", "yaml")
         async with watching(api_stub.kubeconfig(tmp_path, world.port), *options) as process:
-            assert await process.stdout.readline() == b"0/2\n"
+            assert await read_placed(process) == b"placed: 0\n"
             await wait_until_watched(world)
-            for rank, expected in ((0, b"1/2\n"), (1, b"2/2\n")):
+            for rank, expected in ((0, b"placed: 1\n"), (1, b"placed: 2\n")):
                 world.put(PODS, varied_clusters.pod("moe", "prod", rank, vista._take(1)[0], 1))
-                assert await process.stdout.readline() == expected
+                assert await read_placed(process) == expected
+
+
+async def read_placed(process):
+    """Return the line of the next document that has the number of placed pods."""
+    while (line := await process.stdout.readline()) and not line.startswith(b"placed:"):
+        pass
+    return line
 
 
 async def test_a_cluster_that_is_gone_is_said_once(tmp_path):

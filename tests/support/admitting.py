@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric import views
-from railwright.fabric.injection import facts, mutators, plan, user_options
+from railwright.fabric.injection import facts, plan, user_options
 from railwright.fabric.reasons import reason, rendering
 from webhook import patch
 
@@ -136,4 +136,4 @@ def operations(response: dict) -> list:
 
 
 def options(pod: views.Pod) -> user_options.UserOptions:
-    return user_options.read(pod, [row.skip for row in mutators.MUTATORS if row.skip])
+    return user_options.read(pod, [row.skip for row in plan.MUTATORS if row.skip])

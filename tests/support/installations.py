@@ -66,6 +66,7 @@ _SOURCES = {
     "Deployment": "deployments",
     "Service": "services",
     "PodDisruptionBudget": "budgets",
+    "NetworkPolicy": "network-policies",
     "MutatingWebhookConfiguration": "mutating",
     "ValidatingWebhookConfiguration": "validating",
     "ValidatingAdmissionPolicy": "admission-policies",

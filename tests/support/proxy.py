@@ -8,6 +8,7 @@ import contextlib
 import random
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 RETRANSMISSION_SECONDS = 0.2  # Linux's minimum retransmission timeout (TCP_RTO_MIN)
@@ -15,11 +16,18 @@ _PART = 1400  # bytes that are delayed or lost together, like one packet
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER with a timeout of 0: closing sends RST
 
 
-class Proxy:
-    """Forwards to a port of loopback. Changes to its attributes apply at once, to open and new connections."""
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-    def __init__(self, port: int, *, seed: int = 7) -> None:
+
+class Proxy:
+    """Forwards to a port of loopback. Changes to its attributes apply at once, to open and new connections.
+
+    `connect` opens a connection to that port elsewhere, for example in another network namespace.
+    """
+
+    def __init__(self, port: int, *, seed: int = 7, connect: Callable[[int], Awaitable[Streams]] | None = None) -> None:
         self.target = port
+        self._connect = connect or _connect_to_loopback
         self.delay_seconds = 0.0  # in each direction
         self.loss = 0.0  # share of packets that are lost: 0..1
         self.silent = False  # True imitates a half-open connection: bytes are dropped and no side closes
@@ -60,7 +68,7 @@ class Proxy:
         self._open.add(writer)
         try:
             with contextlib.suppress(ConnectionError):  # nobody listens at the target: this side is closed too
-                target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self.target)
+                target_reader, target_writer = await self._connect(self.target)
                 writers.append(target_writer)
                 self._open.add(target_writer)
                 await asyncio.gather(self._forward(reader, target_writer), self._forward(target_reader, writer))
@@ -92,7 +100,7 @@ class Proxy:
 
     async def _send(self, queue: asyncio.Queue, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # also that of a shutdown after the other side has reset the connection
             while True:
                 at, data = await queue.get()
                 if at > loop.time():
@@ -103,3 +111,7 @@ class Proxy:
                     return
                 writer.write(data)
                 await writer.drain()
+
+
+async def _connect_to_loopback(port: int) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", port)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from certs import issue
-from railwright.serving import command_line, limits, memory, metrics, probes, routes, server
+from railwright.serving import command_line, limits, memory, metrics, probes, routes, server, settings
 
 DAY = dt.timedelta(days=1)
 PATIENCE = 60  # seconds: what takes longer hangs, also on a busy machine
@@ -25,12 +25,14 @@ ECHO = (routes.Route("/echo", echo, immediate=True), routes.Route("/long", echo)
 class Running:
     """A server that listens; `code` is its exit code once it has ended."""
 
-    def __init__(self, shell: server.Server, ended: asyncio.Task[int], port: int, ops_port: int) -> None:
-        self.shell, self.ended, self.port, self.ops_port = shell, ended, port, ops_port
+    def __init__(self, shell: server.Server, ended: asyncio.Task[int], ports: Sequence[int]) -> None:
+        self.shell, self.ended = shell, ended
+        self.port, self.ops_port, self.volcano_port = ports
 
-    async def open(self, context: ssl.SSLContext | None = None) -> "Caller":
+    async def open(self, context: ssl.SSLContext | None = None, *, port: int = 0) -> "Caller":
         name = "localhost" if context else None
-        return Caller(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name))
+        port = port or self.port
+        return Caller(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name))
 
     async def ops(self, path: str) -> "Answer":
         caller = Caller(*await asyncio.open_connection("127.0.0.1", self.ops_port))
@@ -93,29 +95,32 @@ async def running(
     tasks: Sequence[server.Task] = (),
     refresh: Callable[[], None] = lambda: None,
     room: memory.Memory | None = None,
+    name: settings.ServerName = "webhook",
+    volcano_table: Sequence[routes.Route] = (),
     **bounds: Any,
 ) -> AsyncIterator[Running]:
     transport = () if any(argument.startswith("--tls") for argument in arguments) else ("--plain-http",)
     places = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
-    options = command_line.parse("webhook", [*places, "--drain-seconds", "0", *transport, *arguments], {})
+    options = command_line.parse(name, [*places, "--drain-seconds", "0", *transport, *arguments], {})
     shell = server.Server(
         options,
         table,
         checks or probes.Probes(),
-        counters or metrics.Metrics("webhook"),
+        counters or metrics.Metrics(name),
+        volcano_routes=volcano_table,
         refresh=refresh,
         bounds=limits.Limits(**{"max_body": options.max_body, **bounds}),
         memory=room,
     )
-    opened: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(
-        shell.run(tasks, on_listening=lambda service, ops: opened.set_result((service.port, ops.port)))
+        shell.run(tasks, on_listening=lambda *ports: opened.set_result([port.port if port else 0 for port in ports]))
     )
     await asyncio.wait((opened, ended), return_when=asyncio.FIRST_COMPLETED)
     if not opened.done():
         await ended
     try:
-        yield Running(shell, ended, *opened.result())
+        yield Running(shell, ended, opened.result())
     finally:
         shell.stop()
         async with asyncio.timeout(30):

@@ -13,7 +13,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
 BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
 ALL = [document for path in BASE for document in yaml.safe_load_all(path.read_text()) if document]
-COMPONENT = MANIFESTS / "components" / "client-auth"
+COMPONENTS = MANIFESTS / "components"
 
 
 def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
@@ -63,14 +63,18 @@ def test_the_arguments_of_the_deployment_are_ours():
     assert parsed.lease == one("Lease")["metadata"]["name"]
 
 
-def test_the_component_for_callers_names_their_secrets():
+def test_the_components_for_callers_name_their_secrets():
     shipped = {
-        document["metadata"]["name"] for document in yaml.safe_load_all((COMPONENT / "secrets.yaml").read_text())
+        document["metadata"]["name"]
+        for document in yaml.safe_load_all((COMPONENTS / "client-certificates" / "secrets.yaml").read_text())
     }
     assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
-    text = (COMPONENT / "kustomization.yaml").read_text()
+    text = (COMPONENTS / "client-certificates" / "kustomization.yaml").read_text()
     assert all(name in text for name in shipped)
-    assert f"--client-names={inventory.CLIENTS['apiserver']}" in text
+    auth = (COMPONENTS / "client-auth" / "kustomization.yaml").read_text()
+    assert f"--client-names={inventory.CLIENTS['apiserver']}" in auth
+    production = (MANIFESTS / "overlays" / "production" / "kustomization.yaml").read_text()
+    assert f"--client-names={inventory.CLIENTS['scheduler']}" in production
 
 
 def test_cert_manager_issues_the_same_names_for_the_same_use():

@@ -2,13 +2,13 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from railwright.cli.checking import check_rows, expected_entries, snapshots, webhook_configurations
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import intent, names, text
 from railwright.fabric.injection import missed
@@ -208,52 +208,6 @@ def _get_label(obj: Any, key: str) -> str:
     return str((snapshots.get_path(obj, "metadata", "labels") or {}).get(key, ""))
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `admission`."""
-    depends_on: Sequence[str] = (
-        "webhook-replicas",
-        "webhook-endpoints",
-        "webhook-pair",
-        "webhook-names",
-        "webhook-validity",
-        "ca-bundle",
-        "ca-validity",
-        *(row.anchor for row in webhook_configurations.list_rows()),
-        "policy-exists",
-        "policy-valid",
-        "rail-networks",
-    )
-    yield Row(
-        anchor="admission-policy",
-        name="pods that bypass the webhook are rejected",
-        assess=_check_policies,
-        hint=f"apply the ValidatingAdmissionPolicy and its binding again: {check_rows.APPLY}",
-        reads=("admission-policies", "admission-bindings"),
-        uses=("policy",),
-        depends_on=("namespace",),
-    )
-    yield Row(
-        anchor="dry-run",
-        name="a dry-run pod that opts in gets its network",
-        assess=_check_dry_runs,
-        hint="the detail is the API server's error; the webhook's log has its side: "
-        f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
-        reads=PLAN_SOURCES,
-        uses=(snapshots.DRY_RUNS,),
-        depends_on=tuple(depends_on),
-    )
-    yield Row(
-        anchor="policy-in-force",
-        name="webhook uses the policy in force",
-        assess=_check_in_force,
-        hint="a new policy takes effect within a second; if this persists, read the webhook's log: "
-        f"kubectl -n {installed_names.NAMESPACE} logs deployment/{snapshots.WEBHOOK}",
-        reads=PLAN_SOURCES,
-        uses=(snapshots.DRY_RUNS,),
-        depends_on=(*depends_on, "dry-run"),
-    )
-
-
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
 
 
@@ -315,34 +269,11 @@ def _get_time(event: Any) -> dt.datetime:
     return dt.datetime.fromtimestamp(0, dt.UTC)
 
 
-def list_pod_rows() -> Iterator[Row]:
-    """Yield the checks of the group `pods`."""
-    yield Row(
-        anchor="uninjected",
-        name="every opted-in pod has its network",
-        assess=_check_uninjected,
-        hint="these pods were created while the webhook was not called, or labelled later, and use TCP; set the "
-        "label in the template of their workload, if it is not there, and delete them so that their controller "
-        "creates them again: kubectl -n NAMESPACE delete pod NAME",
-        reads=("pods", "namespaces"),
-        uses=(snapshots.NAMESPACED_PODS, "policy", "mutating", "validating"),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="placed-without-extender",
-        name="schedulers asked the extender before they placed pods",
-        assess=_check_placements,
-        hint="the annotation railwright.io/placement of the pod has the cause under `skipped`; let the scheduler reach "
-        f"Service {installed_names.EXTENDER} (port {names.EXTENDER_PORT}) and configure it to call the extender, then "
-        "create the jobs again",
-        reads=("pods",),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="refused",
-        name="no pod was rejected recently",
-        assess=_check_rejected,
-        hint="the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused",
-        reads=("refusals",),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "admission-policy": _check_policies,
+    "dry-run": _check_dry_runs,
+    "policy-in-force": _check_in_force,
+    "uninjected": _check_uninjected,
+    "placed-without-extender": _check_placements,
+    "refused": _check_rejected,
+}

@@ -95,14 +95,6 @@ def _read_networks(snapshot: snapshots.ClusterSnapshot) -> Mapping[tuple[str, st
     return networks
 
 
-def list_rows() -> Iterator[check_rows.Row]:
-    """Yield the check of the group `pods`."""
-    yield check_rows.Row(
-        anchor="audit-mode",
-        name="every fabric is enforced",
-        assess=_check_audit_mode,
-        hint=f"set `mode: enforce` for the fabric, or remove the key: {check_rows.EDIT_POLICY}",
-        reads=("policy", "pods", "namespaces"),
-        uses=("nodes", "networks", "mutating", "validating", snapshots.NAMESPACED_PODS),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "audit-mode": _check_audit_mode,
+}

@@ -17,12 +17,11 @@ from cryptography.hazmat.primitives import serialization
 
 from certs import bundle, trust
 from railwright.cli.checking import check_rows, installation, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import text
 
 _CA_NOTICE = dt.timedelta(days=30)  # enough time to replace the CA
-_ROTATE = "railwright certs rotate"
 _CERT_MANAGER = "cert-manager.io/certificate-name"  # annotation cert-manager writes on its Secrets
 
 
@@ -274,75 +273,16 @@ def _format_duration(time: dt.timedelta) -> str:
     return f"{hours} h {minutes} min"
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `certificates`."""
-    for word, server, hosts in (
-        ("webhook", snapshots.WEBHOOK, _list_webhook_hosts),
-        ("extender", snapshots.EXTENDER, _list_extender_hosts),
-    ):
-        reads, depends_on = (f"{server}-secret",), (f"{word}-secret",)
-        uses = ("deployments",)  # the extender may serve plain HTTP
-        yield Row(
-            anchor=f"{word}-secret",
-            name=f"{word} certificate exists",
-            assess=_check_secret(server),
-            hint=f"{_ROTATE} (cert-manager: kubectl -n {installed_names.NAMESPACE} describe certificates)",
-            reads=reads,
-            uses=uses,
-            depends_on=("namespace",),
-        )
-        yield Row(
-            anchor=f"{word}-pair",
-            name=f"{word} private key matches its certificate",
-            assess=_require_chain(server, _check_key),
-            hint=f"kubectl -n {installed_names.NAMESPACE} delete secret {snapshots.SECRETS[server]}, then: {_ROTATE}",
-            reads=reads,
-            uses=uses,
-            depends_on=depends_on,
-        )
-        yield Row(
-            anchor=f"{word}-names",
-            name=f"{word} certificate covers its host name",
-            assess=_require_chain(server, _check_names(hosts)),
-            hint=f"{_ROTATE} with the --namespace and --host by which callers reach the {word}",
-            reads=(*reads, "mutating") if word == "webhook" else reads,
-            uses=(*uses, "validating"),
-            depends_on=depends_on,
-        )
-        yield Row(
-            anchor=f"{word}-validity",
-            name=f"{word} certificate is not about to expire",
-            assess=_require_chain(server, _check_validity),
-            hint=f"{_ROTATE}; the log says why rotation failed: kubectl -n {installed_names.NAMESPACE} logs "
-            f"deployment/{snapshots.CERTS}",
-            reads=reads,
-            uses=uses,
-            depends_on=depends_on,
-        )
-    yield Row(
-        anchor="ca-bundle",
-        name="caBundle of each webhook entry verifies the webhook certificate",
-        assess=_check_bundles,
-        hint=f"{_ROTATE} (it fills caBundle; with cert-manager, cainjector does)",
-        reads=("mutating", "validating"),
-        uses=(f"{snapshots.WEBHOOK}-secret",),
-        depends_on=("webhook-secret", "webhook-pair"),
-    )
-    yield Row(
-        anchor="ca-validity",
-        name="CA is not about to expire",
-        assess=_check_ca,
-        hint=f"{_ROTATE} (it replaces the CA in two steps)",
-        reads=("mutating", "validating"),
-        uses=(f"{snapshots.WEBHOOK}-secret",),
-        depends_on=("ca-bundle",),
-    )
-    yield Row(
-        anchor="certs-rotation",
-        name="certificate rotation is active",
-        assess=_check_rotation,
-        hint=f"install the Deployment again: {check_rows.APPLY}, or use cert-manager",
-        reads=("deployments",),
-        uses=(f"{snapshots.WEBHOOK}-secret", "own-pods", "leases", "policy"),
-        depends_on=("webhook-secret",),
-    )
+CHECKS: check_rows.Checks = {
+    "webhook-secret": _check_secret(snapshots.WEBHOOK),
+    "webhook-pair": _require_chain(snapshots.WEBHOOK, _check_key),
+    "webhook-names": _require_chain(snapshots.WEBHOOK, _check_names(_list_webhook_hosts)),
+    "webhook-validity": _require_chain(snapshots.WEBHOOK, _check_validity),
+    "extender-secret": _check_secret(snapshots.EXTENDER),
+    "extender-pair": _require_chain(snapshots.EXTENDER, _check_key),
+    "extender-names": _require_chain(snapshots.EXTENDER, _check_names(_list_extender_hosts)),
+    "extender-validity": _require_chain(snapshots.EXTENDER, _check_validity),
+    "ca-bundle": _check_bundles,
+    "ca-validity": _check_ca,
+    "certs-rotation": _check_rotation,
+}

@@ -5,7 +5,7 @@ of the cluster, which holds the sources that the row names.
 """
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Assessment(msgspec.Struct, frozen=True):
 
 
 Assess = Callable[[snapshots.ClusterSnapshot], Assessment | Iterable[Assessment]]
+Checks = Mapping[str, Assess]
+"""Anchor of a row -> the function that assesses it."""
 Read = Callable[[Sequence[str]], Awaitable[snapshots.ClusterSnapshot]]
 """Returns a snapshot with the named sources."""
 
@@ -193,6 +195,7 @@ def _build_result(
     if APPLY in hint:
         hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
     hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
+    hint = hint.replace("{namespace}", snapshot.namespace)
     return Result(
         group=group.name,
         check=row.anchor,

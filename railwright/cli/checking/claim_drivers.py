@@ -1,9 +1,7 @@
 """Names the drivers of ResourceSlices, and whether the tests have slices as these drivers write them."""
 
-from collections.abc import Iterator
-
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, skip
+from railwright.cli.checking.check_rows import skip
 from railwright.fabric import text
 from railwright.fabric.claims import drivers
 
@@ -28,12 +26,6 @@ def _describe(driver: str, nodes: int) -> str:
     return f"{where} ({'tested with slices of ' + ', '.join(tested) if tested else 'not tested'})"
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the check of drivers, in the group `nodes and rails`."""
-    yield Row(
-        anchor="claim-drivers",
-        name="drivers of ResourceSlices are tested ones",
-        assess=_check_drivers,
-        hint="the tested drivers: railwright check --explain claim-drivers",
-        reads=(_SLICES,),
-    )
+CHECKS: check_rows.Checks = {
+    "claim-drivers": _check_drivers,
+}

@@ -7,10 +7,9 @@ from typing import Any
 import yaml
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import names
 
-_EDIT = check_rows.EDIT_POLICY
 _INJECTOR = "network-resources-injector"
 _DRA_PREDICATE = "predicate.DynamicResourceAllocationEnable"  # of Volcano's plugin predicates, read before 1.15
 
@@ -117,36 +116,8 @@ def _check_injector(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     return ok()
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of schedulers and webhooks beside claims, in the group `nodes and rails`."""
-    yield from _ROWS
-
-
-_ROWS: tuple[Row, ...] = (
-    Row(
-        anchor="claim-schedulers",
-        name="schedulers allocate claims and call the extender for them",
-        assess=_check_schedulers,
-        hint="add the argument and the name; complete examples: railwright check --explain volcano-configuration",
-        reads=("policy",),
-        uses=("volcano", "volcano-deployment", "kube-system"),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="claim-injector",
-        name="no other webhook adds extended resources to pods with claims",
-        assess=_check_injector,
-        hint="exclude the namespaces of these pods from network-resources-injector, or remove it",
-        reads=("policy", "mutating"),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="extended-resources",
-        name="Volcano's queues know the rails' resources",
-        assess=_check_extended_resources,
-        hint=f"let the rails of these pods come as claims (fabrics.NAME.claims), or use kube-scheduler: {_EDIT}",
-        reads=("policy", "nodes"),
-        uses=("device-classes", "volcano"),
-        depends_on=("policy-valid",),
-    ),
-)
+CHECKS: check_rows.Checks = {
+    "claim-schedulers": _check_schedulers,
+    "claim-injector": _check_injector,
+    "extended-resources": _check_extended_resources,
+}

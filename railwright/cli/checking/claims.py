@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from railwright.cli.checking import check_rows, offered_devices, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import expression_process
 from railwright.fabric import text
 from railwright.fabric.claims import comparisons, drivers, evaluations, objects, selectors, slices, unknown_selectors
@@ -16,7 +16,6 @@ from railwright.fabric.policy import claimed_rails, model
 
 _NO_CLAIMS = "no rails come as claims"
 _SOURCES = ("device-classes", "device-slices")
-_EDIT = check_rows.EDIT_POLICY
 
 Device = slices.OfferedDevice
 
@@ -224,46 +223,9 @@ def _find_pair_problem(claims: claimed_rails.CompiledClaims, offer: Offered) -> 
     return f"{claims.pair_attribute} is never equal: GPUs have {gpu}, NICs {nic}"
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of claims in the group `nodes and rails`."""
-    yield from _ROWS
-
-
-_ROWS: tuple[Row, ...] = (
-    Row(
-        anchor="claim-classes",
-        name="DeviceClasses of claims exist",
-        assess=_for_each_fabric(_check_classes),
-        hint=f"install the driver with its class, or correct claims.deviceClass: kubectl get deviceclasses; {_EDIT}",
-        reads=("policy",),
-        uses=_SOURCES,
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="claim-expressions",
-        name="it is known which devices match the expressions of DeviceClasses",
-        assess=_check_expressions,
-        hint="railwright refuses no node for such a class, kube-scheduler decides: compare attributes with constants, "
-        "and test them with has(): kubectl get deviceclasses -o yaml",
-        reads=_SOURCES,
-        uses=("policy",),
-    ),
-    Row(
-        anchor="claim-devices",
-        name="each node with slices has the devices of each rail",
-        assess=_for_each_fabric(_check_devices),
-        hint=f"correct what identifies the rail: kubectl get resourceslices -o yaml; {_EDIT}",
-        reads=("policy",),
-        uses=_SOURCES,
-        depends_on=("policy-valid", "claim-classes"),
-    ),
-    Row(
-        anchor="claim-pairs",
-        name="GPUs and NICs of a node can be paired",
-        assess=_for_each_fabric(_check_pairs),
-        hint=f"pair by an attribute that both drivers publish, or by nodeShapes (pairBy: nodeShape): {_EDIT}",
-        reads=("policy",),
-        uses=_SOURCES,
-        depends_on=("policy-valid", "claim-classes", "claim-devices"),
-    ),
-)
+CHECKS: check_rows.Checks = {
+    "claim-classes": _for_each_fabric(_check_classes),
+    "claim-expressions": _check_expressions,
+    "claim-devices": _for_each_fabric(_check_devices),
+    "claim-pairs": _for_each_fabric(_check_pairs),
+}

@@ -25,6 +25,7 @@ from railwright.cli.checking import (
     rails,
     reader,
     scheduling,
+    table,
     webhook_configurations,
     workloads,
 )
@@ -34,38 +35,30 @@ from railwright.fabric import text, version
 _INTERVAL = 2.0  # seconds between two runs
 _PICTURE_WIDTH = 140  # columns of the SVG
 
-# All checks, in the order in which they run and are printed.
-GROUPS: tuple[check_rows.Group, ...] = (
-    check_rows.Group("kubernetes", (*kubernetes.list_rows(), *kubernetes.list_pre_rows())),
-    check_rows.Group("installation", tuple(installation.list_rows())),
-    check_rows.Group("certificates", tuple(certificates.list_rows())),
-    check_rows.Group("webhook configurations", tuple(webhook_configurations.list_rows())),
-    check_rows.Group("policy", tuple(policy.list_rows())),
-    check_rows.Group(
-        "nodes and rails",
-        (
-            *kubernetes.list_dependency_rows(),
-            *policy.list_network_rows(),
-            *rails.list_rows(),
-            *claims.list_rows(),
-            *claim_drivers.list_rows(),
-            *claim_schedulers.list_rows(),
-        ),
-    ),
-    check_rows.Group("admission", tuple(admission.list_rows())),
-    check_rows.Group("scheduling", tuple(scheduling.list_rows())),
-    check_rows.Group("pods", (*admission.list_pod_rows(), *workloads.list_rows(), *audit_mode.list_rows())),
-    check_rows.Group("your permissions", tuple(kubernetes.list_permission_rows())),
-)
+CHECKS: check_rows.Checks = {
+    **kubernetes.CHECKS,
+    **installation.CHECKS,
+    **certificates.CHECKS,
+    **webhook_configurations.CHECKS,
+    **policy.CHECKS,
+    **rails.CHECKS,
+    **claims.CHECKS,
+    **claim_drivers.CHECKS,
+    **claim_schedulers.CHECKS,
+    **admission.CHECKS,
+    **scheduling.CHECKS,
+    **workloads.CHECKS,
+    **audit_mode.CHECKS,
+}
+GROUPS = table.build_groups(CHECKS)
 
 
 def explain_rows(arguments: argparse.Namespace) -> int:
     """Print the explanation of a row, or the names of all rows. Return 0."""
-    rows = {row.anchor: row.name for group in GROUPS for row in group.rows}
     if arguments.explain:
-        explanation.explain(arguments.explain, rows.get(arguments.explain, ""))
+        explanation.explain(arguments.explain)
     else:
-        explanation.list_names(rows.items())
+        explanation.list_names()
     return output.OK
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names
 from railwright.fabric import names, text, version
 
@@ -212,60 +212,6 @@ def _get_name(obj: Any) -> str:
     return str(snapshots.get_path(obj, "metadata", "name"))
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `installation`."""
-    yield Row(
-        anchor="namespace",
-        name="namespace exists",
-        assess=_check_namespace,
-        hint=_INSTALL,
-        reads=("namespaces",),
-        depends_on=("api-reachable",),
-        fatal=True,
-    )
-    yield from _list_server_rows("webhook", snapshots.WEBHOOK)
-    yield Row(
-        anchor="webhook-availability",
-        name="webhook replicas run on at least two nodes",
-        assess=require_deployment(snapshots.WEBHOOK, _check_availability),
-        hint=f"kubectl -n {installed_names.NAMESPACE} scale deployment {snapshots.WEBHOOK} --replicas=2",
-        reads=("deployments", "own-pods"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="webhook-budget",
-        name="a PodDisruptionBudget protects the webhook and allows drains",
-        assess=require_deployment(snapshots.WEBHOOK, _check_budget),
-        hint=f"apply the PodDisruptionBudget again: {check_rows.APPLY}",
-        reads=("deployments", "budgets"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="webhook-endpoints",
-        name="webhook Service has ready endpoints",
-        assess=_check_endpoints(snapshots.WEBHOOK),
-        hint=f"compare its selector with the pods' labels: kubectl -n {installed_names.NAMESPACE} describe service "
-        f"{snapshots.WEBHOOK}; "
-        f"kubectl -n {installed_names.NAMESPACE} get pods --show-labels",
-        reads=("services", "slices"),
-        uses=("deployments", "mutating", "validating"),
-        depends_on=("webhook-deployment", "webhook-replicas"),
-    )
-    yield Row(
-        anchor="images",
-        name="CLI and server versions match",
-        assess=_check_images,
-        hint=f"install the CLI of the cluster's release, or upgrade the cluster: {check_rows.APPLY}",
-        reads=("deployments",),
-        depends_on=("namespace",),
-    )
-
-
-def list_extender_rows() -> Iterator[Row]:
-    """Yield the checks of the extender's Deployment in the group `scheduling`."""
-    yield from _list_server_rows("extender", snapshots.EXTENDER, optional=True)
-
-
 def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     """Check that the extender's Service has ready endpoints. Skip if the extender is not installed."""
     if snapshot.find("deployments", snapshots.EXTENDER) is None:
@@ -275,22 +221,15 @@ def check_extender_endpoints(snapshot: snapshots.ClusterSnapshot) -> check_rows.
     return assessment
 
 
-def _list_server_rows(word: str, server: str, *, optional: bool = False) -> Iterator[Row]:
-    yield Row(
-        anchor=f"{word}-deployment",
-        name=f"{word} is installed",
-        assess=_check_deployment(server, optional=optional),
-        hint=f"apply the Deployment again: {check_rows.APPLY}",
-        reads=("deployments",),
-        depends_on=("namespace",),
-        fatal=not optional,
-    )
-    yield Row(
-        anchor=f"{word}-replicas",
-        name=f"{word} replicas are ready",
-        assess=require_deployment(server, check_replicas),
-        hint=f"kubectl -n {installed_names.NAMESPACE} logs deployment/{server}",
-        reads=("deployments",),
-        uses=("own-pods", "policy"),
-        depends_on=(f"{word}-deployment",),
-    )
+CHECKS: check_rows.Checks = {
+    "namespace": _check_namespace,
+    "webhook-deployment": _check_deployment(snapshots.WEBHOOK),
+    "webhook-replicas": require_deployment(snapshots.WEBHOOK, check_replicas),
+    "webhook-availability": require_deployment(snapshots.WEBHOOK, _check_availability),
+    "webhook-budget": require_deployment(snapshots.WEBHOOK, _check_budget),
+    "webhook-endpoints": _check_endpoints(snapshots.WEBHOOK),
+    "images": _check_images,
+    "extender-deployment": _check_deployment(snapshots.EXTENDER, optional=True),
+    "extender-replicas": require_deployment(snapshots.EXTENDER, check_replicas),
+    "extender-endpoints": check_extender_endpoints,
+}

@@ -2,12 +2,12 @@
 
 import importlib.resources
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from railwright.cli.checking import check_rows, offered_devices, snapshots
-from railwright.cli.checking.check_rows import Phase, Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import text
 
 OLDEST = (1, 30)  # matchConditions and ValidatingAdmissionPolicy are stable since 1.30 (Kubernetes' feature gates)
@@ -153,102 +153,14 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     return ok(text.format_count(len(snapshot.get_all("queues")), "queue"))
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `kubernetes`, without those of --pre."""
-    yield Row(
-        anchor="api-reachable",
-        name="API server answers",
-        assess=_check_reachable,
-        hint="give --kubeconfig or --context of a reachable cluster; to verify: kubectl version",
-        uses=("version",),
-        when=Phase.ALWAYS,
-        fatal=True,
-    )
-    yield Row(
-        anchor="api-version",
-        name=f"Kubernetes is {OLDEST[0]}.{OLDEST[1]} or newer",
-        assess=_check_version,
-        hint="upgrade the control plane: older releases ignore matchConditions and lack ValidatingAdmissionPolicy",
-        reads=("version",),
-        depends_on=("api-reachable",),
-        when=Phase.ALWAYS,
-    )
-    yield Row(
-        anchor="versions",
-        name="running versions are tested ones",
-        assess=_check_tested_versions,
-        hint="the tested versions: railwright check --explain versions",
-        reads=("version",),
-        uses=("volcano-deployment",),
-        depends_on=("api-reachable",),
-        when=Phase.ALWAYS,
-    )
-
-
-def list_pre_rows() -> Iterator[Row]:
-    """Yield the checks of --pre."""
-    yield Row(
-        anchor="install-permissions",
-        name="you have permission to install",
-        assess=_check_install_permissions,
-        hint="install as a cluster administrator: kubectl auth can-i create clusterroles",
-        uses=(snapshots.PERMISSIONS,),
-        depends_on=("api-reachable",),
-        when=Phase.BEFORE,
-    )
-    yield Row(
-        anchor="device-pools",
-        name="nodes offer device pools for rails",
-        assess=_check_pools,
-        hint="install an RDMA or SR-IOV device plugin on the nodes; to verify: kubectl describe node NODE",
-        reads=("nodes",),
-        uses=("policy", *offered_devices.SOURCES),
-        depends_on=("api-reachable",),
-        when=Phase.BEFORE,
-    )
-    yield Row(
-        anchor="volcano",
-        name="Volcano is installed",
-        assess=_check_volcano,
-        hint="kubectl get crd queues.scheduling.volcano.sh",
-        reads=("queues",),
-        depends_on=("api-reachable",),
-        when=Phase.BEFORE,
-    )
-
-
-def list_dependency_rows() -> Iterator[Row]:
-    """Yield the checks of parts of the cluster that the policy requires."""
-    yield Row(
-        anchor="multus",
-        name="Multus is installed (kind NetworkAttachmentDefinition)",
-        assess=_check_multus,
-        hint="install Multus (multus-cni) and its kind, or remove `network` from the rails",
-        reads=("networks",),
-        uses=("policy",),
-        depends_on=("api-reachable",),
-        when=Phase.ALWAYS,
-    )
-    yield Row(
-        anchor="accelerators",
-        name="nodes offer accelerators",
-        assess=_check_accelerators,
-        hint="check the pods of the GPU device plugin, and `accelerators` in the policy: kubectl describe node NODE",
-        reads=("nodes",),
-        uses=("policy", *offered_devices.SOURCES),
-        depends_on=("api-reachable",),
-        when=Phase.ALWAYS,
-    )
-
-
-def list_permission_rows() -> Iterator[Row]:
-    """Yield the check of what the caller may read. It comes last, because it needs the answers to all requests."""
-    yield Row(
-        anchor="caller-permissions",
-        name="you have permission to read all checked objects",
-        assess=_check_permissions,
-        hint="run as a user who has the permission, or ask for it",
-        uses=(*(source.name for source in snapshots.SOURCES), snapshots.NAMESPACED_PODS),
-        depends_on=("api-reachable",),
-        when=Phase.ALWAYS,
-    )
+CHECKS: check_rows.Checks = {
+    "api-reachable": _check_reachable,
+    "api-version": _check_version,
+    "versions": _check_tested_versions,
+    "install-permissions": _check_install_permissions,
+    "device-pools": _check_pools,
+    "volcano": _check_volcano,
+    "multus": _check_multus,
+    "accelerators": _check_accelerators,
+    "caller-permissions": _check_permissions,
+}

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cli.checking.installation import CREATE_POLICY
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
 from railwright.fabric.policy import model as documents
@@ -87,42 +86,6 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     if problems:
         return fail(f"{snapshots.join_limited(problems, 3)}: its pods with accelerators are rejected")
     return ok(text.format_count(count, "opted-in namespace") if count else "no namespace opts in as a whole")
-
-
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `policy`."""
-    yield Row(
-        anchor="policy-exists",
-        name="policy exists",
-        assess=_check_exists,
-        hint=CREATE_POLICY,
-        reads=("policy",),
-        depends_on=("namespace",),
-    )
-    yield Row(
-        anchor="policy-valid",
-        name="policy is valid",
-        assess=_check_valid,
-        hint=f"correct what the messages name: {_EDIT}",
-        reads=("policy",),
-        depends_on=("policy-exists",),
-    )
-    yield Row(
-        anchor="default-fabric",
-        name="policy has a default fabric",
-        assess=_check_default,
-        hint=f"set defaultFabric: {_EDIT}",
-        reads=("policy",),
-        depends_on=("policy-valid",),
-    )
-    yield Row(
-        anchor="namespace-labels",
-        name="opted-in namespaces name a fabric they may use",
-        assess=_check_namespaces,
-        hint=f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite",
-        reads=("policy", "namespaces"),
-        depends_on=("policy-valid",),
-    )
 
 
 def _check_networks(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_rows.Assessment:
@@ -219,29 +182,12 @@ def _find_network(snapshot: snapshots.ClusterSnapshot, qualified: str | None) ->
     return next((network for network in snapshot.get_all("networks") if snapshots.get_name(network) == qualified), None)
 
 
-def list_network_rows() -> Iterator[Row]:
-    """Yield the checks of the rails' networks in the group `nodes and rails`."""
-    yield Row(
-        anchor="rail-networks",
-        name="each rail's network exists",
-        assess=for_each_fabric(_check_networks, needs_pools=False),
-        hint=f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {_EDIT}",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "multus"),
-    )
-    yield Row(
-        anchor="rail-configurations",
-        name="each rail network's configuration is valid",
-        assess=for_each_fabric(_check_configurations, needs_pools=False),
-        hint="kubectl -n NAMESPACE edit net-attach-def NAME",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    )
-    yield Row(
-        anchor="rail-pools",
-        name="networks and policy name the same device pools",
-        assess=for_each_fabric(_check_pools, needs_pools=False),
-        hint=f"set both to the same value: {_EDIT}, or annotation {names.NAD_RESOURCE_NAME} of the network",
-        reads=("policy", "networks"),
-        depends_on=("policy-valid", "rail-networks"),
-    )
+CHECKS: check_rows.Checks = {
+    "policy-exists": _check_exists,
+    "policy-valid": _check_valid,
+    "default-fabric": _check_default,
+    "namespace-labels": _check_namespaces,
+    "rail-networks": for_each_fabric(_check_networks, needs_pools=False),
+    "rail-configurations": for_each_fabric(_check_configurations, needs_pools=False),
+    "rail-pools": for_each_fabric(_check_pools, needs_pools=False),
+}

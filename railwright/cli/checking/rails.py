@@ -3,15 +3,12 @@
 Most rows run once per fabric; the subject of the assessment is the fabric.
 """
 
-from collections.abc import Iterator
-
 from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import hypernodes, node_views, text, topology
 from railwright.fabric.policy import model as documents
 from railwright.fabric.policy import presets, selectors
 
-_EDIT = check_rows.EDIT_POLICY
 _NO_NODES = "no node has accelerators and rails of this fabric"
 _CLAIMED = "the rails come as claims: see claim-devices"
 Fabric = documents.Fabric
@@ -207,82 +204,13 @@ def _list_resources(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> list
     return list(dict.fromkeys(resource for resource in resources if resource))
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of rails in the group `nodes and rails`."""
-    yield from _ROWS
-
-
-_ROWS: tuple[Row, ...] = (
-    Row(
-        anchor="rail-offered",
-        name="nodes offer each rail's device pool",
-        assess=policy.for_each_fabric(_check_offered),
-        hint="check the device plugin's pods and configuration: kubectl describe node NODE",
-        reads=("policy", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="rail-dead",
-        name="no node has lost all devices of a rail",
-        assess=policy.for_each_fabric(_check_dead),
-        hint="check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
-        reads=("policy", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid", "rail-offered"),
-    ),
-    Row(
-        anchor="rail-missing",
-        name="each node with accelerators has all rails",
-        assess=policy.for_each_fabric(_check_missing),
-        hint="install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
-        reads=("policy", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid", "rail-offered"),
-    ),
-    Row(
-        anchor="node-shapes",
-        name="node shapes match the nodes",
-        assess=_check_shapes,
-        hint=f"correct `nodeShapes[].match`: {_EDIT}; to list labels: kubectl get nodes --show-labels",
-        reads=("policy", "nodes"),
-        uses=offered_devices.SOURCES,
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="rail-devices",
-        name="each rail's RDMA device name is known on each node",
-        assess=policy.for_each_fabric(_check_devices),
-        hint=f"set `device` of the rail, or `devices` of the node's shape: {_EDIT}",
-        reads=("policy", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="domain-labels",
-        name="nodes are labelled with their leaf",
-        assess=policy.for_each_fabric(_check_domains),
-        hint="label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
-        reads=("policy", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="hypernodes",
-        name="HyperNodes cover the nodes",
-        assess=policy.for_each_fabric(_check_hypernodes),
-        hint="Volcano's topology discovery creates them; to list: kubectl get hypernodes",
-        reads=("policy", "hypernodes", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid",),
-    ),
-    Row(
-        anchor="numa-topologies",
-        name="NUMA nodes of rails and accelerators are known",
-        assess=policy.for_each_fabric(_check_numa),
-        hint="deploy the NodeResourceTopology exporter, or set `numa` of the node's shape: " + _EDIT,
-        reads=("policy", "topologies", "nodes"),
-        uses=("networks", *offered_devices.SOURCES),
-        depends_on=("policy-valid",),
-    ),
-)
+CHECKS: check_rows.Checks = {
+    "rail-offered": policy.for_each_fabric(_check_offered),
+    "rail-dead": policy.for_each_fabric(_check_dead),
+    "rail-missing": policy.for_each_fabric(_check_missing),
+    "node-shapes": _check_shapes,
+    "rail-devices": policy.for_each_fabric(_check_devices),
+    "domain-labels": policy.for_each_fabric(_check_domains),
+    "hypernodes": policy.for_each_fabric(_check_hypernodes),
+    "numa-topologies": policy.for_each_fabric(_check_numa),
+}

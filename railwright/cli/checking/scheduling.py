@@ -5,11 +5,10 @@ from typing import Any
 
 import yaml
 
-from railwright.cli.checking import check_rows, installation, policy, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
+from railwright.cli.checking import callers, check_rows, policy, snapshots
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 
-_VOLCANO_EDIT = f"kubectl -n {snapshots.VOLCANO_NAMESPACE} edit configmap {snapshots.VOLCANO_CONFIGMAP}"
+_EXTENDER_PORT, _VOLCANO_PORT = 8713, 8715  # of the extender's Service
 _VERBS = {  # arguments of Volcano's extender plugin and the extender's paths (docs/interface.md 4)
     "extender.prioritizeVerb": "prioritize",
     "extender.allocateFuncVerb": "allocate",
@@ -31,19 +30,6 @@ def _check_lease(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     if problem:
         return fail(f"Lease {snapshots.EXTENDER} {problem}: no extender replica is active")
     return ok(f"held by {snapshots.get_lease_holder(lease)}")
-
-
-def _check_callers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    deployment = snapshot.find("deployments", snapshots.EXTENDER)
-    if deployment is None:
-        return skip(f"Deployment {snapshots.EXTENDER} does not exist")
-    options = dict(argument.partition("=")[::2] for argument in snapshots.list_arguments(deployment))
-    if "--client-ca" not in options:
-        return skip(
-            "without --client-ca, whoever reaches the extender's port may call it: set extender.clientAuth of the "
-            "chart for kube-scheduler, or extender.allowFrom for Volcano, which cannot present a certificate"
-        )
-    return ok(f"of {options.get('--client-names') or 'anyone whom the CA has certified'}")
 
 
 def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
@@ -91,13 +77,17 @@ def _find_argument_problems(plugin_arguments: Mapping[str, Any], snapshot: snaps
     if "/volcano" not in url:
         yield f"extender.urlPrefix is {url or 'missing'}; it must end in /volcano"
     if snapshots.EXTENDER in url:
-        scheme = (
-            "http"
-            if "--plain-http" in snapshots.list_arguments(snapshot.find("deployments", snapshots.EXTENDER))
-            else "https"
-        )
+        options = callers.read_options(snapshot.find("deployments", snapshots.EXTENDER))
+        scheme = "http" if "--plain-http" in options else "https"
         if not url.startswith(f"{scheme}://"):
             yield f"extender.urlPrefix is {url}, but the extender serves {scheme}"
+        if callers.VOLCANO_LISTEN in options and f":{_EXTENDER_PORT}/" in url:
+            yield f"extender.urlPrefix is {url}, but Volcano has a port of its own: {_VOLCANO_PORT}"
+        if callers.CLIENT_CA in options and callers.VOLCANO_LISTEN not in options:
+            yield (
+                "the extender requires a client certificate, which Volcano cannot present: set "
+                "extender.volcano.enabled of the chart"
+            )
     for key, verb in _VERBS.items():
         if plugin_arguments.get(key) != verb:
             yield f"{key} is {plugin_arguments.get(key)}, not {verb}"
@@ -136,8 +126,10 @@ def _find_order_problems(plugins: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
+    deployment = snapshot.find("deployments", snapshots.EXTENDER)
+    requires_certificate = callers.CLIENT_CA in callers.read_options(deployment)
     assessments = [
-        _check_kube_configuration(text, snapshots.get_name(configmap))
+        _check_kube_configuration(text, snapshots.get_name(configmap), requires_certificate=requires_certificate)
         for configmap in snapshot.get_all("kube-system")
         for text in (snapshots.get_path(configmap, "data") or {}).values()
         if "KubeSchedulerConfiguration" in text
@@ -148,7 +140,7 @@ def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Ass
     return skip("its configuration is a file on the control plane nodes, which the API does not show")
 
 
-def _check_kube_configuration(text: str, configmap: str) -> check_rows.Assessment:
+def _check_kube_configuration(text: str, configmap: str, *, requires_certificate: bool) -> check_rows.Assessment:
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -167,54 +159,15 @@ def _check_kube_configuration(text: str, configmap: str) -> check_rows.Assessmen
         for key, value in expected.items()
         if own_extenders[0].get(key) != value
     ]
+    tls = snapshots.get_path(own_extenders[0], "tlsConfig") or {}
+    if requires_certificate and not {"certFile", "certData"} & set(tls):
+        problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `scheduling`."""
-    yield from installation.list_extender_rows()
-    yield Row(
-        anchor="extender-lease",
-        name="an extender replica is the leader",
-        assess=_check_lease,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get lease {snapshots.EXTENDER} -o yaml; then: kubectl -n "
-        f"{installed_names.NAMESPACE} "
-        f"rollout restart deployment {snapshots.EXTENDER}",
-        reads=("deployments", "leases"),
-        depends_on=("extender-deployment", "extender-replicas"),
-    )
-    yield Row(
-        anchor="extender-endpoints",
-        name="extender Service has ready endpoints",
-        assess=installation.check_extender_endpoints,
-        hint=f"kubectl -n {installed_names.NAMESPACE} get endpointslices -l "
-        f"kubernetes.io/service-name={snapshots.EXTENDER}",
-        reads=("deployments", "services", "slices"),
-        depends_on=("extender-deployment", "extender-replicas", "extender-lease"),
-    )
-    yield Row(
-        anchor="extender-callers",
-        name="the extender requires a client certificate",
-        assess=_check_callers,
-        hint="docs/certificates.md, Who may call",
-        reads=("deployments",),
-        depends_on=("extender-deployment",),
-    )
-    yield Row(
-        anchor="volcano-configuration",
-        name="Volcano is configured to call the extender",
-        assess=_check_volcano,
-        hint=f"{_VOLCANO_EDIT}; a complete example: railwright check --explain volcano-configuration",
-        reads=("volcano",),
-        uses=("deployments", "policy", "networks"),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="kube-scheduler-configuration",
-        name="kube-scheduler is configured to call the extender",
-        assess=_check_kube_scheduler,
-        hint="change the KubeSchedulerConfiguration; a complete example: "
-        "railwright check --explain kube-scheduler-configuration",
-        reads=("kube-system",),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "extender-lease": _check_lease,
+    "extender-callers": callers.assess,
+    "volcano-configuration": _check_volcano,
+    "kube-scheduler-configuration": _check_kube_scheduler,
+}

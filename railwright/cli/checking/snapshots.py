@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from certs import installation, inventory
+from railwright.cli.checking import network_policies
 from railwright.cluster import installed_names, policies, policy_resource
 from railwright.fabric import hypernodes, names, node_views, quantity, views
 from railwright.fabric.claims import objects
@@ -19,7 +20,7 @@ from railwright.fabric.policy import model as documents
 from railwright.fabric.workloads import kinds, registry
 
 WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
-CONFIGURATION = installation.CONFIGURATION
+CONFIGURATION, POLICY = installation.CONFIGURATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-configmap"  # as in Volcano's Helm chart
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
@@ -69,6 +70,12 @@ def _format_suffix(group: str) -> str:
 
 
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
+_KINDS_OF_WORKLOADS = tuple(
+    _define_all(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
+    for kind in registry.KINDS
+    for version in kind.versions
+)
+WORKLOADS = tuple(source.name for source in _KINDS_OF_WORKLOADS)
 SOURCES: tuple[Source, ...] = (
     Source("version", "/version", "get /version", single=True),
     _define_all("namespaces", "v1", "namespaces"),
@@ -78,6 +85,7 @@ SOURCES: tuple[Source, ...] = (
     _define_own("budgets", "policy/v1", "poddisruptionbudgets"),
     _define_own("services", "v1", "services"),
     _define_own("slices", "discovery.k8s.io/v1", "endpointslices"),
+    _define_own("network-policies", "networking.k8s.io/v1", "networkpolicies", view=network_policies.NetworkPolicy),
     _define_own("leases", "coordination.k8s.io/v1", "leases"),
     *(_define_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
     Source(
@@ -117,11 +125,7 @@ SOURCES: tuple[Source, ...] = (
     _define_one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
     Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
     _define_all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
-    *(
-        _define_all(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
-        for kind in registry.KINDS
-        for version in kind.versions
-    ),
+    *_KINDS_OF_WORKLOADS,
 )
 
 

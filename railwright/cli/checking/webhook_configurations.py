@@ -9,20 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import check_rows, expected_entries, snapshots
-from railwright.cli.checking.check_rows import Row, fail, ok, skip, warn
-from railwright.cluster import installed_names
+from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import text
 
-_APPLY = f"{check_rows.APPLY}, then: railwright certs rotate"
-_EDIT = (
-    f"apply the entry again: {check_rows.APPLY}; or kubectl edit mutatingwebhookconfiguration "
-    f"{installed_names.INSTALLATION}"
-)
-_EXCLUDE = (
-    "add {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, "
-    f"{installed_names.NAMESPACE}]}} to its namespaceSelector: kubectl edit mutatingwebhookconfiguration "
-    f"{installed_names.INSTALLATION}"
-)
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
 _MAX_TOTAL_SECONDS = 30  # of all webhooks on a pod; kube-apiserver ends a request after 60 (--request-timeout)
 _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingWebhookConfiguration"}
@@ -252,54 +241,15 @@ def _format_expressions(expressions: Any) -> str:
     )
 
 
-def list_rows() -> Iterator[Row]:
-    """Yield the checks of the group `webhook configurations`."""
-    both = ("mutating", "validating")
-    yield Row(
-        anchor="mutating-configuration",
-        name="MutatingWebhookConfiguration exists",
-        assess=_check_exists("mutating"),
-        hint=_APPLY,
-        reads=("mutating",),
-        depends_on=("api-reachable",),
-    )
-    yield Row(
-        anchor="validating-configuration",
-        name="ValidatingWebhookConfiguration exists",
-        assess=_check_exists("validating"),
-        hint=_APPLY,
-        reads=("validating",),
-        depends_on=("api-reachable",),
-    )
-    depends_on = ("mutating-configuration", "validating-configuration")
-    for anchor, name, assess, hint in _COMPARED:
-        yield Row(
-            anchor=anchor,
-            name=name,
-            assess=assess,
-            hint=hint,
-            reads=both,
-            depends_on=depends_on,
-        )
-
-
-_COMPARED: tuple[tuple[str, str, check_rows.Assess, str], ...] = (
-    ("entries-complete", "webhook configurations have all entries", _check_complete, _APPLY),
-    ("entries-target", "each entry calls the webhook at its path", _check_entries(_find_target_problem), _EDIT),
-    ("entries-rules", "rules cover all required resources and operations", _check_entries(_find_rule_problem), _EDIT),
-    ("entries-selectors", "selectors match opted-in objects only", _check_entries(_find_selector_problem), _EDIT),
-    (
-        "entries-exclusions",
-        "kube-system and the webhook's namespace are excluded",
-        _check_entries(_find_exclusion_problem),
-        _EXCLUDE,
-    ),
-    (
-        "failure-policy",
-        "failurePolicy blocks opted-in pods only",
-        _check_entries(_find_failure_policy_problem, warn_only=True),
-        _EDIT,
-    ),
-    ("timeouts", "webhook timeouts are within limits", _check_timeouts, _EDIT),
-    ("webhook-order", "webhook is re-invoked after later mutating webhooks", _check_order, _EDIT),
-)
+CHECKS: check_rows.Checks = {
+    "mutating-configuration": _check_exists("mutating"),
+    "validating-configuration": _check_exists("validating"),
+    "entries-complete": _check_complete,
+    "entries-target": _check_entries(_find_target_problem),
+    "entries-rules": _check_entries(_find_rule_problem),
+    "entries-selectors": _check_entries(_find_selector_problem),
+    "entries-exclusions": _check_entries(_find_exclusion_problem),
+    "failure-policy": _check_entries(_find_failure_policy_problem, warn_only=True),
+    "timeouts": _check_timeouts,
+    "webhook-order": _check_order,
+}

@@ -92,14 +92,6 @@ def _check_label(workload: templates.Workload, snapshot: snapshots.ClusterSnapsh
         )
 
 
-def list_rows() -> Iterator[check_rows.Row]:
-    """Yield the check of the group `pods`."""
-    yield check_rows.Row(
-        anchor="workload-keys",
-        name="labels and annotations of railwright have an effect where they are",
-        assess=_check_keys,
-        hint="each line says what to do in the manifest; pods that exist do not change, so create them again",
-        reads=("namespaces",),
-        uses=("policy", "mutating", "validating", *_KINDS),
-        depends_on=("api-reachable",),
-    )
+CHECKS: check_rows.Checks = {
+    "workload-keys": _check_keys,
+}

@@ -17,6 +17,7 @@ from railwright.cli import formats, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text
+from railwright.fabric.reasons.codes import Code
 
 _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
@@ -138,8 +139,9 @@ def _format_gang(explanation: Explanation) -> str:
         if explanation.gang
         else ""
     )
+    by = "not requested by" if any(why.code == Code.NOT_ASKED for why in explanation.why) else "requested by"
     needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
-    return f"fabric {explanation.fabric}, requested by {explanation.scheduler}{gang}{needs}"
+    return f"fabric {explanation.fabric}, {by} {explanation.scheduler}{gang}{needs}"
 
 
 def _format_exactness(explanation: Explanation) -> str:

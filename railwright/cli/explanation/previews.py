@@ -178,49 +178,9 @@ def _list_changes(pod: views.Pod, planned: plan.Outcome | None) -> list[Change]:
     return [
         Change(
             entry=change.entry or "record",
-            change=_describe(pod, change),
+            change=change.describe(pod),
             path=operations[-1]["path"] if operations else "",  # parents come first
             reason=change.reason,
         )
         for change, operations in patch.group_by_change(pod, planned.changes)
     ]
-
-
-def _describe(pod: views.Pod, change: pod_changes.AnyChange) -> str:
-    """Return a change in words, or its name in the record if there are none for it."""
-    containers = pod.spec.containers
-    match change:
-        case pod_changes.SetAnnotation(key=key):
-            return f"annotation {key}"
-        case pod_changes.AddVolume(volume=volume):
-            return f"volume {volume['name']}"
-        case pod_changes.AddResource(container=index, init=init, resource=resource, quantity=quantity):
-            return f"{pod.spec.get_container(index, init=init).name}: {resource} = {quantity}"
-        case pod_changes.AddMount(container=index, mount=mount):
-            return f"{containers[index].name}: mount {mount['mountPath']}"
-        case pod_changes.AddCapability(container=index, capability=capability):
-            return f"{containers[index].name}: capability {capability}"
-        case pod_changes.SetPrivileged(container=index):
-            return f"{containers[index].name}: privileged"
-        case pod_changes.SetEnv(container=index, name=name, index=at):
-            return f"{containers[index].name}: env {name}{'' if at is None else ' (replaced)'}"
-        case pod_changes.UnsetEnv(container=index, index=at):
-            return f"{containers[index].name}: env {containers[index].env[at].name} (removed)"
-        case pod_changes.AddInitContainer(init_container=container):
-            return f"init container {container['name']}"
-        case _:
-            return _describe_claim(pod, change)
-
-
-def _describe_claim(pod: views.Pod, change: pod_changes.AnyChange) -> str:
-    match change:
-        case pod_changes.RemoveResource(container=index, init=init, resource=resource):
-            return f"{pod.spec.get_container(index, init=init).name}: {resource} (removed)"
-        case pod_changes.SetClaim(name=name, template=template):
-            return f"claim {name} from template {template}"
-        case pod_changes.UseClaim(container=index, init=init, claim=claim):
-            return f"{pod.spec.get_container(index, init=init).name}: claim {claim}"
-        case pod_changes.RemoveClaims(claims=claims):
-            return f"claims {', '.join(claims)} (removed)"
-        case _:
-            return change.entry

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from railwright.fabric import quantity, views
 from railwright.fabric.claims import own_claims
-from railwright.fabric.injection import pod_changes
+from railwright.fabric.reasons import rejections
 
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
@@ -109,6 +109,4 @@ def _parse_amount(text: views.RawQuantity, container: views.Container, resource:
     try:
         return quantity.parse_units(text)
     except quantity.InvalidQuantityError as error:
-        raise pod_changes.RefusedError(
-            "quantity", f"container {container.name}: resource {resource}: {error}"
-        ) from None
+        raise rejections.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None

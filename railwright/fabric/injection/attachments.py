@@ -11,6 +11,7 @@ from railwright.fabric.injection import applied_pod, context, pod_changes, user_
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -48,7 +49,7 @@ def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, 
         )
         network_selection.check_gateways(merged.selections)
     except network_selection.InvalidNetworksError as error:
-        raise pod_changes.refuse_networks(user_value, error) from None
+        raise applied_pod.refuse_networks(user_value, error) from None
 
 
 def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> bool:
@@ -75,7 +76,7 @@ def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionCon
         return
     for rail in ctx.rails:
         if rail.network and rail.network not in existing:
-            raise pod_changes.RefusedError(
+            raise rejections.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
                 f"create it or correct `network` of rail {rail.name} in the policy",

@@ -15,20 +15,18 @@ from railwright.fabric.injection import (
     allocated_rails,
     claimed_rails,
     context,
-    delivery,
     env_tables,
+    environment,
     facts,
-    mutators,
     opt_in,
-    pod_changes,
+    plan,
     record,
-    ucx_devices,
     user_options,
 )
 from railwright.fabric.policy import compiled, presets, selectors
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 
@@ -79,7 +77,7 @@ def bind(  # noqa: PLR0913, PLR0917 - the inputs of a binding
         return None
     try:
         ctx = _build_context(pod, policy, cluster)
-    except pod_changes.RefusedError:  # the pod was admitted under another policy
+    except rejections.RefusedError:  # the pod was admitted under another policy
         return _build_binding(pod, {names.PLACEMENT: _build_fallback_placement(pod, policy.document, node)})
     if ctx is None:
         return None
@@ -155,9 +153,9 @@ def awaits_devices(pod: views.Pod, policy: policies.Policy, cluster: facts.Clust
             ctx is not None
             and ctx.role.rails
             and "env" not in ctx.options.skip
-            and delivery.build_route(pod, ctx).per_node
+            and environment.build_route(pod, ctx).per_node
         )
-    except pod_changes.RefusedError:
+    except rejections.RefusedError:
         return False
 
 
@@ -169,7 +167,7 @@ def _build_context(
     name = opt_in.find_fabric(pod, policy.document, cluster)
     if name is None:
         return None
-    options = user_options.read(pod, [row.skip for row in mutators.MUTATORS if row.skip])
+    options = user_options.read(pod, [row.skip for row in plan.MUTATORS if row.skip])
     return context.build(pod, policy, cluster, name, options)
 
 
@@ -237,7 +235,7 @@ def _write_devices(
     if nccl_conf is not None:
         annotations[names.NCCL_CONF] = nccl_conf
     if names.UCX_NET_DEVICES in pod.metadata.annotations:
-        annotations[names.UCX_NET_DEVICES] = ucx_devices.format_devices(devices) if devices else ucx_devices.ALL
+        annotations[names.UCX_NET_DEVICES] = environment.format_ucx_devices(devices) if devices else environment.UCX_ALL
     return annotations
 
 
@@ -250,7 +248,7 @@ def _format_file(
     """Return the pod's nccl.conf with these devices, or None if binding does not change it."""
     if not ctx.role.rails or "env" in ctx.options.skip:
         return None
-    route = delivery.build_route(pod, ctx)
+    route = environment.build_route(pod, ctx)
     if not route.per_node:
         return None
     settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(

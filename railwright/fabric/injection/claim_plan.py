@@ -12,9 +12,10 @@ import msgspec
 
 from railwright.fabric import views
 from railwright.fabric.claims import claim_templates, drivers, expressions, own_claims, pairing
-from railwright.fabric.injection import accelerators, context, pod_changes, rails
+from railwright.fabric.injection import accelerators, context
 from railwright.fabric.policy import claimed_rails, compiled
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import rejections
 from railwright.fabric.workloads import membership
 
 _REPLICAS = frozenset({"ReplicaSet", "DaemonSet"})  # their pods are copies of one server, not ranks of one job
@@ -144,7 +145,7 @@ def _find_choice(pod: views.Pod, claimed: ClaimedFabric, count: int, gang: str) 
     Networks in the pod's annotation must be those of its rails, so Multus's rails are known at admission. Rails whose
     GPUs are known by bus ID must be known in the claim.
     """
-    is_free = rails.is_number_only(pod, claimed.fabric) and count < len(claimed.fabric.rails)
+    is_free = context.is_number_only(pod, claimed.fabric) and count < len(claimed.fabric.rails)
     if not is_free or claimed.claims.driver.form is drivers.Form.NONE:
         return Choice.POD
     if gang and claimed.claims.claims.gang_rails == "same":
@@ -166,7 +167,7 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     target, resource = ctx.targets[0], claimed.claims.accelerator_resource
     count = accelerators.count_in_containers(pod, (resource,))[target]
     if count > own_claims.MAX_ACCELERATORS:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "quantity",
             f"container {pod.spec.containers[target].name}: resource {resource}: {count} is more than a pod can have "
             f"on a node of fabric {ctx.fabric_name}; the limit is {own_claims.MAX_ACCELERATORS}: lower it",

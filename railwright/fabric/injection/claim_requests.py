@@ -10,6 +10,7 @@ from railwright.fabric import names, text
 from railwright.fabric.claims import own_claims
 from railwright.fabric.injection import accelerators, applied_pod, claim_plan, context, pod_changes
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 ENTRY = "claims"  # in the record, of all changes of this module
@@ -42,7 +43,7 @@ def name_templates(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
 def _check_node(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
     """Raise RefusedError for a pod that names its node: a scheduler allocates claims, and none sees such a pod."""
     if pod.spec.node_name:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "node-name",
             f"spec.nodeName is {text.quote(pod.spec.node_name)}: no scheduler allocates the claims of fabric "
             f"{ctx.fabric_name}, so the pod would never start; remove nodeName, and select the node by nodeSelector "
@@ -96,7 +97,7 @@ def _check_names(pod: applied_pod.AppliedPod, claim_names: Collection[str], exis
     """Raise RefusedError if the author gave a claim a name that railwright needs: names are unique in a pod."""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.name in claim_names and entry.name not in existing:
-            raise pod_changes.RefusedError(
+            raise rejections.RefusedError(
                 "claim",
                 f"spec.resourceClaims[{index}] has the name {text.quote(entry.name)}, which railwright gives to its "
                 "own claim; rename it, also in resources.claims of the containers",

@@ -7,9 +7,10 @@ requested once and covers every attachment. Any other resource is shared: each t
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, rails, user_options
+from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, user_options
 from railwright.fabric.multus import annotation, network_selection
 from railwright.fabric.policy import compiled
+from railwright.fabric.reasons import reason, rejections
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -110,7 +111,7 @@ def _count_devices(
         if rail.resource is not None and rail.claim is None:
             needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
     for resource in _find_other_pools(ctx, selections) if pools else ():
-        if not rails.is_opted_out(pod, resource):
+        if not context.is_opted_out(pod, resource):
             needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
     return needed_by_resource
 
@@ -159,13 +160,13 @@ def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     container_names = ", ".join(pod.container(index).name for index in ctx.targets)
     selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "containers",
             f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
             f"{names.CONTAINERS}",
         )
     if missing > 0:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "containers",
             f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
             f"{selected}; request {missing} of it in the container that uses the network",
@@ -260,3 +261,20 @@ def _warn_of_stale_requests(
 
 # The prefix of resource names that stand for a DeviceClass. They are never in a node's allocatable.
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+
+
+def check_capacity(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Warn of accelerators beyond `gpusPerNode`. Such a pod is not rejected: a larger node type may be added."""
+    limit = ctx.fabric.gpus_per_node
+    accelerator_names = ctx.document.accelerators
+    count = accelerators.count_at_once(pod, accelerator_names) if limit is not None else 0
+    if limit is None or count <= limit:
+        return pod_changes.EMPTY
+    warning = reason.make(
+        AdmissionCode.GPUS_EXCEED_NODE,
+        count=str(count),
+        resource=" and ".join(accelerator_names),
+        fabric=ctx.fabric_name,
+        limit=str(limit),
+    )
+    return pod_changes.Contribution(warnings=(warning,))

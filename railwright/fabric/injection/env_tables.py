@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import bounded_cache
-from railwright.fabric.injection import pod_changes
 from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.nccl import derivation_types as nccl
 from railwright.fabric.policy import model as policies
@@ -23,6 +22,10 @@ _INTERFACES = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_
 # Literals that select addresses of the pod's rails. The host's addresses may be outside.
 _ADDRESS_RANGES = frozenset({"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"})
 _MAX_RESULTS = 1024  # a policy has few fabrics, but a pod may have any subset of the rails
+
+
+RecordedReasons = Mapping[str, bytes]
+"""Record entry -> a member of the record's object `reasons`, encoded once per table. A pod may lack the entry."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -43,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     env_only_vars: tuple[Setting, ...]
     file_text: str  # content of the file with the `file_vars`
     optional_library_vars: tuple[Setting, ...]  # for containers that use the library; a file cannot carry them
-    recorded: pod_changes.RecordedReasons  # of `all` and `optional_library_vars`
+    recorded: RecordedReasons  # of `all` and `optional_library_vars`
 
 
 _Key = tuple[str, tuple[str, ...], tuple[str, ...] | None, bool]
@@ -97,7 +100,7 @@ def build_setting(variable: nccl.Variable) -> Setting:
     return Setting(variable.name, variable.value, entry, recorded, rendering.render(variable.reason))
 
 
-def encode_reasons(settings: Iterable[Setting]) -> pod_changes.RecordedReasons:
+def encode_reasons(settings: Iterable[Setting]) -> RecordedReasons:
     """Return the reason of each record entry as a member of the record's object `reasons`."""
     return {setting.entry: setting.recorded for setting in settings}
 

@@ -1,28 +1,52 @@
 """Sets the environment of the target containers: the policy's literals and derived values.
 
-The user's entry takes precedence, also with valueFrom, unless the policy forces the name (docs/interface.md 2.3).
-`env_tables` owns the variables, `delivery` owns their delivery.
+The user's entry takes precedence, also with valueFrom, unless the policy forces the name (docs/interface.md 2.3). A
+variable is delivered by the container's environment, by the file /etc/nccl.conf, or both (docs/interface.md 3.3).
+`env_tables` owns the variables.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import msgspec
+
+from railwright.fabric import device_names, names, views
 from railwright.fabric.injection import (
     applied_pod,
-    container_env,
+    claimed_rails,
     context,
-    delivery,
     env_tables,
+    mounts,
     pod_changes,
     targets,
     user_options,
 )
+from railwright.fabric.nccl import conf, derive, libraries
 from railwright.fabric.nccl import derivation_types as nccl
-from railwright.fabric.nccl import derive, libraries
+from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons.codes import AdmissionCode
+from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
+from railwright.fabric.workloads import roles as workload_roles
 
 _WRITTEN_AT_BINDING = reasons.make(AdmissionCode.WRITTEN_AT_BINDING)
 _NODE_NAME_SET = reasons.make(AdmissionCode.NODE_NAME_SET, variable=env_tables.HCA)
+_PARENT = names.NCCL_CONF_PATH.rpartition("/")[0]
+_NETWORK = "NCCL_NET"
+_REPLACED = reasons.make(AdmissionCode.CONFIG_REPLACED)
+
+_EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """The delivery of each variable of a pod."""
+
+    settings: env_tables.Settings  # all variables
+    in_env: tuple[env_tables.Setting, ...]  # for the environment of containers without envFrom
+    in_file: tuple[env_tables.Setting, ...] = ()
+    text: str = ""  # content of the file before binding
+    mounted: tuple[int, ...] = ()  # containers that get the file
+    unreachable: tuple[int, ...] = ()  # containers that should get it and have a conflicting mount
+    per_node: bool = False  # the device list is added to the file at binding
+    by_claims: bool = False  # that list has the devices that the pod's claims hold
 
 
 def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
@@ -33,16 +57,16 @@ def set_variables(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
 def _list_contributions(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> list[pod_changes.Contribution]:
     gets_variables = ctx.role.rails or ctx.role.needs_launcher_settings
     if gets_variables and "env" in ctx.options.skip:
-        return [delivery.remove_file(pod), pod_changes.Contribution(skipped={"env": user_options.SKIPPED})]
+        return [_remove_file(pod), pod_changes.Contribution(skipped={"env": user_options.SKIPPED})]
     if not ctx.role.rails:
         launcher_settings = _set_launcher_settings(pod, ctx) if ctx.role.needs_launcher_settings else ()
-        return [delivery.remove_file(pod), *launcher_settings]
-    route = delivery.build_route(pod, ctx)
-    return [*_set_rank_variables(pod, ctx, route), delivery.deliver_file(pod, ctx, route)]
+        return [_remove_file(pod), *launcher_settings]
+    route = build_route(pod, ctx)
+    return [*_set_rank_variables(pod, ctx, route), _deliver_file(pod, ctx, route)]
 
 
 def _set_rank_variables(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: delivery.Route
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route
 ) -> list[pod_changes.Contribution]:
     contributions = [
         contribution for index in ctx.targets for contribution in _set_container_variables(pod, ctx, index, route)
@@ -60,10 +84,10 @@ def _set_rank_variables(
 
 
 def _set_container_variables(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: delivery.Route
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
 ) -> list[pod_changes.Contribution]:
     container = pod.container(index)
-    existing = container_env.index_entries(container)
+    existing = _index_entries(container)
     candidates, additions = route.settings.all, route.in_env
     used_libraries = (
         libraries.detect(existing) | libraries.OPEN_MPI
@@ -78,14 +102,10 @@ def _set_container_variables(
             if libraries.get_library(setting.name) in used_libraries
         ]
         candidates = tuple(
-            [
-                setting
-                for setting in (*candidates, *library_settings)
-                if not container_env.has_conflict(existing, setting, by_name)
-            ]
+            [setting for setting in (*candidates, *library_settings) if not _has_conflict(existing, setting, by_name)]
         )
         additions = (*additions, *library_settings)
-    if not container_env.env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
+    if not _env_from_may_set(container, route.settings.all, route.settings.optional_library_vars):
         return [_build_contribution(pod, ctx, index, existing, candidates, additions, route.settings.recorded)]
     return _set_with_env_from(pod, ctx, index, existing, candidates, route.settings.file_vars, route.settings.recorded)
 
@@ -94,10 +114,10 @@ def _build_contribution(  # noqa: PLR0913, PLR0917 - two values of the pod, thre
     pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
-    existing: container_env.EntriesByName,
+    existing: _EntriesByName,
     candidates: Sequence[env_tables.Setting],
     additions: Collection[env_tables.Setting],
-    recorded: pod_changes.RecordedReasons,
+    recorded: env_tables.RecordedReasons,
 ) -> pod_changes.Contribution:
     """Add the `additions` to the environment.
 
@@ -139,15 +159,15 @@ def _set_with_env_from(  # noqa: PLR0913, PLR0917 - as above
     pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
     index: int,
-    existing: container_env.EntriesByName,
+    existing: _EntriesByName,
     candidates: Sequence[env_tables.Setting],
     file_vars: Collection[env_tables.Setting],
-    recorded: pod_changes.RecordedReasons,
+    recorded: env_tables.RecordedReasons,
 ) -> list[pod_changes.Contribution]:
     """Set the variables of a container with envFrom.
 
     An `env` entry would silently override what envFrom sets, so only forced names get one, with a warning. `file_vars`
-    are the variables that a file can carry. If the file is not mounted in the container, `delivery` warns.
+    are the variables that a file can carry. If the file is not mounted in the container, `_deliver_file` warns.
     """
     name = pod.container(index).name
     forced = [setting for setting in candidates if setting.name in ctx.fabric.force_env]
@@ -215,11 +235,9 @@ def _set_launcher_settings(
     contributions = []
     for index in targets.select_launchers(pod, ctx.targets):
         container = pod.container(index)
-        existing = container_env.index_entries(container)
-        unset = [
-            setting for setting in settings.values() if not container_env.has_conflict(existing, setting, settings)
-        ]
-        if container_env.env_from_may_set(container, settings.values()):
+        existing = _index_entries(container)
+        unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
+        if _env_from_may_set(container, settings.values()):
             if index in ctx.targets:
                 contributions += _set_with_env_from(pod, ctx, index, existing, unset, (), recorded)
         else:
@@ -239,4 +257,282 @@ def _build_change(container: int, setting: env_tables.Setting, index: int | None
         name=setting.name,
         value=setting.value,
         index=index,
+    )
+
+
+# --- delivery -------------------------------------------------------------------------------------------------
+
+
+def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
+    """Choose how the variables of a rank are delivered."""
+    rails = [rail.rail for rail in ctx.rails]
+    by_claims = claimed_rails.has_claimed_rails(pod, ctx)
+    devices = (
+        device_names.KnownDevices(per_node=True)
+        if by_claims
+        else device_names.resolve_before_binding(pod, ctx.document, rails)
+    )
+    settings = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
+        ctx.fabric_name, rails, devices.devices, host_network=bool(pod.spec.host_network)
+    )
+    mode = ctx.options.delivery or ctx.fabric.nccl.delivery
+    per_node = devices.per_node and _depends_on_node(pod, ctx, rails, settings)
+    everywhere = mode != "env" or workload_roles.is_started_by_ssh(pod)
+    with_env_from = tuple(
+        [
+            index
+            for index in ctx.targets
+            if _env_from_may_set(pod.spec.containers[index], settings.all, settings.optional_library_vars)
+        ]
+    )
+    if not (everywhere or per_node or with_env_from):
+        return Route(settings, settings.all)
+    receivers = ctx.targets if everywhere or per_node else with_env_from
+    mounted = tuple([index for index in receivers if not _find_conflicting_mount(pod.spec.containers[index])])
+    in_file = (
+        _drop_overridden(pod, ctx, mounted, settings.file_vars) if mounted and (everywhere or with_env_from) else ()
+    )
+    per_node = per_node and bool(mounted)
+    text = settings.file_text if in_file == settings.file_vars else env_tables.format_file(in_file)
+    return Route(
+        settings=settings,
+        in_env=settings.env_only_vars if mode == "file" else settings.all,
+        in_file=in_file,
+        text=text + _format_placeholder(in_file) if per_node and not pod.spec.node_name else text,
+        mounted=mounted,
+        unreachable=tuple([index for index in receivers if index not in mounted]),
+        per_node=per_node,
+        by_claims=per_node and by_claims,
+    )
+
+
+def _deliver_file(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, route: Route) -> pod_changes.Contribution:
+    """Add the file: its annotation, its volume and its mounts. Raises RefusedError."""
+    annotation, warnings = _set_annotation(pod, route.text)
+    if not route.mounted and not route.unreachable:
+        return pod_changes.Contribution(changes=annotation, warnings=warnings) if annotation else pod_changes.EMPTY
+    mounted = mounts.mount_volume(pod, mounts.NCCL_CONF_FILE, route.mounted) if route.mounted else pod_changes.EMPTY
+    skipped = (
+        {} if route.mounted else {"nccl.conf": mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH)}
+    )
+    return msgspec.structs.replace(
+        mounted,
+        changes=annotation + mounted.changes,
+        warnings=(*warnings, *_warn_unreachable(pod, ctx, route.unreachable)),
+        skipped=skipped,
+    )
+
+
+def _remove_file(pod: applied_pod.AppliedPod) -> pod_changes.Contribution:
+    """Remove the content of `nccl.conf` that a user wrote, for a pod that gets no file."""
+    annotation, warnings = _set_annotation(pod, "")
+    return pod_changes.Contribution(changes=annotation, warnings=warnings)
+
+
+def _find_conflicting_mount(container: views.Container) -> str | None:
+    """Return the user's mount path that conflicts with /etc/nccl.conf, or None.
+
+    For a volume at /etc the runtime would create the file inside the user's volume. That fails for read-only volumes
+    such as ConfigMaps and Secrets.
+    """
+    if not container.volume_mounts_or_none and not container.volume_devices:
+        return None
+    if mounts.has_other_mount(container, mounts.NCCL_CONF_FILE):
+        return names.NCCL_CONF_PATH
+    return _PARENT if any(mount.path == _PARENT for mount in container.volume_mounts) else None
+
+
+def _format_placeholder(in_file: Sequence[env_tables.Setting]) -> str:
+    """Return the lines that hold the place of a device list until binding.
+
+    Without a list NCCL would use every device that the container sees, also those of other pods. No device and no
+    network has this name, so NCCL fails if binding does not replace it. A pod that names its node is never bound.
+    """
+    variables = [env_tables.HCA] if any(setting.name == _NETWORK for setting in in_file) else [env_tables.HCA, _NETWORK]
+    values = {env_tables.HCA: f"={names.NOT_ALLOCATED}", _NETWORK: names.NOT_ALLOCATED}
+    return conf.format_file((variable, values[variable]) for variable in variables)
+
+
+def _drop_overridden(
+    pod: views.Pod, ctx: context.InjectionContext, mounted: Sequence[int], file_vars: tuple[env_tables.Setting, ...]
+) -> tuple[env_tables.Setting, ...]:
+    """Drop variables that every mounted container sets itself, unless they are forced.
+
+    Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
+    """
+    container_envs = [_index_entries(pod.spec.containers[index]) for index in mounted]
+    forced = ctx.fabric.force_env
+    overridden = {
+        setting.entry
+        for setting in file_vars
+        if setting.name not in forced and all(_is_overridden(entries, setting) for entries in container_envs)
+    }
+    return tuple([setting for setting in file_vars if setting.entry not in overridden]) if overridden else file_vars
+
+
+def _depends_on_node(
+    pod: views.Pod, ctx: context.InjectionContext, rails: Sequence[policies.Rail], settings: env_tables.Settings
+) -> bool:
+    """True if the device list is unknown only because the node is unknown.
+
+    False if the transport has no such list, if the policy sets a literal, or if every target container sets its own
+    list and the policy does not force it.
+    """
+    if _has_device_list(settings):
+        return False
+    example = ctx.policy.compile_once(env_tables.Tables).get_rank_settings(
+        ctx.fabric_name, rails, ("any",), host_network=bool(pod.spec.host_network)
+    )
+    forced = env_tables.HCA in ctx.fabric.force_env
+    return _has_device_list(example) and (
+        forced or any(_has_no_device_list(pod.spec.containers[index]) for index in ctx.targets)
+    )
+
+
+def _has_device_list(settings: env_tables.Settings) -> bool:
+    return any(setting.name == env_tables.HCA for setting in settings.all)
+
+
+def _has_no_device_list(container: views.Container) -> bool:
+    return all(entry.name != env_tables.HCA for entry in container.env)
+
+
+def _set_annotation(
+    pod: applied_pod.AppliedPod, text: str
+) -> tuple[tuple[pod_changes.SetAnnotation, ...], tuple[reasons.Reason, ...]]:
+    """Set the annotation to `text`. Warn if this replaces a value of the user (docs/interface.md 1.5)."""
+    user_value = pod.metadata.annotations.get(names.NCCL_CONF)
+    if (user_value or "") == text:
+        return (), ()
+    reason = f"the content of {names.NCCL_CONF_PATH}, which the pod's volume reads from this annotation"
+    change = pod_changes.SetAnnotation(entry="nccl.conf", reason=reason, key=names.NCCL_CONF, value=text)
+    if user_value is None:
+        return (change,), ()
+    return (change,), (_REPLACED,)
+
+
+def _warn_unreachable(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, containers: Iterable[int]
+) -> Iterable[reasons.Reason]:
+    for index in containers:
+        container = pod.container(index)
+        yield reasons.make(
+            AdmissionCode.CONFIG_PATH_OCCUPIED,
+            container=container.name,
+            path=_find_conflicting_mount(container) or "",
+            fabric=ctx.fabric_name,
+        )
+
+
+# --- the container's own entries ------------------------------------------------------------------------------
+
+
+def _index_entries(container: views.Container) -> _EntriesByName:
+    """Return index and entry by name. Of entries with the same name Kubernetes uses the last."""
+    return {entry.name: (index, entry) for index, entry in enumerate(container.env_or_none or ())}
+
+
+def _env_from_may_set(container: views.Container, *setting_lists: Iterable[env_tables.Setting]) -> bool:
+    """True if envFrom may set one of the variables. A source with a prefix sets only names with that prefix."""
+    if not container.env_from:
+        return False
+    prefix_values = [(source or {}).get("prefix") for source in container.env_from]
+    prefixes = tuple(prefix if isinstance(prefix, str) else "" for prefix in prefix_values)
+    return any(setting.name.startswith(prefixes) for group in setting_lists for setting in group)
+
+
+def _is_overridden(existing: _EntriesByName, setting: env_tables.Setting) -> bool:
+    """True if the user has set the variable to another value. An entry with valueFrom always counts as one."""
+    match = existing.get(setting.name)
+    return match is not None and match[1].value != setting.value
+
+
+def _has_conflict(
+    existing: _EntriesByName, setting: env_tables.Setting, own_settings: Mapping[str, env_tables.Setting]
+) -> bool:
+    """True if the user set a variable that conflicts with this one."""
+    for other in libraries.CONFLICTING_VARIABLES.get(setting.name, ()):
+        if other in existing and (other not in own_settings or _is_overridden(existing, own_settings[other])):
+            return True
+    return False
+
+
+# --- UCX ------------------------------------------------------------------------------------------------------
+
+
+# Limits UCX to the devices that a pod's claims hold (Dynamic Resource Allocation). In RDMA mode shared UCX would use
+# every HCA of the node. A file cannot carry UCX's variables, so the container's entry reads an annotation that binding
+# writes. Before that it names a device that does not exist.
+_UCX_VARIABLE = "UCX_NET_DEVICES"
+UCX_ALL = "all"  # UCX's default
+_UCX_PATH = f"metadata.annotations['{names.UCX_NET_DEVICES}']"
+_UCX_SETTING = env_tables.build_setting(nccl.Variable(_UCX_VARIABLE, "", reasons.make(VariableCode.UCX_DEVICES)))
+_UCX_RECORDED = env_tables.encode_reasons([_UCX_SETTING])
+
+
+def set_ucx_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
+    """Set the variable in target containers that do not set it, and the annotation that it reads."""
+    if (
+        "env" in ctx.options.skip or _UCX_VARIABLE in ctx.fabric.env or pod.spec.node_name
+    ):  # nobody binds a pod of a node
+        return pod_changes.EMPTY
+    if not claimed_rails.has_claimed_rails(pod, ctx):
+        return pod_changes.EMPTY
+    if not build_route(pod, ctx).by_claims:  # the transport has no list of devices, or the author's is kept
+        return pod_changes.EMPTY
+    added = [index for index in ctx.targets if _may_set_ucx(pod.container(index), ctx.fabric)]
+    if not added and not any(_has_ucx_entry(pod.container(index)) for index in ctx.targets):
+        return pod_changes.EMPTY
+    changes: list[pod_changes.AnyChange] = [
+        pod_changes.SetEnv(
+            entry=_UCX_SETTING.entry,
+            reason=_UCX_SETTING.reason,
+            container=index,
+            name=_UCX_VARIABLE,
+            value="",
+            field_path=_UCX_PATH,
+        )
+        for index in added
+    ]
+    placeholder = format_ucx_devices([names.NOT_ALLOCATED])
+    if pod.metadata.annotations.get(names.UCX_NET_DEVICES) != placeholder:
+        reason = f"the value of {_UCX_VARIABLE}, which is written at binding"
+        changes.append(
+            pod_changes.SetAnnotation(
+                entry=_UCX_SETTING.entry, reason=reason, key=names.UCX_NET_DEVICES, value=placeholder
+            )
+        )
+    return pod_changes.Contribution(tuple(changes), (_UCX_SETTING.entry,), recorded=(_UCX_RECORDED,))
+
+
+def format_ucx_devices(devices: Iterable[str]) -> str:
+    """Return the first port of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
+    return ",".join(f"{device}:1" for device in dict.fromkeys(devices))
+
+
+def _may_set_ucx(container: views.Container, fabric: policies.Fabric) -> bool:
+    """True if the container does not set the variable, and its UCX may use RDMA.
+
+    `envFrom` may set it, and an entry would override that. Without RDMA, UCX finds none of its transports on the
+    devices and fails.
+    """
+    if container.env_from or any(entry.name == _UCX_VARIABLE for entry in container.env):
+        return False
+    return libraries.may_use_rdma(_find_ucx_transports(container, fabric))
+
+
+def _find_ucx_transports(container: views.Container, fabric: policies.Fabric) -> str | None:
+    """Return the value of UCX_TLS, None if it is not set or not known."""
+    own = [entry for entry in container.env if entry.name == libraries.UCX_TRANSPORTS]
+    literal = fabric.env.get(libraries.UCX_TRANSPORTS)
+    if own and not (literal is not None and libraries.UCX_TRANSPORTS in fabric.force_env):
+        return own[-1].value
+    return literal
+
+
+def _has_ucx_entry(container: views.Container) -> bool:
+    """True if railwright has set the variable."""
+    return any(
+        entry.name == _UCX_VARIABLE and ((entry.value_from or {}).get("fieldRef") or {}).get("fieldPath") == _UCX_PATH
+        for entry in container.env
     )

@@ -12,6 +12,7 @@ import msgspec
 from railwright.fabric import names, views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 INFINIBAND, SHARED_MEMORY, NCCL_CONF, PLACEMENT = (
@@ -137,14 +138,14 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     entry = f"mounts.{names.DEV_INFINIBAND}"
     if level is None:
         return mount_volume(pod, _INFINIBAND, ctx.targets)
-    if pod_security.needs_privilege(ctx):
-        raise pod_changes.RefusedError(
+    if ctx.needs_privilege:
+        raise rejections.RefusedError(
             "pod-security",
-            f"{pod_security.format_problem(ctx, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the only "
-            f"way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
+            f"{pod_security.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
+            f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
-    left_out = pod_security.explain(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = pod_security.explain(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
 
 
@@ -214,7 +215,7 @@ def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod
             entry=fabric_volume.entry, reason=fabric_volume.reason, volume=fabric_volume.volume
         )
     if not fabric_volume.is_ours(existing):
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "volume",
             f"the pod has another volume named {fabric_volume.name}, which is railwright's name; rename it in "
             "spec.volumes, or in the claim template that its controller makes a volume of",

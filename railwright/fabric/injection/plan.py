@@ -2,44 +2,69 @@
 
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
+
+A mutation of pods is a module with one function of the signature `Mutator`, and a row in `MUTATORS`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import (
     accelerators,
     applied_pod,
+    attachments,
+    claim_requests,
+    claimed_rails,
     context,
+    devices,
+    environment,
     facts,
     keys,
-    mutators,
+    mounts,
+    no_rails,
     opt_in,
     pod_changes,
+    preflight,
     record,
     roles,
+    security,
     user_options,
 )
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons import reason, rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
-_ORDER: Mapping[type[pod_changes.Change], int] = {  # the pod first, then its containers
-    pod_changes.SetAnnotation: 0,
-    pod_changes.SetNetworks: 0,
-    pod_changes.AddResource: 1,
-    pod_changes.RemoveResource: 1,
-    pod_changes.SetClaim: 1,
-    pod_changes.UseClaim: 1,
-    pod_changes.AddVolume: 2,
-    pod_changes.AddMount: 2,
-    pod_changes.AddInitContainer: 2,
-    pod_changes.AddCapability: 3,
-    pod_changes.SetPrivileged: 3,
-    pod_changes.SetEnv: 4,
-    pod_changes.UnsetEnv: 5,  # last, because they change the indexes of the entries after them
-    pod_changes.RemoveClaims: 5,
-}
+
+class Mutator(Protocol):
+    """A pure function from a pod to a contribution. Raises RefusedError to reject the pod."""
+
+    def __call__(self, pod: applied_pod.AppliedPod, ctx: context.InjectionContext, /) -> pod_changes.Contribution:
+        """Return the changes for a pod."""
+        ...
+
+
+class Row(NamedTuple):
+    """A mutator with the word by which an author leaves it out (annotation `skip`); "" if that is not possible."""
+
+    skip: str
+    mutate: Mutator
+
+
+MUTATORS = (
+    Row("", devices.check_capacity),
+    Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
+    Row("networks", attachments.attach),
+    Row("devices", devices.request_devices),
+    Row("", claimed_rails.request_call),
+    Row("mounts", mounts.mount_volumes),
+    Row("security", security.grant),
+    Row("", environment.set_ucx_devices),
+    Row("env", environment.set_variables),  # removes entries: a mutator of env goes before it
+    Row("preflight", preflight.add_init_container),
+    Row("", no_rails.explain),
+)
+
 
 Outcome = pod_changes.Injection | pod_changes.Refusal | pod_changes.Audit | pod_changes.NotOptedIn
 
@@ -49,11 +74,11 @@ def plan(
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     display_name: str = "",
-    rows: Sequence[mutators.Row] = mutators.MUTATORS,
+    rows: Sequence[Row] = MUTATORS,
 ) -> Outcome:
     """Return the plan for a pod, in audit mode what it would be. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the
     """
     fabric = ""
     try:
@@ -66,7 +91,7 @@ def plan(
         ctx = context.build(pod, policy, cluster, name, options)
         injection = _build_injection(applied_pod.read(pod, cluster.namespace), ctx, rows)
         return _audit_injection(injection) if intent.is_in_audit(policy.document, name) else injection
-    except pod_changes.RefusedError as error:
+    except rejections.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
         refusal = pod_changes.Refusal(fabric, error.reason, message, _find_role(pod, policy), error.message)
         return audit_refusal(pod, policy, refusal) if intent.is_in_audit(policy.document, fabric) else refusal
@@ -126,23 +151,23 @@ def _find_role(pod: views.Pod, policy: policies.Policy) -> str:
     """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
     try:
         accelerated = accelerators.find_containers(pod, policy.document.accelerators)
-    except pod_changes.RefusedError:
+    except rejections.RefusedError:
         return ""
     return roles.find_role(pod, policy.document.roles, accelerated=bool(accelerated)).name
 
 
 def _build_injection(
-    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+    user_pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
 ) -> pod_changes.Injection:
     pod, contribution = _fold(user_pod, ctx, rows)
     record_changes, record_warnings = record.write(pod, ctx, contribution)
-    pod = applied_pod.apply(pod, record_changes)
+    pod = pod_changes.apply(pod, record_changes)
     return pod_changes.Injection(
         fabric=ctx.fabric_name,
         role=ctx.role.name,
         containers=tuple(pod.container(index).name for index in ctx.targets) if ctx.role.rails else (),
         rails=tuple(rail.name for rail in ctx.rails),
-        changes=(*sorted(contribution.changes, key=lambda change: _ORDER[type(change)]), *record_changes),
+        changes=(*sorted(contribution.changes, key=lambda change: change.order), *record_changes),
         warnings=rendering.describe_all(keys.check_pod(user_pod.metadata) + contribution.warnings + record_warnings),
         pod=pod,
         networks=pod.networks,
@@ -153,13 +178,13 @@ def _build_injection(
 
 
 def _fold(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[mutators.Row]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, rows: Sequence[Row]
 ) -> tuple[applied_pod.AppliedPod, pod_changes.Contribution]:
     """Run the mutators, each on the pod that those before it made. Return the last pod and all contributions."""
     contributions = []
     for row in rows:
         contribution = row.mutate(pod, ctx)
         if contribution.changes:
-            pod = applied_pod.apply(pod, contribution.changes)
+            pod = pod_changes.apply(pod, contribution.changes)
         contributions.append(contribution)
     return pod, pod_changes.merge(contributions)

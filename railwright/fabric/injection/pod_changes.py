@@ -1,22 +1,31 @@
-"""The results of injection as values: the changes to a pod with their reasons, or why there are none.
+"""The changes of a pod, and the results of injection that contain them: values with reasons.
 
-Mutators produce these values, and the webhook turns them into a JSON Patch.
+A kind of change is one class: what it changes, how it is applied here and by the API server, its order and its name.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from railwright.fabric import names, text, views
+from railwright.fabric import quantity, views
+from railwright.fabric.injection import applied_pod, env_tables, pod_patch
 from railwright.fabric.multus import network_selection
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rendering
 
+_Entry = TypeVar("_Entry")
+POD, DEVICES, ADDITIONS, SECURITY, ENVIRONMENT, REMOVALS = range(6)  # order of changes: the pod, then its containers
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it."""
+    """One change of a pod. `entry` is its name in the record's `added` ("" = not listed), `reason` explains it.
 
+    A kind has its `order` among the changes of a plan, and three methods: `apply` changes a draft, `patch` adds
+    the JSON Patch operations for the API server, and `describe` names the change for people.
+    """
+
+    order: ClassVar[int]
     entry: str
     reason: str
 
@@ -24,8 +33,19 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class SetAnnotation(Change, frozen=True):
     """Sets metadata.annotations[key], whether it exists or not."""
 
+    order: ClassVar[int] = POD
     key: str
     value: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_annotations()[self.key] = self.value
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        parent = patch.ensure("/metadata/annotations", patch.pod.metadata.annotations_or_none, {})
+        patch.add(f"{parent}/{pod_patch.escape(self.key)}", self.value)
+
+    def describe(self, _: views.Pod) -> str:
+        return f"annotation {self.key}"
 
 
 class SetNetworks(SetAnnotation, frozen=True):
@@ -33,77 +53,229 @@ class SetNetworks(SetAnnotation, frozen=True):
 
     selections: tuple[network_selection.Selection, ...]
 
+    def apply(self, draft: applied_pod.Draft) -> None:
+        super().apply(draft)
+        draft.networks = self.selections
+
 
 class SetLabel(Change, frozen=True):
     """Sets metadata.labels[key]. Only templates of workloads get one."""
 
+    order: ClassVar[int] = POD
     key: str
     value: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_labels()[self.key] = self.value
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        parent = patch.ensure("/metadata/labels", patch.pod.metadata.labels_or_none, {})
+        patch.add(f"{parent}/{pod_patch.escape(self.key)}", self.value)
+
+    def describe(self, _: views.Pod) -> str:
+        return f"label {self.key}"
 
 
 class AddResource(Change, frozen=True):
     """Sets request and limit of a resource in a container to `quantity`, a whole number of devices."""
 
+    order: ClassVar[int] = DEVICES
     container: int  # index in spec.containers
     resource: str
     quantity: int
     init: bool = False  # True: index in spec.initContainers
 
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_amount((self.init, self.container), self.resource, str(self.quantity))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
+        base = patch.ensure(f"{_locate(self.container, init=self.init)}/resources", resources, {})
+        limits, requests = (resources.limits_or_none, resources.requests_or_none) if resources else (None, None)
+        key, amount = pod_patch.escape(self.resource), str(self.quantity)
+        for path, existing in ((f"{base}/limits", limits), (f"{base}/requests", requests)):
+            if existing is None:
+                patch.ensure(path, existing, {})
+            elif (current := existing.get(self.resource)) is not None and _equals(current, self.quantity):
+                continue
+            patch.add(f"{path}/{key}", amount)
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.get_container(self.container, init=self.init).name}: {self.resource} = {self.quantity}"
+
 
 class RemoveResource(Change, frozen=True):
     """Removes request and limit of a resource from a container."""
 
+    order: ClassVar[int] = DEVICES
     container: int
     resource: str
     init: bool = False
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.set_amount((self.init, self.container), self.resource, None)
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
+        path = f"{_locate(self.container, init=self.init)}/resources"
+        maps = {"limits": resources.limits, "requests": resources.requests} if resources else {}
+        for field, amounts in maps.items():
+            if self.resource in amounts:
+                patch.remove(f"{path}/{field}/{pod_patch.escape(self.resource)}")
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.get_container(self.container, init=self.init).name}: {self.resource} (removed)"
 
 
 class SetClaim(Change, frozen=True):
     """Sets an entry of spec.resourceClaims to a template. `index` is the entry to replace, None for a new entry."""
 
+    order: ClassVar[int] = DEVICES
     name: str
     template: str
     index: int | None = None
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        entry = views.PodResourceClaim(name=self.name, resource_claim_template_name=self.template)
+        _put(draft.edit_claims(), self.index, entry)
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        entry = {"name": self.name, "resourceClaimTemplateName": self.template}
+        if self.index is None:
+            patch.append("/spec/resourceClaims", patch.pod.spec.resource_claims, entry)
+        else:
+            patch.replace(f"/spec/resourceClaims/{self.index}", entry)
+
+    def describe(self, _: views.Pod) -> str:
+        return f"claim {self.name} from template {self.template}"
 
 
 class UseClaim(Change, frozen=True):
     """Gives a container the devices of an entry of spec.resourceClaims."""
 
+    order: ClassVar[int] = DEVICES
     container: int
     claim: str
     init: bool = False
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        key = (self.init, self.container)
+        draft.set_container_claims(key, [*draft.get_container_claims(key), views.ContainerClaim(name=self.claim)])
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        resources = patch.pod.spec.get_container(self.container, init=self.init).resources
+        base = patch.ensure(f"{_locate(self.container, init=self.init)}/resources", resources, {})
+        patch.append(f"{base}/claims", resources.claims_or_none if resources else None, {"name": self.claim})
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.get_container(self.container, init=self.init).name}: claim {self.claim}"
 
 
 class RemoveClaims(Change, frozen=True):
     """Removes entries of spec.resourceClaims by name, also from the containers."""
 
+    order: ClassVar[int] = REMOVALS
     claims: tuple[str, ...]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        pod_claims = draft.edit_claims()
+        pod_claims[:] = [claim for claim in pod_claims if claim.name not in self.claims]
+        for key, _ in _list_containers(draft.pod):
+            used = draft.get_container_claims(key)
+            draft.set_container_claims(key, [claim for claim in used if claim.name not in self.claims])
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        self._remove(patch, "/spec/resourceClaims", patch.pod.spec.resource_claims or ())
+        for (init, index), container in _list_containers(patch.pod):
+            used = container.resources.claims if container.resources else ()
+            self._remove(patch, f"{_locate(index, init=init)}/resources/claims", used)
+
+    def _remove(
+        self, patch: pod_patch.PodPatch, path: str, entries: Sequence[views.PodResourceClaim | views.ContainerClaim]
+    ) -> None:
+        """Remove entries of a list, the last one first: a removal changes the indexes of those after it."""
+        for index in reversed([index for index, entry in enumerate(entries) if entry.name in self.claims]):
+            patch.remove(f"{path}/{index}")
+
+    def describe(self, _: views.Pod) -> str:
+        return f"claims {', '.join(self.claims)} (removed)"
 
 
 class AddVolume(Change, frozen=True):
     """Adds a volume to spec.volumes, as JSON."""
 
+    order: ClassVar[int] = ADDITIONS
     volume: Mapping[str, Any]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_volumes().append(msgspec.convert(self.volume, views.Volume))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        patch.append("/spec/volumes", patch.pod.spec.volumes_or_none, self.volume)
+
+    def describe(self, _: views.Pod) -> str:
+        return f"volume {self.volume['name']}"
 
 
 class AddMount(Change, frozen=True):
     """Adds a mount to a container, as JSON."""
 
+    order: ClassVar[int] = ADDITIONS
     container: int
     mount: Mapping[str, Any]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_mounts(self.container).append(msgspec.convert(self.mount, views.VolumeMount))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        existing = patch.pod.spec.get_container(self.container).volume_mounts_or_none
+        patch.append(f"{_locate(self.container)}/volumeMounts", existing, self.mount)
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.containers[self.container].name}: mount {self.mount['mountPath']}"
 
 
 class AddCapability(Change, frozen=True):
     """Adds a capability to a container."""
 
+    order: ClassVar[int] = SECURITY
     container: int
     capability: str
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        security = draft.get_security(self.container)
+        capabilities = security.capabilities or views.Capabilities()
+        extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), self.capability])
+        draft.set_security(self.container, msgspec.structs.replace(security, capabilities=extended))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        security = patch.pod.spec.get_container(self.container).security_context
+        existing = security.capabilities if security else None
+        base = patch.ensure(f"{_locate(self.container)}/securityContext", security, {})
+        parent = patch.ensure(f"{base}/capabilities", existing, {})
+        patch.append(f"{parent}/add", existing.add if existing else None, self.capability)
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.containers[self.container].name}: capability {self.capability}"
 
 
 class SetPrivileged(Change, frozen=True):
     """Makes a container privileged."""
 
+    order: ClassVar[int] = SECURITY
     container: int
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        security = draft.get_security(self.container)
+        draft.set_security(self.container, msgspec.structs.replace(security, privileged=True))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        security = patch.pod.spec.get_container(self.container).security_context
+        base = patch.ensure(f"{_locate(self.container)}/securityContext", security, {})
+        patch.add(f"{base}/privileged", True)
+
+    def describe(self, pod: views.Pod) -> str:
+        return f"{pod.spec.containers[self.container].name}: privileged"
 
 
 class SetEnv(Change, frozen=True):
@@ -112,6 +284,7 @@ class SetEnv(Change, frozen=True):
     `index` is the entry to replace, None for a new entry.
     """
 
+    order: ClassVar[int] = ENVIRONMENT
     container: int
     name: str
     value: str
@@ -123,18 +296,84 @@ class SetEnv(Change, frozen=True):
         """Return valueFrom of the entry, None for a literal."""
         return {"fieldRef": {"fieldPath": self.field_path}} if self.field_path else None
 
+    def apply(self, draft: applied_pod.Draft) -> None:
+        value = None if self.field_path else self.value
+        entry = views.EnvVar(name=self.name, value=value, value_from=self.source)
+        _put(draft.edit_env(self.container), self.index, entry)
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        source = self.source
+        entry = {"name": self.name} | ({"valueFrom": source} if source else {"value": self.value})
+        path = f"{_locate(self.container)}/env"
+        if self.index is None:
+            patch.append(path, patch.pod.spec.get_container(self.container).env_or_none, entry)
+        else:  # `add` with an index would insert an entry instead of replacing one
+            patch.replace(f"{path}/{self.index}", entry)
+
+    def describe(self, pod: views.Pod) -> str:
+        suffix = "" if self.index is None else " (replaced)"
+        return f"{pod.spec.containers[self.container].name}: env {self.name}{suffix}"
+
 
 class UnsetEnv(Change, frozen=True):
     """Removes the entry at `index` of a container's environment."""
 
+    order: ClassVar[int] = REMOVALS  # last, because it changes the indexes of the entries after it
     container: int
     index: int
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        del draft.edit_env(self.container)[self.index]
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        patch.remove(f"{_locate(self.container)}/env/{self.index}")
+
+    def describe(self, pod: views.Pod) -> str:
+        container = pod.spec.containers[self.container]
+        return f"{container.name}: env {container.env[self.index].name} (removed)"
 
 
 class AddInitContainer(Change, frozen=True):
     """Appends an init container, as JSON."""
 
+    order: ClassVar[int] = ADDITIONS
     init_container: Mapping[str, Any]
+
+    def apply(self, draft: applied_pod.Draft) -> None:
+        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.InitContainer))
+
+    def patch(self, patch: pod_patch.PodPatch) -> None:
+        patch.append("/spec/initContainers", patch.pod.spec.init_containers, self.init_container)
+
+    def describe(self, _: views.Pod) -> str:
+        return f"init container {self.init_container['name']}"
+
+
+def _locate(index: int, *, init: bool = False) -> str:
+    """Return the JSON pointer of a container in its pod."""
+    return f"/spec/{'initContainers' if init else 'containers'}/{index}"
+
+
+def _list_containers(pod: views.Pod) -> Iterator[tuple[applied_pod.ContainerKey, views.Container]]:
+    """Yield the app containers and the init containers with their keys."""
+    for init, containers in ((False, pod.spec.containers), (True, pod.spec.init_containers or ())):
+        for index, container in enumerate(containers):
+            yield (init, index), container
+
+
+def _put(entries: list[_Entry], index: int | None, entry: _Entry) -> None:
+    """Replace the entry at `index`, or append one."""
+    if index is None:
+        entries.append(entry)
+    else:
+        entries[index] = entry
+
+
+def _equals(raw_quantity: views.RawQuantity, amount: int) -> bool:
+    try:
+        return quantity.parse(raw_quantity) == amount
+    except quantity.InvalidQuantityError:
+        return False
 
 
 AnyChange = (
@@ -156,8 +395,12 @@ AnyChange = (
 )
 
 
-RecordedReasons = Mapping[str, bytes]
-"""Record entry -> a member of the record's object `reasons`, encoded once per table. A pod may lack the entry."""
+def apply(pod: applied_pod.AppliedPod, changes: Iterable[AnyChange]) -> applied_pod.AppliedPod:
+    """Return the pod after the changes, applied in order."""
+    draft = applied_pod.Draft(pod)
+    for change in changes:
+        change.apply(draft)
+    return draft.build()
 
 
 class Contribution(msgspec.Struct, frozen=True):
@@ -172,7 +415,7 @@ class Contribution(msgspec.Struct, frozen=True):
     warnings: tuple[reasons.Reason, ...] = ()
     user_values: Mapping[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
     skipped: Mapping[str, reasons.Reason] = {}  # mutator or record entry -> reason for leaving it out
-    recorded: tuple[RecordedReasons, ...] = ()  # of `entries`
+    recorded: tuple[env_tables.RecordedReasons, ...] = ()  # of `entries`
 
 
 EMPTY = Contribution()
@@ -187,7 +430,7 @@ def merge(contributions: Sequence[Contribution]) -> Contribution:
     warnings: dict[reasons.Reason, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, reasons.Reason] = {}
-    recorded: list[RecordedReasons] = []
+    recorded: list[env_tables.RecordedReasons] = []
     for contribution in contributions:
         if contribution is EMPTY:  # only saves time: merging it changes nothing
             continue
@@ -225,7 +468,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """The outcome for a pod that is rejected. The message names object, key, value, cause and fix."""
 
     fabric: str  # "" if the fabric is unknown
-    reason: str  # one of rejection_codes.RejectionCode
+    reason: str  # one of rejections.RejectionCode
     message: str
     role: str = ""  # "" if unknown
     problem: str = ""  # the message without the pod's name; "" if the message names no pod
@@ -255,18 +498,3 @@ class NotOptedIn(msgspec.Struct, frozen=True):
     """The outcome for a pod that did not opt in. It is not changed. `warnings` name keys that have no effect."""
 
     warnings: tuple[rendering.Message, ...] = ()
-
-
-class RefusedError(Exception):
-    """Raised by a mutator to end the plan with a Refusal. `plan` catches it."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-
-
-def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> RefusedError:
-    """Return the refusal of a pod with an invalid networks annotation, or with one that rails cannot be added to."""
-    where = f"annotation {names.NETWORKS} {text.quote(user_value)}: " if user_value else ""
-    return RefusedError("networks", f"{where}{error}")

@@ -6,7 +6,7 @@ If the level is unknown, everything is allowed here: the API server checks the p
 from collections.abc import Mapping
 
 from railwright.fabric import names
-from railwright.fabric.injection import context, facts
+from railwright.fabric.injection import facts
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -37,18 +37,13 @@ def allows(enforced: str | None, capability: str) -> bool:
     return enforced is None or capability in _ALLOWED[enforced]
 
 
-def needs_privilege(ctx: context.InjectionContext) -> bool:
-    """True if some rail has no resource, so that no device plugin can add its device to the container."""
-    return any(rail.resource is None for rail in ctx.rails)
-
-
-def explain(ctx: context.InjectionContext, level: str | None, setting: str) -> reason.Reason:
+def explain(cluster: facts.ClusterFacts, level: str | None, setting: str) -> reason.Reason:
     """Return the reason why a setting is left out under a level."""
     return reason.make(
-        AdmissionCode.POD_SECURITY_FORBIDS, namespace=ctx.known.namespace, level=level or _PRIVILEGED, setting=setting
+        AdmissionCode.POD_SECURITY_FORBIDS, namespace=cluster.namespace, level=level or _PRIVILEGED, setting=setting
     )
 
 
-def format_problem(ctx: context.InjectionContext, level: str, setting: str) -> str:
+def format_problem(cluster: facts.ClusterFacts, level: str, setting: str) -> str:
     """Return the start of a refusal of a setting that the fabric cannot work without."""
-    return f"namespace {ctx.known.namespace} enforces pod-security level {level}, which forbids {setting}"
+    return f"namespace {cluster.namespace} enforces pod-security level {level}, which forbids {setting}"

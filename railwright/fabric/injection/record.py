@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from railwright.fabric import intent, names, version, views
-from railwright.fabric.injection import context, pod_changes
+from railwright.fabric.injection import context, env_tables, pod_changes
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons import rejections, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are replaced
@@ -29,7 +29,7 @@ def check_size(pod: views.Pod) -> None:
         len(key) + _count_bytes(annotations[key]) for key in _OWN_ANNOTATIONS if key in annotations
     )
     if size > MAX_ANNOTATIONS:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "annotations", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
         )
 
@@ -95,7 +95,7 @@ def _format_record(pod: views.Pod, ctx: context.InjectionContext, contribution: 
     return msgspec.json.encode(record).decode()
 
 
-def _encode_reasons(entries: Sequence[str], tables: Sequence[pod_changes.RecordedReasons]) -> msgspec.Raw:
+def _encode_reasons(entries: Sequence[str], tables: Sequence[env_tables.RecordedReasons]) -> msgspec.Raw:
     member_by_entry = {entry: member for table in tables for entry, member in table.items()}
     members = [member_by_entry[entry] for entry in entries if entry in member_by_entry]
     return msgspec.Raw(b"{" + b",".join(members) + b"}")
@@ -119,7 +119,7 @@ def _count_bytes(text: str) -> int:
 def _check_limit(size: int, contribution: pod_changes.Contribution) -> None:
     own_keys = [change.key for change in contribution.changes if isinstance(change, pod_changes.SetAnnotation)]
     if size > MAX_ANNOTATIONS and own_keys:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "annotations",
             f"annotations would be {size} bytes with {', '.join(own_keys)}; the limit is {MAX_ANNOTATIONS}: "
             "remove some of the pod's own",

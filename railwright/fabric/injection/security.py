@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from railwright.fabric import views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
 from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _LOCK = "IPC_LOCK"
@@ -30,7 +31,7 @@ def grant(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_cha
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
         if not pod_security.allows(level, capability):
-            skipped[entry] = pod_security.explain(ctx, level, f"capability {capability}")
+            skipped[entry] = pod_security.explain(ctx.known, level, f"capability {capability}")
             warnings.append(skipped[entry])
             continue
         dropping_containers = [pod.container(index).name for index in ctx.targets if _drops(pod, index, capability)]
@@ -92,14 +93,14 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     """Return the warning if privilege is left out. Raises RefusedError if the fabric cannot work without it."""
     if level is None:
         return None
-    if pod_security.needs_privilege(ctx):
-        raise pod_changes.RefusedError(
+    if ctx.needs_privilege:
+        raise rejections.RefusedError(
             "pod-security",
-            f"{pod_security.format_problem(ctx, level, 'privileged')}, and it is the only way to the devices of "
+            f"{pod_security.format_problem(ctx.known, level, 'privileged')}, and it is the only way to the devices of "
             f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
             "policy",
         )
-    return pod_security.explain(ctx, level, "privileged")
+    return pod_security.explain(ctx.known, level, "privileged")
 
 
 def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> Iterator[pod_changes.SetPrivileged]:
@@ -113,7 +114,7 @@ def _set_privileged(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) 
             ("allowPrivilegeEscalation", container_context.allow_privilege_escalation),
         ):
             if value is False:
-                raise pod_changes.RefusedError(
+                raise rejections.RefusedError(
                     "security",
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",

@@ -1,6 +1,6 @@
 """Reads the user's options from a pod's annotations: mutators to skip, and the delivery of NCCL settings.
 
-The rules are in docs/interface.md 1.1 and 1.3. `rails` and `targets` read the annotations for rails and containers.
+The rules are in docs/interface.md 1.1 and 1.3. `context` and `targets` read the annotations for rails and containers.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from railwright.fabric import names, text, views
-from railwright.fabric.injection import pod_changes
-from railwright.fabric.reasons import reason
+from railwright.fabric.reasons import reason, rejections
 from railwright.fabric.reasons.codes import AdmissionCode
 
 SKIPPED = reason.make(AdmissionCode.SKIPPED_BY_ANNOTATION)
@@ -34,7 +33,7 @@ def read(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
     annotations = pod.metadata.annotations
     if names.PLACEMENT in annotations:
-        raise pod_changes.RefusedError(
+        raise rejections.RefusedError(
             "placement",
             f"annotation {names.PLACEMENT} is written by railwright at binding and may not be set before; remove it",
         )
@@ -51,7 +50,7 @@ def _parse_skip(annotation: str | None, skippable: Sequence[str]) -> frozenset[s
     words = [word.strip() for word in annotation.split(",")]
     for word in words:
         if word not in skippable:
-            raise pod_changes.RefusedError(
+            raise rejections.RefusedError(
                 "annotation",
                 f"annotation {names.SKIP} {text.quote(annotation)}: {text.quote(word)} is not one of "
                 f"{', '.join(skippable)}",
@@ -67,7 +66,7 @@ def _parse_delivery(annotation: str | None) -> Delivery | None:
         return "env"
     if word == "file":
         return "file"
-    raise pod_changes.RefusedError(
+    raise rejections.RefusedError(
         "annotation",
         f"annotation {names.DELIVERY} {text.quote(annotation)} is not one of {', '.join(_DELIVERIES)}",
     )

@@ -59,8 +59,9 @@ class Linter:
 
 
 def prepare() -> None:
-    """Read the catalogue. A server does this before its first review."""
-    catalogue.list_variables()
+    """Index the rules of each variable of NCCL. A server does this before its first review."""
+    for variable in catalogue.list_variables():
+        engine.list_readers(variable.name)
 
 
 def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[rendering.Message, ...]:

@@ -22,6 +22,7 @@ from railwright.fabric.lint.rules import (
     tuning,
     values,
 )
+from railwright.fabric.nccl import catalogue
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -33,9 +34,17 @@ RULES = tuple(sorted((rule for subject in _SUBJECTS for rule in subject.RULES), 
 _RANK_RULES = tuple((rule, tuple(map(operator.attrgetter, rule.needs))) for rule in RULES if rule.needs)
 
 
+def list_readers(variable: str) -> tuple[rule_types.Rule, ...]:
+    """Return the rules that read a variable. Those of long names, which nothing has, are not worth the memory."""
+    return _find_readers(variable) if len(variable) <= catalogue.MAX_NAME_LENGTH else _search_readers(variable)
+
+
 @functools.lru_cache(maxsize=1024)
-def list_rules_of(variable: str) -> tuple[rule_types.Rule, ...]:
-    """Return the rules that read a variable."""
+def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
+    return _search_readers(variable)
+
+
+def _search_readers(variable: str) -> tuple[rule_types.Rule, ...]:
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 
@@ -64,7 +73,7 @@ def limit_warnings(warnings: Sequence[rendering.Message]) -> tuple[rendering.Mes
 
 def _check_settings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
     for setting in ranks.effective.values():
-        for rule in list_rules_of(setting.name):
+        for rule in list_readers(setting.name):
             for problem in rule.check_setting(setting, ranks):
                 message = f"{settings.format_setting(setting)}: {problem}"
                 yield rule_types.Finding(rule.code, rule.severity, setting.name, setting.where, message)

@@ -41,7 +41,7 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
         return context
     cluster_wide = use.document.cluster_wide_networks if use.document else 0
     own = network_selection.name_interfaces(attached, cluster_wide)
-    common = tuple(f"net{number}" for number in range(1, cluster_wide + 1))
+    common = [f"net{number}" for number in range(1, cluster_wide + 1)]
     has_unknown = pod.spec.resource_claims or has_other_interfaces(pod.metadata.annotations)
     interfaces = None if has_unknown else (context.primary, *common, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)

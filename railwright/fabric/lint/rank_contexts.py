@@ -90,11 +90,11 @@ def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGT
     `-x NAME` passes the value that the container itself has.
     """
     container = pod.spec.containers[index]
-    return _resolve_passed(container, read_command(container, max_length))
+    return _resolve_passed(read_command(container, max_length), _list_environment(container))
 
 
-def _resolve_passed(container: views.Container, command: commands.Commands) -> tuple[rule_types.Setting, ...]:
-    own = {setting.name: setting.value for setting in (*_list_environment(container), *command.exported)}
+def _resolve_passed(command: commands.Commands, env: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
+    own = {setting.name: setting.value for setting in (*env, *command.exported)}
     return tuple(
         msgspec.structs.replace(setting, value=own.get(setting.name)) if setting.value is None else setting
         for setting in command.passed
@@ -142,9 +142,9 @@ def _list_added(security: views.SecurityContext) -> frozenset[str]:
 
 def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) -> tuple[rule_types.Setting, ...]:
     command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
-    own = _resolve_passed(container, command) if job.has_own_ranks else ()
-    exported = reversed(command.exported)  # the last export of a script is effective
     env = _list_environment(container)
+    own = _resolve_passed(command, env) if job.has_own_ranks and command.passed else ()
+    exported = reversed(command.exported)  # the last export of a script is effective
     settings = (*job.passed, *own, *exported, *env, *_read_mounted_file(pod, container))
     return limit_settings(settings) if job.limited else settings
 

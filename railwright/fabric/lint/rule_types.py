@@ -13,7 +13,7 @@ from railwright.fabric.lint import hardware
 from railwright.fabric.policy import model as policies
 
 BLANKS = " \t\r\n"
-QUOTES = "\"'"
+SURROUNDING = f"{BLANKS}\"'"  # characters that do not belong to a value at its ends
 
 
 class Severity(enum.StrEnum):
@@ -43,7 +43,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The value without surrounding quotes and blanks, which rule N11 reports; "" if it is unknown."""
-        return (self.value or "").strip(BLANKS + QUOTES)
+        return (self.value or "").strip(SURROUNDING)
 
 
 class FabricContext(msgspec.Struct, frozen=True):

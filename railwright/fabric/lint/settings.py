@@ -82,5 +82,5 @@ def format_setting(setting: rule_types.Setting) -> str:
     if setting.value is None:
         return quote(setting.name)
     value = quote(setting.value)
-    is_bare = value and value == value.strip(rule_types.BLANKS + rule_types.QUOTES) and " " not in value
+    is_bare = value and value == value.strip(rule_types.SURROUNDING) and " " not in value
     return f"{quote(setting.name)}={value if is_bare else repr(value)}"

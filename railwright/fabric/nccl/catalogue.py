@@ -18,7 +18,7 @@ PREFIX = "NCCL_"
 INTEGER_PARSERS = frozenset({"strtoll-base0", "strtol-base0"})
 OVERFLOW = 1 << 63  # NCCL reads signed 64-bit numbers (src/misc/param.cc) and keeps the default for larger ones
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,20})", re.ASCII)
-_MAX_NAME_LENGTH = 80  # characters; no variable has a longer name, so none is similar
+MAX_NAME_LENGTH = 80  # characters; no variable has a longer name, so none is similar
 _MIN_SIMILARITY = 0.75  # ratio of difflib; suggestions below it are guesses
 _MAX_CANDIDATES = 3  # names that are compared letter by letter
 
@@ -192,11 +192,13 @@ def get(name: str) -> Variable:
     return _read_catalogue().by_name[name]
 
 
-@functools.lru_cache(maxsize=1024)
 def suggest_name(name: str) -> str | None:
     """Return the active variable with the most similar name, or None if no name is similar enough."""
-    if len(name) > _MAX_NAME_LENGTH:
-        return None
+    return _find_similar(name) if len(name) <= MAX_NAME_LENGTH else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_similar(name: str) -> str | None:
     catalogue = _read_catalogue()
     shared_pairs: Counter[str] = Counter()
     for pair in _split_pairs(name):

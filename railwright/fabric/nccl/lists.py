@@ -42,8 +42,10 @@ class NameList(msgspec.Struct, frozen=True):
     def selects(self, device: str) -> bool:
         """True if NCCL would use the device, given as `name` or `name:port`."""
         name, port = _split_port(device)
-        is_match = not self.entries or any(entry.matches(name, port, exact=self.exact) for entry in self.entries)
-        return is_match != self.exclude
+        for entry in self.entries:
+            if entry.matches(name, port, exact=self.exact):
+                return not self.exclude
+        return self.exclude if self.entries else not self.exclude
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 The codes are part of the public interface (docs/interface.md 3.7, 5.1 and 7.8, generated from these tables): they are
 in warnings, Events, injection records, JSON and metrics. Nothing may parse the texts; `texts` explains their templates.
 A warning of lint has the code of its rule instead. Codes of rejections are in
-`railwright.fabric.injection.rejection_codes`.
+`railwright.fabric.reasons.rejections`.
 """
 
 from typing import Self
@@ -143,6 +143,13 @@ class Code(ReasonCode):
         Group.NODE,
         "node {node} was the only one left, so the scheduler did not ask for scores",
         "One node passed all filters. kube-scheduler takes it and asks for no score, so nothing was compared.",
+    )
+    NOT_ASKED = (
+        "NotAsked",
+        Group.NODE,
+        "{scheduler} does not ask about the pod while its own plugins reject every node; the extender has looked",
+        "The scheduler's own plugins reject every node, so it asks for no score. The extender has looked at all nodes.",
+        "See the other reasons: what is used, and by whom.",
     )
     ALL_NODES_REJECTED = (
         "AllNodesRejected",

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 LEAST_GO = (1, 26)  # what go.mod asks for
@@ -127,9 +127,9 @@ def folder() -> pathlib.Path:
     return cache() / f"controlplane-{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
 
 
-def locate() -> Binaries:
-    """Return what is ready. Raises FileNotFoundError that says what is missing and how to build it."""
-    programs = {name: _present(name) for name in PROGRAMS}
+def locate(names: Collection[str] = PROGRAMS) -> Binaries:
+    """Return these programs, ready. Raises FileNotFoundError that says what is missing and how to build it."""
+    programs = {name: _present(name) for name in names}
     crds = folder() / "crds"
     missing = [name for name, path in programs.items() if path is None] + ([] if crds.is_dir() else ["crds"])
     if missing:
@@ -140,19 +140,19 @@ def locate() -> Binaries:
     return Binaries({name: path for name, path in programs.items() if path is not None}, crds)
 
 
-def build() -> Binaries:
-    """Build what is missing, telling a line a program on standard output, and return it all."""
+def build(names: Collection[str] = PROGRAMS) -> Binaries:
+    """Build what is missing of these programs, print a line for each, and return them all."""
     with contextlib.suppress(FileNotFoundError):
-        return locate()
+        return locate(names)
     target = folder()
     target.mkdir(parents=True, exist_ok=True)
     with alone(target):
         go = toolchain()
         sources = _copy_sources(go, target)
-        for number, name in enumerate(PROGRAMS, 1):
-            tell(f"[{number}/{len(PROGRAMS) + 1}] {name}: {_build(go, name, target, sources)}")
-        tell(f"[{len(PROGRAMS) + 1}/{len(PROGRAMS) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
-    return locate()
+        for number, name in enumerate(names, 1):
+            tell(f"[{number}/{len(names) + 1}] {name}: {_build(go, name, target, sources)}")
+        tell(f"[{len(names) + 1}/{len(names) + 1}] Volcano's CRDs: {_copy_crds(go, target)}")
+    return locate(names)
 
 
 def build_evaluator() -> pathlib.Path:

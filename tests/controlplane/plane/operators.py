@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from plane import binaries
 
@@ -105,12 +105,12 @@ def locate(name: str) -> BuiltOperator:
     return built
 
 
-def build(kubectl: str) -> None:
-    """Build missing operators and print a line for each. `kubectl` renders the manifests."""
-    for number, name in enumerate(OPERATORS, 1):
+def build(kubectl: str, names: Collection[str] = OPERATORS) -> None:
+    """Build missing operators of these and print a line for each. `kubectl` renders the manifests."""
+    for number, name in enumerate(names, 1):
         target = get_folder(name)
         with binaries.alone(target):
-            binaries.tell(f"[{number}/{len(OPERATORS)}] {name}: {_build(name, target, kubectl)}")
+            binaries.tell(f"[{number}/{len(names)}] {name}: {_build(name, target, kubectl)}")
 
 
 def _build(name: str, target: pathlib.Path, kubectl: str) -> str:

@@ -54,11 +54,13 @@ class Site:
         )
         return await self.webhook.ready()
 
-    async def start_extender(self, *options: str) -> servers.Server:
+    async def start_extender(self, *options: str, has_tls: bool = False) -> servers.Server:
         """Return the extender as its own service account, ready."""
-        self.extender = await self.plane.serve(
-            "extender", "--plain-http", self.kubeconfig("extender"), *_QUICK, *options
-        )
+        transport = ["--plain-http"]
+        if has_tls:
+            certificate, key = self.plane.certificates.server("extender-serving")
+            transport = [f"--tls-cert={certificate}", f"--tls-key={key}"]
+        self.extender = await self.plane.serve("extender", *transport, self.kubeconfig("extender"), *_QUICK, *options)
         return await self.extender.ready()
 
     async def register(self, *namespaces: str) -> None:

@@ -48,6 +48,7 @@ PROGRAMS: Mapping[str, binaries.Program] = {
         "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", module="multus", ldflags=_SMALL
     ),
 }
+CONTROL_PLANE = [name for name in binaries.PROGRAMS if name != "kwok"]  # which imitates nodes
 PACKAGES = ("containerd", "runc", "nftables", "busybox-static")
 
 

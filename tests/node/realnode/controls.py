@@ -4,15 +4,17 @@ Owns what differs from the plane of fake nodes: addresses that nodes can reach, 
 cluster DNS.
 """
 
+import asyncio
 import base64
 import json
 import pathlib
 import ssl
+import sys
 from collections.abc import Mapping
 
 import aiohttp
 import yaml
-from plane import binaries, components, plane, processes, releases
+from plane import binaries, components, plane, processes, releases, waiting
 
 from realnode import builds, layout, network, services
 
@@ -20,7 +22,14 @@ _SCHEDULERS = releases.ROOT / "manifests/examples/schedulers"
 
 # cluster DNS, as a pod of the host's network has it, and the webhooks of job controllers on loopback
 _RESOLVE = 'mount --bind "$0/resolv.conf" /etc/resolv.conf; mount --bind "$0/hosts" /etc/hosts; exec "$@"'
-_HOSTS = "127.0.0.1 localhost training-operator.kubeflow.svc\n"
+_HOSTS = "127.0.0.1 localhost training-operator.kubeflow.svc jobset-webhook-service.jobset-system.svc\n"
+# a scheduler's question about a pod that is not railwright's, with the CAs of SSL_CERT_FILE
+_ASK = """
+import sys, urllib.request
+body = b'{"Pod": {"metadata": {"name": "question", "namespace": "default"}}, "NodeNames": []}'
+question = urllib.request.Request(sys.argv[1], body, {"Content-Type": "application/json"})
+urllib.request.urlopen(question, timeout=5)
+"""
 _DNS_OBJECTS = f"""
 apiVersion: v1
 kind: Service
@@ -113,18 +122,32 @@ class Controls(plane.Plane):
 
     async def call_extender(self) -> None:
         """Configure Volcano as the shipped example has it; returns when the next session uses it."""
-        await self._write_extender_ca()
+        await self._wait_extender()
         await self.schedulers.volcano(conf=yaml.safe_load((_SCHEDULERS / "volcano-scheduler.yaml").read_text()))
 
     async def call_extender_from_kube_scheduler(self) -> None:
         """Restart kube-scheduler with the extender of the shipped example."""
-        await self._write_extender_ca()
+        await self._wait_extender()
         (extender,) = yaml.safe_load((_SCHEDULERS / "kube-scheduler.yaml").read_text())["extenders"]
         await self.schedulers.kube({**extender, "tlsConfig": {"caFile": str(self.extender_ca)}})
 
-    async def _write_extender_ca(self) -> None:
+    async def _wait_extender(self) -> None:
+        """Write the extender's CA, and wait until the extender answers where schedulers ask: through its Service.
+
+        Its Deployment is available earlier: the Service leads nowhere until a replica leads.
+        """
         secret = await self.api.get("Secret", "railwright-extender-tls", releases.NAMESPACE)
         self.extender_ca.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+        (extender,) = yaml.safe_load((_SCHEDULERS / "kube-scheduler.yaml").read_text())["extenders"]
+        command = [*self.enter, sys.executable, "-Ic", _ASK, f"{extender['urlPrefix']}/prioritize"]
+
+        async def answers() -> bool:
+            process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+            _, errors = await process.communicate()
+            assert process.returncode == 0, errors.decode()
+            return True
+
+        await waiting.wait(answers, seconds=60, describe="the extender to answer through its Service")
 
     def _start_program(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         process = processes.Process(name, [*self._cables.enter, *command], logs=self.logs)

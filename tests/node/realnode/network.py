@@ -3,6 +3,7 @@
 Owns the links, and sockets in the namespace for the test's own process.
 """
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -43,6 +44,13 @@ class Network:
         made = self._thread.submit(socket.socket, family, kind, protocol).result()
         made.setblocking(False)
         return made
+
+    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection to a port of the namespace's loopback."""
+        address = ("127.0.0.1", port)
+        connected = self.make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", address))
+        await asyncio.get_running_loop().sock_connect(connected, address)
+        return await asyncio.open_connection(sock=connected)
 
     def plug(self, node: layout.Node, pid: int) -> None:
         """Plug the node, whose first process is `pid`, into all bridges."""

@@ -21,13 +21,16 @@ _FABRICS = {
 }
 
 
-async def install(running: plane.Plane) -> None:
-    """Create the namespaces and their networks, unless they are there, and label every node with its switches."""
+async def install(running: plane.Plane, *, only: str = "") -> None:
+    """Create the namespaces, or one of them, and their networks, unless they are there.
+
+    Label every node with its switches.
+    """
     for name in layout.NODES:
         await running.api.patch("Node", name, {"metadata": {"labels": {LEAF: "leaf-0", SPINE: "spine-0"}}})
     networks = list_networks(str(running.certificates.folder))
     for namespace in dict.fromkeys(network["metadata"]["namespace"] for network in networks):
-        if await running.api.get_or_none("Namespace", namespace) is None:
+        if namespace == (only or namespace) and await running.api.get_or_none("Namespace", namespace) is None:
             await running.make_namespace(namespace)
             for network in networks:
                 if network["metadata"]["namespace"] == namespace:

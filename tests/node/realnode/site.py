@@ -27,7 +27,7 @@ class Site:
         self.ready = builds.locate()
         self._cgroups = {name: f"railwright-{os.getpid()}-{name}" for name in layout.NODES}
         self.network = network.Network(folder, tuple(self._cgroups.values()))
-        self.plane = controls.Controls(binaries.locate(), folder / "plane", self.network)
+        self.plane = controls.Controls(binaries.locate(builds.CONTROL_PLANE), folder / "plane", self.network)
         self.plane.write_credentials()
         self.nodes = {name: node.Node(self._describe(name), self.network) for name in layout.NODES}
         self._images: dict[str, images.Image] = {}

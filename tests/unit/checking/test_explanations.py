@@ -9,11 +9,11 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import check_rows, command, explanation, kubernetes, printing, snapshots
+from railwright.cli.checking import check_rows, command, kubernetes, printing, snapshots, table
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 
-SECTIONS = explanation.read_sections()
+SECTIONS = {anchor: fields["text"] for anchor, fields in table.read_fields().items()}
 ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
 
 
@@ -70,8 +70,21 @@ def printed():
     return texts
 
 
-def test_every_row_is_explained_in_the_order_of_the_command():
-    assert list(SECTIONS) == list(ROWS)
+def test_every_row_of_the_table_is_assessed_and_every_function_has_a_row():
+    assert set(SECTIONS) == set(command.CHECKS)
+
+
+def test_every_row_reads_known_sources_and_follows_earlier_rows():
+    sources = {source.name for source in snapshots.SOURCES}
+    known = {*sources, snapshots.DRY_RUNS, snapshots.NAMESPACED_PODS, snapshots.PERMISSIONS}
+    earlier = set()
+    for row in ROWS.values():
+        assert {*row.reads, *row.uses} <= known, row.anchor
+        assert set(row.depends_on) <= earlier, row.anchor
+        assert "{" not in row.hint.replace(check_rows.APPLY, "").replace(check_rows.EDIT_POLICY, "").replace(
+            "{namespace}", ""
+        ).replace("{key: ", ""), row.anchor
+        earlier.add(row.anchor)
 
 
 @pytest.mark.parametrize("anchor", ROWS)

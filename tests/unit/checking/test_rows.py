@@ -235,20 +235,81 @@ def test_every_row_is_broken_above_or_below():
     assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
+def assess_callers(trees, *options):
+    (deployment,) = [tree for tree in trees["deployments"] if tree["metadata"]["name"] == EXTENDER]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["args"] += options
+    container["ports"].append({"name": "volcano", "containerPort": 8715})
+    (result,) = [result for result in assess_trees(trees) if result.check == "extender-callers"]
+    return result
+
+
+VOLCANO = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "volcano-system"}},
+    "podSelector": {"matchLabels": {"app": "volcano-scheduler"}},
+}
+
+
 @pytest.mark.parametrize(
     ("options", "state", "words"),
     [
-        ([], check_rows.State.SKIP, "whoever reaches the extender's port may call it"),
-        (["--client-ca=/tls/ca.crt"], check_rows.State.OK, "of anyone whom the CA has certified"),
-        (["--client-ca=/tls/ca.crt", "--client-names=kube-scheduler"], check_rows.State.OK, "of kube-scheduler"),
+        ([], "skip", "/scheduler on port 8713: whoever reaches the port; /volcano on port 8713: whoever reaches"),
+        (["--client-ca=/tls/ca.crt"], "ok", "/scheduler on port 8713: a client certificate of anyone whom the CA"),
+        (
+            ["--client-ca=/tls/ca.crt", "--client-names=kube-scheduler"],
+            "ok",
+            "/volcano on port 8713: a client certificate of kube-scheduler; /explain: a token",
+        ),
+        (["--volcano-listen=:8715"], "warn", "/volcano on port 8715: nobody; /explain"),
+        (["--listen=:9000"], "ok", "/scheduler on port 9000: nobody"),
     ],
 )
 def test_who_may_call_the_extender_is_told(options, state, words):
+    result = assess_callers(installations.healthy(), *options)
+    assert result.state == state
+    assert words in result.detail
+
+
+@pytest.mark.parametrize(
+    ("peers", "state", "words"),
+    [
+        ([VOLCANO], "ok", "8715: pods app=volcano-scheduler of namespaces kubernetes.io/metadata.name=volcano-system"),
+        ([{"podSelector": {}}], "ok", "8715: pods of any label of namespace railwright-system"),
+        ([{"ipBlock": {"cidr": "10.0.0.0/28"}}], "ok", "8715: 10.0.0.0/28"),
+        ([VOLCANO, {"ipBlock": {"cidr": "0.0.0.0/0"}}], "warn", "8715: whoever reaches the port"),
+        ([{"namespaceSelector": {}}], "ok", "8715: pods of all namespaces"),
+        ([], "warn", "8715: whoever reaches the port"),
+    ],
+)
+@pytest.mark.parametrize("port", ["volcano", 8715, None])
+def test_who_may_reach_the_port_of_volcano_is_read_from_network_policies(peers, state, words, port):
+    trees = installations.healthy()
+    (policy,) = [tree for tree in trees["network-policies"] if tree["metadata"]["name"] == EXTENDER]
+    (rule, *_) = policy["spec"]["ingress"]
+    rule["from"] = [{"ipBlock": {"cidr": "10.1.0.0/16"}}]
+    added = {"from": peers} if port is None else {"ports": [{"protocol": "TCP", "port": port}], "from": peers}
+    policy["spec"]["ingress"].append(added)
+    other = {"spec": {"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]}}
+    trees["network-policies"].append(other)
+    result = assess_callers(trees, "--client-ca=/tls/ca.crt", "--client-names=kube-scheduler", "--volcano-listen=:8715")
+    assert result.state == state
+    assert words in result.detail
+
+
+@pytest.mark.parametrize(
+    ("options", "check", "words"),
+    [
+        (["--client-ca=/tls/ca.crt"], "volcano-configuration", "which Volcano cannot present: set extender.volcano"),
+        (["--volcano-listen=:8715"], "volcano-configuration", "but Volcano has a port of its own: 8715"),
+        (["--client-ca=/tls/ca.crt"], "kube-scheduler-configuration", "tlsConfig has no certFile and keyFile"),
+    ],
+)
+def test_a_scheduler_that_is_not_prepared_for_who_may_call_is_named(options, check, words):
     trees = installations.healthy()
     (deployment,) = [tree for tree in trees["deployments"] if tree["metadata"]["name"] == EXTENDER]
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] += options
-    (result,) = [result for result in assess_trees(trees) if result.check == "extender-callers"]
-    assert result.state is state
+    (result,) = [result for result in assess_trees(trees) if result.check == check]
+    assert result.state is check_rows.State.FAIL
     assert words in result.detail
 
 

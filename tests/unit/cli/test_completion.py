@@ -29,10 +29,10 @@ def test_the_first_word_is_a_command():
     ("words", "expected"),
     [
         (("gangs", "--wai"), ["--waiting"]),
-        (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
-        (("gangs", "-n", "prod", "--output=js"), ["json", "jsonpath="]),
+        (("gangs", "-o", ""), ["text", "wide", "name", "json", "yaml"]),
+        (("gangs", "-n", "prod", "--output=js"), ["json"]),
         (("gangs", "--output", "=", "y"), ["yaml"]),
-        (("gangs", "--output", "="), ["text", "wide", "name", "json", "yaml", "jsonpath="]),
+        (("gangs", "--output", "="), ["text", "wide", "name", "json", "yaml"]),
         (("verify", ""), ["manifest", "log", "job", "gang", "pod"]),
         (("verify", "manifest", "--kind", "p"), ["pytorchjob"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
@@ -114,7 +114,7 @@ try railwright verify log -o w
     assert done.stdout.splitlines() == [
         "complete -F _railwright railwright",
         "gangs",
-        "text wide name json yaml jsonpath=",
+        "text wide name json yaml",
         "wide",
     ]
 

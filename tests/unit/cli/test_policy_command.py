@@ -141,7 +141,7 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
         (option,) = [argument for argument in leaves[name].arguments if "-o" in argument.option_strings]
         assert option.default == "text"
         assert option.choices[0] == "text"
-        assert option.choices[-3:] == ("json", "yaml", "jsonpath=")
+        assert option.choices[-2:] == ("json", "yaml")
 
 
 def run(*arguments: str, program: str = "railwright", **options) -> subprocess.CompletedProcess[str]:

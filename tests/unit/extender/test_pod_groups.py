@@ -186,6 +186,46 @@ def test_ordinary_pods_are_refused_where_devices_are_busy():
     assert KubeScheduler(cluster).filter(urgent, list(cluster.nodes)) == []
 
 
+def nominate(cluster: Cluster, priority: int, on: str) -> views.Pod:
+    """Return a pod for which kube-scheduler has evicted what it needs on one node."""
+    urgent = build_pod("urgent", priority=priority)
+    status = msgspec.structs.replace(urgent.status, nominated_node_name=on)
+    urgent = msgspec.structs.replace(urgent, status=status)
+    cluster.show(urgent)
+    return urgent
+
+
+def test_a_pod_alone_gets_the_node_of_its_victim_before_the_watch_shows_that_it_is_gone():
+    """kube-scheduler would evict a second victim if its nominated node were refused."""
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW)
+    scheduler, urgent = KubeScheduler(cluster), nominate(cluster, HIGH, "a-02")
+    assert scheduler.filter(urgent, ["a-02"]) == ["a-02"]
+    assert scheduler.filter(urgent, list(cluster.nodes)) == ["a-02"]
+    assert scheduler._ask(urgent, ["a-02"]) == "a-02"
+    assert not cluster.rejected.keys() - {Code.RAIL_BUSY}
+
+
+@pytest.mark.parametrize("priority", [LOW, LOW - 1])
+def test_a_nominated_node_is_refused_where_pods_that_are_no_victims_hold_its_devices(priority):
+    cluster = Cluster(a=4)
+    cluster.fill(priority=LOW)
+    assert KubeScheduler(cluster).filter(nominate(cluster, priority, "a-02"), ["a-02"]) == []
+
+
+def test_a_nominated_node_is_refused_where_another_scheduler_has_just_bound_a_pod():
+    cluster = Cluster(a=1)
+    urgent = nominate(cluster, HIGH, "a-00")
+    cluster.show(build_pod("low", priority=LOW, scheduler="volcano"), "a-00")
+    assert KubeScheduler(cluster).filter(urgent, ["a-00"]) == []
+
+
+def test_a_nominated_node_is_refused_if_only_rails_are_busy_that_kube_scheduler_may_not_count():
+    cluster = Cluster(a=1)
+    cluster.fill(priority=LOW, gpus=0)
+    assert KubeScheduler(cluster).filter(nominate(cluster, HIGH, "a-00"), ["a-00"]) == []
+
+
 def test_a_pod_group_that_never_preempts_is_refused_where_devices_are_busy():
     cluster = Cluster(a=4)
     cluster.fill(priority=LOW)

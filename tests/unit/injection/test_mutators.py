@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from admitting import fabric, gpus, known, pod, view
 
-from railwright.fabric.injection import applied_pod, context, mutators, plan, pod_changes, user_options
+from railwright.fabric.injection import applied_pod, context, plan, pod_changes, user_options
 from webhook import patch
 
 SITE = "example.com/nic-count"
@@ -29,7 +29,7 @@ def _env(container):
     return [(entry.name, entry.value) for entry in container.env]
 
 
-ROWS = (*mutators.MUTATORS, mutators.Row("nic-count", count_devices))
+ROWS = (*plan.MUTATORS, plan.Row("nic-count", count_devices))
 
 
 def plan_pod(tree, by, rows=ROWS):
@@ -53,7 +53,7 @@ def test_its_word_is_one_of_those_an_author_may_skip():
     assert SITE not in skipped.pod.metadata.annotations
     refused = plan_pod(pod(annotations={"railwright.io/skip": "nobody"}), fabric())
     assert refused.message.endswith("not one of networks, devices, mounts, security, env, preflight, nic-count")
-    without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), mutators.MUTATORS)
+    without_row = plan_pod(pod(annotations={"railwright.io/skip": "nic-count"}), fabric(), plan.MUTATORS)
     assert isinstance(without_row, pod_changes.Refusal)
 
 
@@ -62,10 +62,10 @@ def test_injecting_again_changes_nothing():
     assert plan.plan(once.pod, fabric(), known(), rows=ROWS).changes == ()
 
 
-@pytest.mark.parametrize("row", mutators.MUTATORS, ids=lambda row: row.mutate.__name__)
+@pytest.mark.parametrize("row", plan.MUTATORS, ids=lambda row: row.mutate.__name__)
 def test_a_mutator_adds_nothing_to_a_pod_that_shows_its_changes(row):
     by = fabric("    preflight: {enabled: true}\n    mounts: {devInfiniband: true, sharedMemory: 1Gi}\n")
-    outcome = plan_pod(pod(gpus(8)), by, mutators.MUTATORS)
+    outcome = plan_pod(pod(gpus(8)), by, plan.MUTATORS)
     again = applied_pod.read(outcome.pod, "prod")
     ctx = context.build(again, by, known(), "f", admitting.options(again))
     assert row.mutate(again, ctx).changes == ()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from railwright.fabric.injection import opt_in, rejection_codes
+from railwright.fabric.injection import opt_in
+from railwright.fabric.reasons import rejections
 from webhook import review_size
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -30,10 +31,10 @@ def list_raised() -> Iterator[str]:
 
 
 def test_the_codes_in_use_are_those_of_the_table():
-    assert {*list_raised(), review_size.TOO_LARGE} == {code.value for code in rejection_codes.RejectionCode}
+    assert {*list_raised(), review_size.TOO_LARGE} == {code.value for code in rejections.RejectionCode}
 
 
-@pytest.mark.parametrize("code", list(rejection_codes.RejectionCode), ids=str)
+@pytest.mark.parametrize("code", list(rejections.RejectionCode), ids=str)
 def test_every_code_is_on_the_page_of_the_interface_with_its_meaning_and_fix(code):
     assert code.meaning.endswith(".")
     assert code.fix.endswith(".")

@@ -74,17 +74,6 @@ def test_a_variable_is_newer_than_every_release_before_its_own(row):
     assert "N06" not in codes(row.name, "1", nccl=row.since)
 
 
-def test_what_the_published_mistakes_were():
-    assert "N02" in codes("NCCL_IB_GDR_LEVEL", "0")
-    assert "N09" in codes("NCCL_IB_RETRY_CNT", "15")
-    assert "N09" in codes("NCCL_IB_RETRY_CNT", "10")
-    assert {"N03"} <= codes("NCCL_IB_QP_PER_CONNECTION", "4")
-    assert "N09" in codes("NCCL_IB_SPLIT_DATA_ON_QPS", "4")
-    assert codes("NCCL_IB_NET_LATENCY", "1") == {"N05"}  # read by a vendor's patched build
-    assert "N03" in codes("NCCL_MIN_CHANNELS", "16")
-    assert "N07" in codes("NCCL_IB_DISABLE", "true")
-
-
 def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     name = "NCCL_\x1b[31m" + "x" * 5000
     (finding,) = engine.check(pages.build_ranks({"settings": {name: "\n" * 5000}}))

@@ -188,7 +188,7 @@ def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_t
     ("server", "options", "expected"),
     [
         ("webhook", (), "--dashboard-listen is for the extender only"),
-        ("extender", ("--ops-listen", "127.0.0.1:8714"), "and --ops-listen 127.0.0.1:8714 use the same port"),
+        ("extender", ("--ops-listen", "127.0.0.1:8714"), "--ops-listen 127.0.0.1:8714 and --dashboard-listen"),
         ("extender", ("--dashboard-listen", "nowhere"), "--dashboard-listen: 'nowhere' is not HOST:PORT"),
         ("extender", ("--dashboard-listen", ":8715", "--snapshot", "x", "--policy", "x"), "can authorize viewers"),
     ],

@@ -40,8 +40,13 @@ def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_optio
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
-    offered = {route.path.rpartition("/")[2] for route in app.build_routes(verbs, None) if route.method == "POST"}
-    assert offered == VERBS
+    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+    assert {route.path.rpartition("/")[2] for route in table if route.method == "POST"} == VERBS
+
+
+def test_t09_every_path_of_a_scheduler_requires_a_certificate_and_explanations_a_token(verbs):
+    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+    assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
 
 
 def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_schedulers_read():

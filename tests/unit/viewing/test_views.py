@@ -93,7 +93,8 @@ def test_one_gang_is_described_with_its_pods_nodes_and_leaves(view):
     assert code == 1
     assert "  12 pods remain" in out
     assert out.count(" -  ") >= 11, "no pod has a node"
-    assert view("gangs", "prod/llama", "-o", "jsonpath={.key} {.state}")[1] == "prod/llama placed"
+    gang = json.loads(view("gangs", "prod/llama", "-o", "json")[1])
+    assert (gang["key"], gang["state"]) == ("prod/llama", "placed")
     assert view("gangs", "llama", "-o", "name")[1] == "gang/llama\n"
 
 
@@ -108,12 +109,13 @@ def test_a_gang_that_is_not_there_is_an_error_that_names_those_there_are(view):
     assert "in namespace research; there is one in prod, which the other options leave out" in err
 
 
-def test_names_headers_and_templates_are_for_scripts(view):
+def test_names_and_documents_are_for_scripts(view):
     assert view("gangs", "-o", "name", "-n", "prod")[1] == "gang/llama\n"
     assert view("fabric", "-o", "name")[1] == "fabric/roce\n"
     assert view("gangs", "--no-headers", "-n", "prod")[1].startswith("prod ")
     assert not any("DOMAIN" in line for line in view("fabric", "--no-headers")[1].splitlines())
-    assert view("gangs", "-o", 'jsonpath={range [*]}{.name} {.size}{"\\n"}{end}')[1].splitlines()[0] == "llama 8"
+    first = json.loads(view("gangs", "-o", "json")[1])[0]
+    assert (first["name"], first["size"]) == ("llama", 8)
 
 
 def test_a_selector_selects_gangs_by_the_labels_of_their_pods(view, cluster):

@@ -20,9 +20,9 @@ import working
 
 from railwright.cluster import policies
 from railwright.fabric import names, views
-from railwright.fabric.injection import rejection_codes
 from railwright.fabric.lint import admission
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import rejections
 from railwright.serving import metrics
 from webhook import __main__ as webhook_main
 from webhook import bindings, claim_templates, pods, review_size, state, wire, workloads
@@ -262,7 +262,7 @@ def test_what_is_too_large_is_named_with_its_largest_field(by):
     answer = pods.handle(body, by, admitting.known)
     response = json.loads(answer.body)["response"]
     assert not response["allowed"]
-    assert answer.reason == rejection_codes.RejectionCode.TOO_LARGE
+    assert answer.reason == rejections.RejectionCode.TOO_LARGE
     assert "Pod prod/p: the object has about 200" in response["status"]["message"]
     assert (
         "in spec.containers; the limit is 10000 with label railwright.io/fabric: shorten"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import typing
 
 import jsonpatch
 import msgspec
@@ -248,6 +249,17 @@ def test_annotate_makes_the_map_only_where_there_is_none():
     assert patch.build_annotations({"a/b": "0"}, {"a/b": "1"}) == made[1:]
 
 
+def list_kinds(base: type = pod_changes.Change) -> set[type]:
+    return {kind for direct in base.__subclasses__() for kind in (direct, *list_kinds(direct))}
+
+
+def test_every_kind_of_change_is_in_the_union_and_has_an_order_and_three_methods():
+    assert set(typing.get_args(pod_changes.AnyChange)) == list_kinds()
+    for kind in list_kinds():
+        assert pod_changes.POD <= kind.order <= pod_changes.REMOVALS
+        assert all(callable(getattr(kind, method)) for method in ("apply", "patch", "describe"))
+
+
 @given(pods(), CHANGES.map(last_of_each))
 def test_the_operations_of_the_changes_one_by_one_are_the_patch(tree, changes):
     grouped = patch.group_by_change(view(tree), changes)
@@ -276,5 +288,5 @@ def test_claims_and_resources_are_removed_wherever_they_are():
         "requests": {"cpu": "1"},
         "claims": [{"name": "railwright"}, {"name": "theirs"}],
     }
-    mutated = applied_pod.apply(applied_pod.read(view(tree), "prod"), changes)
+    mutated = pod_changes.apply(applied_pod.read(view(tree), "prod"), changes)
     assert mutated.spec == view(result).spec

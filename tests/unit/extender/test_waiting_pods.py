@@ -1,13 +1,16 @@
-"""A gang that waits for rails of claims is explained, although kube-scheduler asks no extender about it."""
+"""A gang that waits for GPUs, rails or devices of claims is explained, although no scheduler asks about it."""
 
 import json
 
 import devices
+import msgspec
+import placing
 import pytest
 from claimed import FABRIC, build_claim, build_node, build_pod, build_template, name_devices, policy
 
 from extender import gang_tracker, schedulers
 from extender import state as states
+from railwright.fabric import views
 from railwright.fabric.reasons import rendering
 from railwright.serving import turns
 
@@ -58,10 +61,10 @@ def add_gang(state, size=2):
 
 def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state, handlers, clock):
     add_gang(state)
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs) is None
     clock.now = gang_tracker.WAITING_SECONDS
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     [outcome] = handlers.gangs.check(clock.now)
     assert outcome.code == gang_tracker.UNPLACEABLE
     assert [rendering.render(why) for why in outcome.reasons] == [
@@ -82,9 +85,9 @@ def test_a_node_with_a_pod_of_the_gang_has_no_room_for_a_second_one_and_the_reas
     states.Claims(state).upsert(devices.read_claim(held))
     states.Pods(state).upsert(build_pod("g-0", group="g", on="n2"))
     states.Pods(state).upsert(build_pod("g-1", group="g"))
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     clock.now = gang_tracker.WAITING_SECONDS
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     [outcome] = handlers.gangs.check(clock.now)
     texts = [rendering.render(why) for why in outcome.reasons]
     assert texts[1] == SAME_RAILS
@@ -97,9 +100,9 @@ def test_a_pod_that_a_scheduler_asked_about_is_not_explained_again(state, handle
     handlers.filter(json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n2"]}).encode())
     before = handlers.explanations.explain("train", "g-0", handlers.gangs)
     clock.now = gang_tracker.WAITING_SECONDS
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     clock.now *= 2
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     assert handlers.explanations.explain("train", "g-0", handlers.gangs).nodes == before.nodes
 
 
@@ -108,8 +111,72 @@ def test_pods_that_are_bound_or_gone_are_forgotten(state, handlers, clock):
     add_gang(state, size=3)
     pods.upsert(build_pod("g-0", group="g", on="n2"))
     pods.remove(build_pod("g-1", group="g"))
-    turns.complete(handlers.record_waiting_claims())
+    turns.complete(handlers.record_waiting_pods())
     clock.now = gang_tracker.WAITING_SECONDS
-    assert [pod.metadata.name for pod in state.waiting_claims.list_due(clock.now, 10.0)] == ["g-2"]
+    assert [pod.metadata.name for pod in state.waiting.list_due(clock.now, 10.0)] == ["g-2"]
     pods.replace([])
-    assert not state.waiting_claims.list_due(clock.now * 3, 10.0)
+    assert not state.waiting.list_due(clock.now * 3, 10.0)
+
+
+class FullCluster:
+    """Two nodes of eight GPUs, of which the gang `first` uses some; its nodes have more rail devices than pods."""
+
+    def __init__(self, clock, used_gpus):
+        state = states.State(assume_seconds=30)
+        state.cluster.replace_nodes([placing.node(name, "a", rails_each=16) for name in ("n1", "n2")])
+        chosen = placing.policy(required=True, domains=[placing.LEAF])
+        self.pods, self.clock = states.Pods(state), clock
+        self.handlers = schedulers.Schedulers(state, lambda: chosen, clock=clock, observe=lambda *_: None)
+        self.pods.replace([placing.pod(f"first-{name}", on=name, gpus=used_gpus) for name in ("n1", "n2")])
+
+    def add_waiting(self, **more):
+        for rank in range(2):
+            self.pods.upsert(placing.pod(f"next-{rank}", group="next", schedulerName="volcano", **more))
+        turns.complete(self.handlers.record_waiting_pods())
+        self.clock.now = gang_tracker.WAITING_SECONDS
+        turns.complete(self.handlers.record_waiting_pods())
+
+    def explain(self):
+        return self.handlers.explain("train", "next-0")
+
+
+def test_a_gang_that_waits_for_gpus_is_explained_though_its_scheduler_does_not_ask(clock):
+    cluster = FullCluster(clock, used_gpus=8)
+    cluster.add_waiting()
+    explanation = cluster.explain()
+    assert explanation.outcome == "unplaceable"
+    assert [why.message for why in explanation.why[:2]] == [
+        "volcano does not ask about the pod while its own plugins reject every node; the extender has looked",
+        "2 pods remain, each with rail0..rail3; the cluster has slots for 0",
+    ]
+    assert "nvidia.com/gpu on n1 is used by train/first-n1" in explanation.why[-1].message
+    [outcome] = cluster.handlers.gangs.check(clock.now)
+    assert outcome.code == gang_tracker.UNPLACEABLE
+
+
+@pytest.mark.parametrize("used_gpus", [0, 8])
+def test_a_pod_that_was_placed_or_fits_is_not_explained_by_what_the_extender_has_seen_itself(clock, used_gpus):
+    cluster = FullCluster(clock, used_gpus)
+    cluster.add_waiting()
+    if used_gpus:
+        cluster.pods.upsert(placing.pod("next-0", group="next", on="n1", schedulerName="volcano"))
+    assert cluster.explain() is None
+
+
+def test_a_pod_that_is_held_back_by_a_gate_is_not_explained(clock):
+    cluster = FullCluster(clock, used_gpus=8)
+    gated = views.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
+    pod = placing.pod("next-0", group="next")
+    cluster.pods.upsert(msgspec.structs.replace(pod, status=views.PodStatus(conditions=[gated])))
+    turns.complete(cluster.handlers.record_waiting_pods())
+    clock.now = gang_tracker.WAITING_SECONDS
+    turns.complete(cluster.handlers.record_waiting_pods())
+    assert cluster.explain() is None
+
+
+def test_a_question_of_the_scheduler_replaces_what_the_extender_has_seen_itself(clock):
+    cluster = FullCluster(clock, used_gpus=8)
+    cluster.add_waiting()
+    body = {"Pod": msgspec.to_builtins(placing.pod("next-0", group="next")), "NodeNames": ["n1", "n2"]}
+    turns.complete(cluster.handlers.prioritize(json.dumps(body).encode()))
+    assert "NotAsked" not in [why.code for why in cluster.explain().why]

@@ -118,3 +118,12 @@ class RejectionCode(enum.StrEnum):
         "The object has more list entries and keys than the webhook reads: 10,000 of a pod, 30,000 of a workload.",
         "Shorten the list in the message, or move settings into a ConfigMap.",
     )
+
+
+class RefusedError(Exception):
+    """Raised to end the plan of an injection with a Refusal. `reason` is one of the codes, `message` says the fix."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
