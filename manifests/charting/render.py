@@ -8,7 +8,6 @@ every kustomization.yaml.
 """
 
 import contextlib
-import importlib
 import os
 import pathlib
 import re
@@ -42,7 +41,8 @@ def find_helm() -> str | None:
     program = os.environ.get("HELM") or shutil.which("helm")
     if program is None:
         sys.path.insert(0, str(build.MANIFESTS.parent / "tests" / "controlplane"))
-        helm = importlib.import_module("plane.helm")
+        from plane import helm  # noqa: PLC0415 - of the tests
+
         with contextlib.suppress(FileNotFoundError):
             program = str(helm.locate())
     return program

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from railwright.cli import output, status_line
+from railwright.cli import output
 from railwright.cli.options import ClusterOptions
 from railwright.cluster import client as clients
 from railwright.cluster import credentials, kubeconfigs
@@ -26,7 +26,7 @@ async def connect(
     the user has given a limit.
     """
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns if an interrupt ends a credential plugin later
-    with status_line.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
+    with output.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
         client = await clients.connect(
             choose_kubeconfig(cluster.kubeconfig, instead),
             context=cluster.context,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from extender import state as states
 from extender import watches
-from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources, status_line
+from railwright.cli import cluster_access, object_files, options, output, policies, policy_sources
 from railwright.cluster import client as clients
 from railwright.cluster import errors, expression_process, failures, listing, resources, sources, watch_wire
 from railwright.fabric.overview import opted_in_pods, overview_builder, overview_types
@@ -73,7 +73,7 @@ def read(given: Sources) -> ClusterView:
     if questions := state.list_questions():
         state.answer(expression_process.answer_all(questions))
     builder = overview_builder.OverviewBuilder(state.cluster, state.assumed, known, lambda: policy, state.pools)
-    with status_line.show_progress("assessing gangs"):
+    with output.show_progress("assessing gangs"):
         builder.refresh_fully()
     connection = overview_types.Connection(problems=tuple(problems))
     return ClusterView(builder.build_overview(source=source, connection=connection), known, state.cluster.nodes)
@@ -127,7 +127,7 @@ async def _open_cluster(
 ) -> tuple[policy_model.Policy, Sequence[str]]:
     async with cluster_access.connect(given.cluster, cluster_access.SNAPSHOT) as client:
         policy = policies.read_file(given.policy) if given.policy else await policy_sources.fetch(client)
-        with status_line.show_progress("reading the cluster", total=len(watch_specs)) as advance:
+        with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             semaphore = asyncio.Semaphore(_AT_ONCE)
 
             async def read_kind(spec: sources.WatchSpec) -> str:

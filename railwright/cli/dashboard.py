@@ -19,7 +19,7 @@ from extender import state as states
 from extender import watches
 from railwright.cli import cluster_access, cluster_overview, object_files, output
 from railwright.cluster import client as clients
-from railwright.cluster import expression_process, pulse, resources, sources
+from railwright.cluster import errors, expression_process, failures, resources, sources
 from railwright.dashboard import feed, health, port
 from railwright.fabric.overview import (
     node_notes,
@@ -31,6 +31,7 @@ from railwright.fabric.overview import (
 from railwright.serving import addresses, listeners
 
 _POLL_SECONDS = 1.0
+_PULSE_SECONDS, _PULSE_PATH = 5.0, "/version"
 _PROMPT_SECONDS = 0.3  # for credentials without a plugin; a failure within it is reported before an address is printed
 
 
@@ -71,7 +72,7 @@ class View:
         self._state, self._pods = states.State(assume_seconds=0.0), opted_in_pods.OptedInPods()
         self._notes, self._events = node_notes.NodeNotes(), recent_events.RecentEvents()
         self._origin: sources.Sources | None = None
-        self._pulse: pulse.Pulse | None = None
+        self._pulse: Pulse | None = None
         builder = overview_builder.OverviewBuilder(
             self._state.cluster,
             self._state.assumed,
@@ -86,7 +87,7 @@ class View:
     async def open(self, client: clients.Client | None) -> None:
         """Prepare the watches of a cluster, or without a client of the files."""
         kinds = (resources.WEBHOOK_EVENTS, resources.EXTENDER_EVENTS)
-        self._pulse = pulse.Pulse(client) if client is not None else None
+        self._pulse = Pulse(client) if client is not None else None
         self._origin = await sources.connect(
             kubeconfig=None,
             snapshot=pathlib.Path(self._given.snapshot) if self._given.snapshot else None,
@@ -212,3 +213,30 @@ async def _wait_for_signal() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await stopped.wait()
+
+
+class Pulse:
+    """Polls the API server, because a watch without events looks the same as a dead connection."""
+
+    def __init__(self, client: clients.Client) -> None:
+        self._client = client
+        self.failure = ""
+
+    async def run(self) -> None:
+        """Poll until cancelled; `failure` is the error of the last poll, "" if it succeeded."""
+        while True:
+            self.failure = await self._poll()
+            await asyncio.sleep(_PULSE_SECONDS)
+
+    async def _poll(self) -> str:
+        try:
+            async with asyncio.timeout(_PULSE_SECONDS):
+                await self._client.get(_PULSE_PATH)
+        except TimeoutError as error:
+            return failures.build_unreachable(self._client.host, _PULSE_PATH, error).sentence
+        except errors.ApiError as error:
+            # missing permission for /version is no failure; the watches report rejected credentials and renew them
+            return error.sentence if error.foreign else ""
+        except errors.ClusterError as error:
+            return error.sentence
+        return ""

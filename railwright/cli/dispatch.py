@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from railwright.cli import output, parsers, programs, status_line
+from railwright.cli import output, parsers, programs
 from railwright.cli.commands import certs, clusters, installation, jobs, offline
 from railwright.cluster import errors
 from railwright.fabric import version
@@ -47,11 +47,11 @@ def run(words: Sequence[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
         is_slow = leaf.is_slow or leaf.has_option("--kubeconfig")  # the imports take longer than people like to wait
-        with status_line.show_progress("starting") if is_slow else contextlib.nullcontext():
+        with output.show_progress("starting") if is_slow else contextlib.nullcontext():
             function = leaf.load(arguments)
         return programs.call(function, arguments)
     except errors.ClusterError as error:
-        status_line.clear_status()
+        output.clear_status()
         print(f"railwright: {output.escape_controls(error.sentence)}", file=sys.stderr)
         return output.UNUSABLE
 

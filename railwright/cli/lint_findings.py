@@ -1,13 +1,15 @@
-"""Finds problems in files, with their lines: manifests of any workload, and nccl.conf files.
+"""Finds problems in files, with their lines: manifests of any workload, claims, and nccl.conf files.
 
 Recognizes the kind of a file, applies a policy, and relates the templates of one job to each other.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from railwright.cli import claim_findings, lint_reports, output
+from railwright.cli import object_files, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
@@ -22,8 +24,59 @@ from railwright.fabric.lint import (
     rule_types,
     workloads,
 )
+from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A finding with its file, line and the object it is about."""
+
+    file: str
+    line: int | None
+    title: str
+    finding: rule_types.Finding
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Findings, the number of containers, claims and files that were checked, and notes for the user.
+
+    `templates`: number of pods, pod templates, claims and nccl.conf files that were read, with or without anything to
+    check.
+    """
+
+    located: tuple[Located, ...] = ()
+    checked: int = 0
+    notes: tuple[str, ...] = ()
+    templates: int = 0
+
+
+def join(reports: Sequence[Report]) -> Report:
+    """Return several reports as one, without duplicates."""
+    located = dict.fromkeys(item for report in reports for item in report.located)
+    notes = dict.fromkeys(note for report in reports for note in report.notes)
+    return Report(
+        tuple(located),
+        sum(report.checked for report in reports),
+        tuple(notes),
+        sum(report.templates for report in reports),
+    )
+
+
+def add(report: Report, other: Report) -> Report:
+    """Return `report` with the findings of `other` that it lacks; the wording of a finding may differ."""
+    known = {(item.file, item.line, item.finding.code, item.finding.name) for item in report.located}
+    located = [
+        item for item in other.located if (item.file, item.line, item.finding.code, item.finding.name) not in known
+    ]
+    return join([report, msgspec.structs.replace(other, located=tuple(located))])
+
+
+def sort(report: Report) -> Report:
+    """Return the report with its findings by file and line, in every output format."""
+    located = sorted(report.located, key=lambda item: (item.file, item.line or 0))
+    return msgspec.structs.replace(report, located=tuple(located))
+
 
 _CONF = "nccl.conf"
 NOT_CHECKED = "rules that need the fabric were not checked"
@@ -38,7 +91,7 @@ class Context(msgspec.Struct, frozen=True):
     claim_templates: Mapping[str, claim_types.ClaimedDevices] = {}  # of all files, by name
 
 
-def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
+def check_file(path: str, text: str, context: Context) -> Report:
     """Return all findings of a file. Raises UnreadableError if it is neither a manifest nor nccl.conf."""
     if path.endswith(_CONF):
         if not _has_settings(text):
@@ -58,7 +111,7 @@ def check_file(path: str, text: str, context: Context) -> lint_reports.Report:
         raise output.UnreadableError(f"{path}: is neither a Kubernetes manifest nor lines NAME=VALUE")
     if not any(_contains_object(root) for root in roots):
         raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
-    return lint_reports.join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
+    return join([_check_document(path, root, context) for root in roots if root.kind == "mapping"])
 
 
 def _has_settings(text: str) -> bool:
@@ -80,15 +133,15 @@ def _looks_like_conf(text: str) -> bool:
     return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
-def _check_conf(path: str, text: str, context: Context) -> lint_reports.Report:
+def _check_conf(path: str, text: str, context: Context) -> Report:
     ranks = rule_types.RankContext(
         path, rank_contexts.read_file(text), fabric_context.build(_find_default_use(context)), nccl=context.nccl
     )
     located = []
     for finding in engine.check(ranks):
         number = finding.where.removeprefix("line ")
-        located.append(lint_reports.Located(path, int(number) if number.isdigit() else None, "", finding))
-    return lint_reports.Report(tuple(located), 1, templates=1)
+        located.append(Located(path, int(number) if number.isdigit() else None, "", finding))
+    return Report(tuple(located), 1, templates=1)
 
 
 def _find_default_use(context: Context) -> fabric_context.FabricUse:
@@ -104,7 +157,7 @@ def _find_default_use(context: Context) -> fabric_context.FabricUse:
     )
 
 
-def _check_document(path: str, root: documents.Node, context: Context) -> lint_reports.Report:
+def _check_document(path: str, root: documents.Node, context: Context) -> Report:
     repeated = documents.keep_last_keys(root)
     try:
         document = documents.build_document(root)
@@ -113,31 +166,29 @@ def _check_document(path: str, root: documents.Node, context: Context) -> lint_r
         raise output.UnreadableError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
         raise output.UnreadableError(
-            f"{path}:{root.line}: is not a valid Kubernetes manifest: {lint_reports.describe_type(error)}"
+            f"{path}:{root.line}: is not a valid Kubernetes manifest: {object_files.describe_mismatch(error)}"
         ) from None
     if document.problems:
         problem = document.problems[0]
         raise output.UnreadableError(f"{path}:{problem.line}: {problem.message}")
-    claims = claim_findings.check_document(path, document)
-    unquoted = lint_reports.Report(notes=(*_list_unquoted(path, document, read), *_list_wrong_keys(path, document)))
-    return lint_reports.join(
+    claims = _check_claims(path, document)
+    unquoted = Report(notes=(*_list_unquoted(path, document, read), *_list_wrong_keys(path, document)))
+    return join(
         [
             *(_check_workload(path, document, workload, context) for workload in read),
             claims,
             unquoted,
-            lint_reports.Report(tuple(_locate_repeated(path, key) for key in repeated)),
+            Report(tuple(_locate_repeated(path, key) for key in repeated)),
         ]
     )
 
 
-def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> lint_reports.Located:
+def _locate_repeated(path: str, repeated: documents.RepeatedKey) -> Located:
     message = (
         f"{output.escape_controls(repeated.key)}: the key is already on line {repeated.first}, which has no effect: "
         "kubectl takes the last one; join the two"
     )
-    return lint_reports.Located(
-        path, repeated.line, "", manifest_rules.REPEATED_KEY.build_finding(message, repeated.key)
-    )
+    return Located(path, repeated.line, "", manifest_rules.REPEATED_KEY.build_finding(message, repeated.key))
 
 
 def _list_unquoted(path: str, document: documents.Document, pods: Sequence[workloads.Workload]) -> Iterator[str]:
@@ -176,12 +227,10 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     answers: tuple[rule_types.Finding, ...]  # of admission
 
 
-def _check_workload(
-    path: str, document: documents.Document, workload: workloads.Workload, context: Context
-) -> lint_reports.Report:
+def _check_workload(path: str, document: documents.Document, workload: workloads.Workload, context: Context) -> Report:
     prepared = [_inject_template(template, workload, context) for template in workload.templates]
-    located: list[lint_reports.Located] = [
-        lint_reports.Located(path, document.find_line(template.template.path), workload.title, answer)
+    located: list[Located] = [
+        Located(path, document.find_line(template.template.path), workload.title, answer)
         for template in prepared
         for answer in template.answers
     ]
@@ -196,7 +245,7 @@ def _check_workload(
             )
             starting = [container for other in others for container in _list_containers(other)]
             located += [
-                lint_reports.Located(
+                Located(
                     path,
                     _find_line(document, template, index, starting, finding),
                     ranks.title,
@@ -204,20 +253,22 @@ def _check_workload(
                 )
                 for finding in engine.check(ranks)
             ]
-    located += _check_claims(path, document, workload, context)
-    return lint_reports.Report(tuple(located), checked, templates=len(prepared))
+    located += _check_claim_references(path, document, workload, context)
+    return Report(tuple(located), checked, templates=len(prepared))
 
 
-def _check_claims(
+def _check_claim_references(
     path: str, document: documents.Document, workload: workloads.Workload, context: Context
-) -> Iterator[lint_reports.Located]:
+) -> Iterator[Located]:
     """Yield the findings about the claims that pods refer to, as their author wrote them."""
     use = fabric_context.FabricUse(context.policy.document if context.policy else None)
     for template in workload.templates:
         if template.containers is not None:
             spec, templates = template.pod.spec, context.claim_templates
             pod = claim_types.PodClaimContext(workload.title, spec, templates, use.accelerators)
-            yield from claim_findings.check_pod(path, document, template.containers[:-1], pod)
+            for finding, place in claim_rules.check_pod(pod):
+                line = document.find_line((*template.containers[:-1], *place))
+                yield Located(path, line, pod.title, finding)
 
 
 def _build_job_context(
@@ -378,3 +429,76 @@ def _find_node(root: documents.Node, path: Sequence[str | int]) -> documents.Nod
             return None
         node = child[1]
     return node
+
+
+# --- claims ---------------------------------------------------------------------------------------------
+
+_GROUP = "resource.k8s.io"
+_TEMPLATE = "ResourceClaimTemplate"
+_Object = tuple[documents.Path, Mapping[str, Any]]
+
+
+def _check_claims(path: str, document: documents.Document) -> Report:
+    """Return the findings about the claims of a document. Raises UnreadableError if one is invalid."""
+    located: list[Located] = []
+    claims = list(_list_claims(document.tree))
+    for position, tree in claims:
+        ctx, below = _read_claim(path, document, position, tree)
+        located += [
+            Located(path, document.find_line((*below, *place)), ctx.title, finding)
+            for finding, place in claim_rules.check(ctx)
+        ]
+    return Report(tuple(located), len(claims), templates=len(claims))
+
+
+def list_claim_templates(texts: Iterable[str]) -> dict[str, claim_types.ClaimedDevices]:
+    """Return the `devices` of all ResourceClaimTemplates by name. What cannot be read is left out."""
+    templates = {}
+    for text in texts:
+        if _TEMPLATE not in text:
+            continue
+        with contextlib.suppress(documents.DocumentError, output.UnreadableError):
+            for root in documents.parse(text):
+                documents.keep_last_keys(root)
+                document = documents.build_document(root)
+                for position, tree in _list_claims(document.tree):
+                    ctx, _ = _read_claim("", document, position, tree)
+                    if ctx.is_template:
+                        templates[ctx.title.rpartition("/")[2].rpartition(" ")[2]] = ctx.devices
+    return templates
+
+
+def _list_claims(tree: Any) -> Iterator[_Object]:
+    """Yield the claims of an object or a List, each with its path."""
+    if not isinstance(tree, Mapping):
+        return
+    items = tree.get("items")
+    listed: list[_Object] = [((), tree)]
+    if isinstance(items, list):
+        listed += [(("items", index), item) for index, item in enumerate(items) if isinstance(item, Mapping)]
+    for position, item in listed:
+        group = str(item.get("apiVersion") or "").partition("/")[0]
+        if group == _GROUP and item.get("kind") in claim_types.KINDS:
+            yield position, item
+
+
+def _read_claim(
+    path: str, document: documents.Document, position: documents.Path, tree: Mapping[str, Any]
+) -> tuple[claim_types.ClaimContext, documents.Path]:
+    """Return a claim, and the path of its `devices`."""
+    kind = str(tree["kind"])
+    below: documents.Path = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
+    part: Any = documents.remove_nulls(tree)
+    for step in below:
+        part = part.get(step) if isinstance(part, Mapping) else None
+    metadata = tree.get("metadata")
+    name = metadata if isinstance(metadata, Mapping) else {}
+    title = "/".join(str(name[key]) for key in ("namespace", "name") if name.get(key))
+    try:
+        devices = claim_types.read_devices(part or {})
+    except msgspec.ValidationError as error:
+        line = document.find_line((*position, *below))
+        raise output.UnreadableError(
+            f"{path}:{line}: is not a valid {kind}: {object_files.describe_mismatch(error)}"
+        ) from None
+    return claim_types.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE), (*position, *below)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import claim_findings, formats, lint_findings, lint_reports, options, output, policies
+from railwright.cli import formats, lint_findings, options, output, policies
 from railwright.cli.commands import jobs
 from railwright.cluster import kubeconfigs
 from railwright.fabric import text, version
@@ -29,9 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     release = _parse_release(arguments.nccl_version)
     texts = [(path, output.read_text(path)) for path in paths]
     policy, from_cluster = _consult(arguments, texts)
-    context = lint_findings.Context(policy, release, claim_findings.list_templates(text for _, text in texts))
+    context = lint_findings.Context(policy, release, lint_findings.list_claim_templates(text for _, text in texts))
     reports = [lint_findings.check_file(path, text, context) for path, text in texts]
-    report = lint_reports.sort(lint_reports.add(lint_reports.join(reports), from_cluster))
+    report = lint_findings.sort(lint_findings.add(lint_findings.join(reports), from_cluster))
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
@@ -49,19 +49,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _consult(
     arguments: argparse.Namespace, texts: Sequence[tuple[str, str]]
-) -> tuple[model.Policy | None, lint_reports.Report]:
+) -> tuple[model.Policy | None, lint_findings.Report]:
     """Return the policy, if it can be read, and what the cluster reports. Asks no cluster with --policy or --local."""
     cluster = options.get_cluster(arguments)
     if arguments.policy or arguments.local:
         if cluster.is_given:
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} asks no cluster; remove it, or the options for the cluster")
-        return policies.read_file(arguments.policy) if arguments.policy else None, lint_reports.Report()
+        return policies.read_file(arguments.policy) if arguments.policy else None, lint_findings.Report()
     if not (cluster.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST")):
         cause = f"{lint_findings.NOT_CHECKED}: there is no kubeconfig; {lint_findings.WITHOUT_CLUSTER}"
         if cluster.is_given:
             raise output.UnreadableError(cause)
-        return None, lint_reports.Report(notes=(cause,))
+        return None, lint_findings.Report(notes=(cause,))
     from railwright.cli import linting_by_cluster
 
     consultation = linting_by_cluster.consult(cluster, texts, arguments.namespace)
@@ -78,7 +78,7 @@ def _parse_release(text: str | None) -> tuple[int, ...] | None:
     return release
 
 
-def _print_text(report: lint_reports.Report) -> None:
+def _print_text(report: lint_findings.Report) -> None:
     for item in report.located:
         finding = item.finding
         location = item.file if item.line is None else f"{item.file}:{item.line}"
@@ -97,7 +97,7 @@ def _print_text(report: lint_reports.Report) -> None:
     output.print_styled((summary or "nothing found", style), (f" in {checked}", ""))
 
 
-def _build_rows(report: lint_reports.Report) -> list[dict[str, Any]]:
+def _build_rows(report: lint_findings.Report) -> list[dict[str, Any]]:
     return [
         {
             "file": item.file,
@@ -146,7 +146,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {rule_types.Severity.ERROR: "error", rule_types.Severity.WARNING: "warning", rule_types.Severity.INFO: "note"}
 
 
-def build_log(located: Sequence[lint_reports.Located], version: str) -> dict[str, Any]:
+def build_log(located: Sequence[lint_findings.Located], version: str) -> dict[str, Any]:
     """Return a log with one run."""
     rules = _list_rules()
     positions = {rule.code: position for position, rule in enumerate(rules)}
@@ -170,7 +170,7 @@ def _build_rule(rule: rule_types.RuleDescription) -> dict[str, Any]:
     }
 
 
-def _build_result(item: lint_reports.Located, positions: dict[str, int]) -> dict[str, Any]:
+def _build_result(item: lint_findings.Located, positions: dict[str, int]) -> dict[str, Any]:
     finding = item.finding
     place: dict[str, Any] = {"artifactLocation": {"uri": _format_uri(item.file)}}
     if item.line is not None:

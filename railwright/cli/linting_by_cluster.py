@@ -11,15 +11,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import (
-    cluster_access,
-    dry_runs,
-    lint_findings,
-    lint_reports,
-    options,
-    output,
-    policy_sources,
-)
+from railwright.cli import cluster_access, dry_runs, lint_findings, options, output, policy_sources
 from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, kubeconfigs
@@ -37,7 +29,7 @@ _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.
 class Consultation(msgspec.Struct, frozen=True):
     """Hold what a cluster added: findings of its webhook, or its policy, and notes that name the source."""
 
-    report: lint_reports.Report = lint_reports.Report()
+    report: lint_findings.Report = lint_findings.Report()
     policy: policies.Policy | None = None
 
 
@@ -62,7 +54,7 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
         return asyncio.run(connect_and_ask())
     except errors.ClusterError as error:
         return Consultation(
-            lint_reports.Report(
+            lint_findings.Report(
                 notes=(f"{lint_findings.NOT_CHECKED}: {error.sentence}. Or {lint_findings.WITHOUT_CLUSTER}",)
             )
         )
@@ -77,9 +69,9 @@ async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], nam
     notes = [note for pod, answer in pairs for note in _list_notes(pod, answer)]
     if pods and not reasons:
         source = f"the fabric's rules come from dry runs in {_format_namespaces(pods)}"
-        return Consultation(lint_reports.Report(tuple(located), notes=(*notes, source)))
+        return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)))
     policy, source = await _read_policy(client, reasons)
-    return Consultation(lint_reports.Report(tuple(located), notes=(*notes, source)), policy)
+    return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)), policy)
 
 
 async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy | None, str]:
@@ -119,17 +111,17 @@ def _list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[docume
         yield from _list_objects(item, (*path, "items", index))
 
 
-def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_reports.Located]:
+def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findings.Located]:
     title = " ".join(filter(None, (pod.template.owner, pod.template.part)))
     line = pod.document.find_line((*pod.path, *pod.template.path))
     if isinstance(answer, dry_runs.Rejected):
-        yield lint_reports.Located(pod.file, line, title, manifest_rules.REJECTED.build_finding(answer.message))
+        yield lint_findings.Located(pod.file, line, title, manifest_rules.REJECTED.build_finding(answer.message))
     if not isinstance(answer, dry_runs.Admitted):
         return
     for warning in answer.warnings:
         code = warning.partition(": ")[0]
         if code in _CODES:
-            yield lint_reports.Located(pod.file, line, title, manifest_rules.WARNED.build_finding(warning, code))
+            yield lint_findings.Located(pod.file, line, title, manifest_rules.WARNED.build_finding(warning, code))
     severities = {rule.code: rule.severity for rule in engine.RULES}
     containers = [str(container.get("name")) for container in pod.template.pod["spec"].get("containers") or ()]
     for warning in answer.warnings:
@@ -139,7 +131,7 @@ def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_report
         finding = rule_types.Finding(match["code"], severities[match["code"]], match["name"], "", match["message"])
         title = " ".join(filter(None, (pod.template.owner, pod.template.part, f"container {match['container']}")))
         line = _find_line(pod, containers.index(match["container"]), match["name"])
-        yield lint_reports.Located(pod.file, line, title, finding)
+        yield lint_findings.Located(pod.file, line, title, finding)
 
 
 def _find_line(pod: _Pod, index: int, name: str) -> int:

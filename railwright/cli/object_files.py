@@ -5,10 +5,13 @@ look like success.
 """
 
 import json
+import re
 from typing import Any
 
+import msgspec
+
 from railwright.cli import formats, output
-from railwright.cluster import documents, lists, snapshots
+from railwright.cluster import documents, snapshots
 from railwright.fabric import names
 
 Tree = dict[str, Any]
@@ -21,8 +24,8 @@ def read_manifest(text: str, file: str) -> list[Tree]:
         for root in roots:
             documents.keep_last_keys(root)
         trees = [documents.remove_nulls(documents.build_tree(root)) for root in roots]
-        objects = [obj for tree in trees if tree is not None for obj in lists.list_objects(tree)]
-    except (documents.DocumentError, lists.ListError) as error:
+        objects = [obj for tree in trees if tree is not None for obj in snapshots.list_objects(tree)]
+    except (documents.DocumentError, snapshots.ListError) as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects:
         raise output.UnreadableError(f"{file}: contains no object; expected a pod or a workload")
@@ -86,3 +89,26 @@ def read_snapshot(path: str, option: str = "--snapshot", *, needs: str = "") -> 
             f"{option} {path}: contains no {missing}; write it with kubectl get nodes,pods,namespaces -A -o yaml"
         )
     return objects
+
+
+_MISMATCH = re.compile(r"Expected `(?P<types>[^`]+)`, got `(?P<type>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a mapping (key: value)",
+    "array": "a list",
+}
+_UNQUOTED = frozenset({"int", "float", "bool"})  # what YAML makes of 22, 0.5 and yes
+
+
+def describe_mismatch(error: msgspec.ValidationError) -> str:
+    """Return path, expected type and fix of a wrong value; the error's own words if it is about something else."""
+    match = _MISMATCH.fullmatch(str(error))
+    if match is None:
+        return str(error)
+    types = [name for name in match["types"].split(" | ") if name != "null"]
+    expected = " or ".join(_WORDS.get(name, name) for name in types)
+    fix = "; put it in quotes" if "str" in types and match["type"] in _UNQUOTED else ""
+    return f"{match['path'] or 'the object'}: expected {expected}, not {_WORDS.get(match['type'], match['type'])}{fix}"

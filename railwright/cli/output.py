@@ -1,13 +1,16 @@
-"""Input and output of all commands: exit codes, files, coloured lines.
+"""Input and output of all commands: exit codes, files, coloured lines, and what a command is doing.
 
-Text from files and clusters is printed as plain text, never as markup. Imports the standard library only, because the
-preflight of a container starts through this module.
+Text from files and clusters is printed as plain text, never as markup. Imports the quick part of the standard library
+only: the preflight of a container starts through this module, and the first status line precedes all other imports.
 """
 
+import contextlib
+import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import TextIO
 
 OK, FINDINGS, UNUSABLE = 0, 1, 2  # docs/interface.md 6: success; findings; wrong usage or unreadable input
 _WEIGHTS = {"bold": "1", "dim": "2"}
@@ -49,9 +52,9 @@ def print_styled(*parts: tuple[str, str]) -> None:
     sys.stdout.write("".join([_paint(escape_controls(text), style, codes) for text, style in parts]) + "\n")
 
 
-def is_animated() -> bool:
-    """Return True if stdout is a terminal whose last line can be rewritten."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")
+def is_animated(stream: TextIO | None = None) -> bool:
+    """Return True if a stream, by default stdout, is a terminal whose last line can be rewritten."""
+    return (stream or sys.stdout).isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")
 
 
 def _get_codes() -> Mapping[str, str]:
@@ -75,3 +78,98 @@ def escape_controls(text: str) -> str:
 def remove_web_fonts(svg: str) -> str:
     """Return an SVG of rich without its web fonts, so that it needs no network."""
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+# --- a line on stderr while a command works --------------------------------------------------------------
+
+_CLEAR = "\r\x1b[K"  # to the first column, erase the line
+
+
+def show_status(text: str) -> None:
+    """Replace the line on the terminal by a new text."""
+    if is_animated(sys.stderr):
+        sys.stderr.write(f"{_CLEAR}{text}…")
+        sys.stderr.flush()
+
+
+def clear_status() -> None:
+    """Erase the line. Must precede any other output."""
+    if is_animated(sys.stderr):
+        sys.stderr.write(_CLEAR)
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def show_progress(description: str, *, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show a line until the end of the context. Yield a function to call after each of `total` steps."""
+    done = 0
+    show_status(description)
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        show_status(f"{description}: {done} of {total}")
+
+    try:
+        yield advance
+    finally:
+        clear_status()
+
+
+# --- lines of styled parts -------------------------------------------------------------------------------
+
+Line = tuple[tuple[str, str], ...]
+"""Parts of (text, style); a style is words such as "bold red"."""
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines at once, also into a pipe."""
+    for line in lines:
+        print_styled(*line)
+    sys.stdout.flush()
+
+
+def draw(lines: Iterable[Line], *, title: str, width: int) -> str:
+    """Return lines as an SVG of a terminal with `width` columns."""
+    from rich import console, text
+
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
+        screen = console.Console(record=True, highlight=False, width=width, file=nowhere)
+        for line in lines:
+            screen.print(text.Text.assemble(*((escape_controls(part), style) for part, style in line)))
+        return remove_web_fonts(screen.export_svg(title=title))
+
+
+# --- a spinner on the terminal ---------------------------------------------------------------------------
+
+_FRAMES, _FRAME_SECONDS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 0.1
+
+
+@contextlib.asynccontextmanager
+async def show_spinner(describe: Callable[[], str]) -> AsyncIterator[Callable[[], None]]:
+    """Show a spinner with `describe()` in the last line of a terminal; nothing without one.
+
+    Yields a function that erases it, to be called before other lines are printed.
+    """
+    if not is_animated():
+        yield lambda: None
+        return
+    import asyncio
+
+    def erase() -> None:
+        sys.stdout.write("\r\x1b[K")
+
+    async def spin() -> None:
+        for frame in itertools.cycle(_FRAMES):
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+            sys.stdout.write(f"\r{frame} {escape_controls(describe())}"[:width] + "\x1b[K")
+            sys.stdout.flush()
+            await asyncio.sleep(_FRAME_SECONDS)
+
+    spinning = asyncio.create_task(spin())
+    try:
+        yield erase
+    finally:
+        spinning.cancel()
+        erase()
+        sys.stdout.flush()

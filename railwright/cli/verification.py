@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from railwright.cli import formats, options, output, policies, status_line
+from railwright.cli import formats, options, output, policies
 from railwright.fabric import text
 from railwright.fabric.verification import expectations, jobs, log_types, report
 
@@ -82,7 +82,7 @@ def report_log(arguments: argparse.Namespace) -> int:
         ),
     )
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
-    with status_line.show_progress("reading the log"):
+    with output.show_progress("reading the log"):
         assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
     return print_report(assessment, arguments)
 

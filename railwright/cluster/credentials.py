@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 from urllib import parse
 
-from railwright.cluster import errors, failures, kubeconfigs, tls
+from railwright.cluster import errors, failures, kubeconfigs
 
 READ_SECONDS = 60.0  # for exec plugins: one that waits for input would block a server forever
 POD_FILES = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")  # token and ca.crt
@@ -149,7 +149,7 @@ def _read_pod_account(impersonation: Impersonation) -> Account:
         raise kubeconfigs.KubeconfigError("no service account")
     host = f"[{host}]" if ":" in host else host
     account = Account(None, None, f"https://{host}:{port}", Proof(token_file=token), impersonation)
-    account.tls = tls.build_client_context(str(POD_FILES / "ca.crt"))
+    account.tls = build_client_context(str(POD_FILES / "ca.crt"))
     return account
 
 
@@ -159,7 +159,7 @@ def _build_tls_context(selection: kubeconfigs.Selection, proof: Proof) -> ssl.SS
         return True
     authority = cluster.read_pem("certificate-authority")
     try:
-        context = tls.build_client_context(ca_text=authority.decode("ascii", "ignore") if authority else None)
+        context = build_client_context(ca_text=authority.decode("ascii", "ignore") if authority else None)
     except (ssl.SSLError, ValueError):
         raise kubeconfigs.KubeconfigError(f"certificate-authority of {cluster.where} is no PEM certificate") from None
     if proof.certificate:
@@ -313,3 +313,16 @@ async def _leave_when_cancelled(coroutine: Coroutine[Any, Any, _Result]) -> _Res
         task.cancel()
         await asyncio.sleep(0)  # so that the task begins to wait
         raise
+
+
+def build_client_context(ca_file: str | None = None, ca_text: str | None = None) -> ssl.SSLContext:
+    """Return a context that verifies servers as client-go does, by the CAs in a file or PEM text, or else the system's.
+
+    Since Python 3.13 `ssl.create_default_context` also requires the key identifiers and critical marks of RFC 5280 in
+    every certificate of the chain (VERIFY_X509_STRICT). The CAs of many clusters lack them (EKS, for one). The checks
+    that identify the server are unchanged: the issuer's signature, the issuer's right to issue, the host name, the
+    dates, and the usage as a server. Raises OSError and ssl.SSLError.
+    """
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca_text)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

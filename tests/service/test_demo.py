@@ -116,9 +116,9 @@ def test_a_terminal_shows_a_spinner_with_each_step_and_then_the_card():
 @pytest.mark.parametrize("command", ["check", "demo"])
 def test_the_first_status_needs_no_library(command):
     program = (
-        "import sys; from railwright.cli import dispatch, status_line; "
+        "import sys; from railwright.cli import dispatch, output; "
         f"dispatch.build_parser(['{command}']).parse(['{command}']); "
-        "status_line.show_status('starting'); print(sorted(sys.modules))"
+        "output.show_status('starting'); print(sorted(sys.modules))"
     )
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "railwright.cli.dispatch" in modules

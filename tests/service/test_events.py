@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from railwright.cluster import client as clients
-from railwright.cluster import event_correlator, events
+from railwright.cluster import events
 
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
 
@@ -125,10 +125,10 @@ async def test_a_refused_event_and_a_storm_disturb_no_client(board, posting):
     posting.post(ABOUT, warning=True, reason="R", message="refused")
     await board.next()
     board.status = 201
-    for number in range(3 * event_correlator.QUEUE):
+    for number in range(3 * events.QUEUE):
         posting.post(ABOUT, warning=True, reason="R", message=f"m{number}" + "x" * 5000)
     method, _, event = await board.next()
     assert method == "POST"
     assert len(event["message"]) == 1024
     assert board.became[events.FAILED] == 1
-    assert board.became[events.DROPPED] == 2 * event_correlator.QUEUE
+    assert board.became[events.DROPPED] == 2 * events.QUEUE

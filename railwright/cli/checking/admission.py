@@ -72,7 +72,7 @@ def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: document
     allowed = [
         snapshots.get_name(namespace)
         for namespace in namespaces
-        if selectors.matches(fabric.namespaces, snapshots.get_path(namespace, "metadata", "labels") or {})
+        if selectors.matches(fabric.namespaces, snapshots.get_map(namespace, "metadata", "labels"))
         and snapshots.get_name(namespace) not in ("kube-system", snapshot.namespace)
         and not snapshots.get_path(namespace, "metadata", "deletionTimestamp")
     ]
@@ -100,7 +100,7 @@ def _check_dry_run(dry_run: snapshots.DryRun) -> check_rows.Assessment:
         )
     if dry_run.refusal:
         return fail(f"{location}: {dry_run.refusal}", subject=subject)
-    annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
+    annotation = snapshots.get_map(dry_run.pod, "metadata", "annotations").get(names.INJECTION)
     if not annotation:
         return fail(
             f"a pod {location} was admitted without an injection record: the API server did not call the webhook",
@@ -126,7 +126,7 @@ def _check_in_force(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.
 
 def _parse_record(dry_run: snapshots.DryRun) -> intent.Record | None:
     """Return the record of the pod of a dry run, an empty one if it is invalid, None if there is none."""
-    annotation = (snapshots.get_path(dry_run.pod, "metadata", "annotations") or {}).get(names.INJECTION)
+    annotation = snapshots.get_map(dry_run.pod, "metadata", "annotations").get(names.INJECTION)
     try:
         return intent.decode_record(str(annotation)) if annotation else None
     except intent.InvalidRecordError:
@@ -147,7 +147,7 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     actions: dict[str, set[str]] = {}
     for binding in snapshot.get_all("admission-bindings"):
         policy_actions = actions.setdefault(str(snapshots.get_path(binding, "spec", "policyName")), set())
-        policy_actions.update(snapshots.get_path(binding, "spec", "validationActions") or ())
+        policy_actions.update(snapshots.get_list(binding, "spec", "validationActions"))
     unbound = [name for name in own_policies if name not in actions]
     if unbound:
         return fail(f"{snapshots.join_limited(unbound)} has no ValidatingAdmissionPolicyBinding, so it has no effect")
@@ -185,27 +185,27 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
 
 def _list_resources(policy: Any) -> list[str]:
     """Return the resources in the condition that identifies training pods."""
-    conditions = snapshots.get_path(policy, "spec", "matchConditions") or ()
+    conditions = snapshots.get_list(policy, "spec", "matchConditions")
     expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
     return [name for expression in expressions for name in _QUOTED.findall(expression)]
 
 
 def _names_accelerator(policy: Any, accelerator: str) -> bool:
     """True if the condition that identifies training pods names the accelerator, or does not exist."""
-    conditions = snapshots.get_path(policy, "spec", "matchConditions") or ()
+    conditions = snapshots.get_list(policy, "spec", "matchConditions")
     expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
     return not expressions or any(f"'{accelerator}'" in expression for expression in expressions)
 
 
 def _is_ours(policy: Any) -> bool:
     name = snapshots.get_name(policy)
-    labels = snapshots.get_path(policy, "metadata", "labels") or {}
+    labels = snapshots.get_map(policy, "metadata", "labels")
     is_labelled = labels.get("app.kubernetes.io/part-of") == "railwright"
     return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)
 
 
 def _get_label(obj: Any, key: str) -> str:
-    return str((snapshots.get_path(obj, "metadata", "labels") or {}).get(key, ""))
+    return str(snapshots.get_map(obj, "metadata", "labels").get(key, ""))
 
 
 _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--event-ttl)
@@ -213,7 +213,7 @@ _RECENT = dt.timedelta(hours=1)  # the API server keeps Events this long (--even
 
 def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     labels = {
-        snapshots.get_name(item): snapshots.get_path(item, "metadata", "labels") or {}
+        snapshots.get_name(item): snapshots.get_map(item, "metadata", "labels")
         for item in snapshot.get_all("namespaces")
     }
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()
@@ -252,7 +252,7 @@ def _check_rejected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
     if not recent:
         return ok("none in the last hour")
     newest = max(recent, key=_get_time)
-    involved = snapshots.get_path(newest, "involvedObject") or {}
+    involved = snapshots.get_map(newest, "involvedObject")
     owner = f"{involved.get('kind')} {involved.get('namespace')}/{involved.get('name')}"
     return warn(f"{len(recent)} in the last hour; most recently {owner}: {snapshots.get_path(newest, 'message') or ''}")
 

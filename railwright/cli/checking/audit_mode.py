@@ -50,7 +50,7 @@ def _describe(audits: list[pod_changes.Audit]) -> str:
 def _plan_pods(snapshot: snapshots.ClusterSnapshot, policy: documents.Policy) -> Iterator[pod_changes.Audit]:
     """Yield the outcomes of audit mode for the running and pending pods that are not injected."""
     labels = {
-        snapshots.get_name(item): snapshots.get_path(item, "metadata", "labels") or {}
+        snapshots.get_name(item): snapshots.get_map(item, "metadata", "labels")
         for item in snapshot.get_all("namespaces")
     }
     excluded = webhook_configurations.find_excluded_namespaces(snapshot)
@@ -89,7 +89,7 @@ def _read_networks(snapshot: snapshots.ClusterSnapshot) -> Mapping[tuple[str, st
     """Return each network with the resource that its annotation names."""
     networks: dict[tuple[str, str], str | None] = {}
     for item in snapshot.get_all("networks"):
-        metadata = snapshots.get_path(item, "metadata") or {}
+        metadata = snapshots.get_map(item, "metadata")
         resource = (metadata.get("annotations") or {}).get(names.NAD_RESOURCE_NAME)
         networks[str(metadata.get("namespace")), str(metadata.get("name"))] = resource
     return networks

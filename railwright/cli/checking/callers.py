@@ -54,9 +54,9 @@ def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 
 def _list_peers(snapshot: snapshots.ClusterSnapshot, deployment: Any, number: int) -> Sequence[str]:
-    labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
-    containers = snapshots.get_path(deployment, "spec", "template", "spec", "containers") or ()
-    ports = [port for container in containers for port in snapshots.get_path(container, "ports") or ()]
+    labels = snapshots.get_map(deployment, "spec", "template", "metadata", "labels")
+    containers = snapshots.get_list(deployment, "spec", "template", "spec", "containers")
+    ports = [port for container in containers for port in snapshots.get_list(container, "ports")]
     name = next((str(port.get("name")) for port in ports if port.get("containerPort") == number), "")
     policies = snapshot.get_all("network-policies")
     return network_policies.list_peers(policies, snapshot.namespace, labels, number, name)

@@ -157,7 +157,7 @@ def _check_ca(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
 
 
 def _check_rotation(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
-    annotations = snapshots.get_path(snapshot.get_one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations") or {}
+    annotations = snapshots.get_map(snapshot.get_one(f"{snapshots.WEBHOOK}-secret"), "metadata", "annotations")
     if _CERT_MANAGER in annotations:
         return ok(f"by cert-manager, Certificate {annotations[_CERT_MANAGER]}")
     deployment = snapshot.find("deployments", snapshots.CERTS)

@@ -23,17 +23,15 @@ def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
 
 
 def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    data = snapshots.get_path(snapshot.get_one("volcano"), "data") or {}
+    data = snapshots.get_map(snapshot.get_one("volcano"), "data")
     for tree in (_read(text) for key, text in data.items() if key.endswith(".conf")):
         tiers = snapshots.get_path(tree, "tiers")
         plugins = [
             plugin
             for tier in (tiers if isinstance(tiers, list) else ())
-            for plugin in snapshots.get_path(tier, "plugins") or ()
+            for plugin in snapshots.get_list(tier, "plugins")
         ]
-        arguments = {
-            snapshots.get_path(plugin, "name"): snapshots.get_path(plugin, "arguments") or {} for plugin in plugins
-        }
+        arguments = {snapshots.get_path(plugin, "name"): snapshots.get_map(plugin, "arguments") for plugin in plugins}
         if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
             yield (
                 f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
@@ -56,7 +54,7 @@ def _needs_argument(snapshot: snapshots.ClusterSnapshot) -> bool:
 
 def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
     for configmap in snapshot.get_all("kube-system"):
-        for text in (snapshots.get_path(configmap, "data") or {}).values():
+        for text in snapshots.get_map(configmap, "data").values():
             extenders = snapshots.get_path(_read(text), "extenders") if "KubeSchedulerConfiguration" in text else None
             for extender in extenders if isinstance(extenders, list) else ():
                 managed = snapshots.get_path(extender, "managedResources")

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from railwright.cli import formats, output, styled_lines, waiting
+from railwright.cli import formats, output
 from railwright.cli.checking import (
     admission,
     audit_mode,
@@ -77,7 +77,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
         formats.print_document(document, arguments.output)
     if arguments.svg:
         lines = printing.format_report(results, verbose=arguments.verbose)
-        picture = styled_lines.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
+        picture = output.draw(lines, title="railwright check", width=_PICTURE_WIDTH)
         output.write_picture(arguments.svg, picture)
     if code == output.UNUSABLE and not check_rows.is_unreachable(results):
         print(_describe_unread(results), file=sys.stderr)
@@ -113,7 +113,7 @@ async def _run_until_passed(
     end = time.monotonic() + arguments.wait
     report = printing.Report(verbose=arguments.verbose) if not formats.is_document(arguments.output) else None
     status = _Status(f"reading {client.host}")
-    async with waiting.show_spinner(lambda: status.text) as erase:
+    async with output.show_spinner(lambda: status.text) as erase:
         while True:
             results: list[check_rows.Result] = []
             held: list[check_rows.Result] = []
@@ -127,7 +127,7 @@ async def _run_until_passed(
                 elif report:
                     lines = list(report.add(result))
                     erase()
-                    styled_lines.print_lines(lines)
+                    output.print_lines(lines)
             if not held or time.monotonic() >= end:
                 break
             problem = ""
@@ -135,8 +135,8 @@ async def _run_until_passed(
             await asyncio.sleep(min(_INTERVAL, max(0.0, end - time.monotonic())))
         erase()
         if report:
-            styled_lines.print_lines(line for result in held for line in report.add(result))
-            styled_lines.print_lines(report.finish(results))
+            output.print_lines(line for result in held for line in report.add(result))
+            output.print_lines(report.finish(results))
     return results
 
 

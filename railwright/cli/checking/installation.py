@@ -26,10 +26,10 @@ def list_ready_addresses(snapshot: snapshots.ClusterSnapshot, service: str) -> t
     return tuple(
         address
         for endpoint_slice in snapshot.get_all("slices")
-        if (snapshots.get_path(endpoint_slice, "metadata", "labels") or {}).get("kubernetes.io/service-name") == service
-        for endpoint in snapshots.get_path(endpoint_slice, "endpoints") or ()
+        if snapshots.get_map(endpoint_slice, "metadata", "labels").get("kubernetes.io/service-name") == service
+        for endpoint in snapshots.get_list(endpoint_slice, "endpoints")
         if snapshots.get_path(endpoint, "conditions", "ready") is not False  # absent means ready (discovery/v1)
-        for address in snapshots.get_path(endpoint, "addresses") or ()
+        for address in snapshots.get_list(endpoint, "addresses")
     )
 
 
@@ -115,7 +115,7 @@ def _check_availability(snapshot: snapshots.ClusterSnapshot, deployment: Mapping
 
 
 def _check_budget(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any]) -> check_rows.Assessment:
-    labels = snapshots.get_path(deployment, "spec", "template", "metadata", "labels") or {}
+    labels = snapshots.get_map(deployment, "spec", "template", "metadata", "labels")
     budgets = [
         budget
         for budget in snapshot.get_all("budgets")
@@ -180,18 +180,18 @@ def _list_pods(snapshot: snapshots.ClusterSnapshot, deployment: Mapping[str, Any
     return [
         pod
         for pod in snapshot.get_all("own-pods")
-        if _matches_selector(selector, snapshots.get_path(pod, "metadata", "labels") or {})
+        if _matches_selector(selector, snapshots.get_map(pod, "metadata", "labels"))
         and not snapshots.get_path(pod, "metadata", "deletionTimestamp")
     ]
 
 
 def _find_reasons(pod: Any) -> Iterator[str]:
     """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
-    for container in snapshots.get_path(pod, "status", "containerStatuses") or ():
+    for container in snapshots.get_list(pod, "status", "containerStatuses"):
         waiting = snapshots.get_path(container, "state", "waiting")
         if waiting:
             yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-    for condition in snapshots.get_path(pod, "status", "conditions") or ():
+    for condition in snapshots.get_list(pod, "status", "conditions"):
         is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
         if is_false and condition.get("message"):
             yield str(condition["message"])
@@ -199,12 +199,12 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 
 
 def _matches_selector(selector: Any, labels: Mapping[str, str]) -> bool:
-    match_labels = snapshots.get_path(selector, "matchLabels") or {}
+    match_labels = snapshots.get_map(selector, "matchLabels")
     return bool(match_labels) and all(labels.get(key) == value for key, value in match_labels.items())
 
 
 def _format_selector(deployment: Any) -> str:
-    labels = snapshots.get_path(deployment, "spec", "selector", "matchLabels") or {}
+    labels = snapshots.get_map(deployment, "spec", "selector", "matchLabels")
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 

@@ -35,7 +35,7 @@ def _check_exists(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         missing = f"{_CONFIGMAP} does not exist in namespace {snapshot.namespace}"
         return fail(f"{missing}, nor does a {names.POLICY_KIND} of this name")
     if snapshot.policy_text is None:
-        keys = snapshots.join_limited(snapshots.get_path(snapshot.get_one("policy"), "data") or ()) or "nothing"
+        keys = snapshots.join_limited(snapshots.get_list(snapshot.get_one("policy"), "data")) or "nothing"
         return fail(
             f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}", f"store the policy under this key: {_EDIT}"
         )
@@ -71,7 +71,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
         return skip("there is no valid policy")
     problems, count = [], 0
     for namespace in snapshot.get_all("namespaces"):
-        labels = snapshots.get_path(namespace, "metadata", "labels") or {}
+        labels = snapshots.get_map(namespace, "metadata", "labels")
         label = labels.get(names.FABRIC)
         if label is None or label == names.FABRIC_NONE:
             continue
@@ -134,7 +134,7 @@ def _check_pools(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_r
     problems, unbound = [], []
     for rail in fabric.rails:
         network = rail.network and _find_network(snapshot, rail.network)
-        annotated = (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+        annotated = snapshots.get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
         if annotated and rail.resource and annotated != rail.resource:
             problems.append(f"{rail.name}: the policy has {rail.resource}, {rail.network} has {annotated}")
         elif not annotated and not rail.resource:
@@ -151,7 +151,7 @@ def get_resource(snapshot: snapshots.ClusterSnapshot, rail: documents.Rail) -> s
     if rail.resource or not rail.network:
         return rail.resource
     network = _find_network(snapshot, rail.network)
-    return (snapshots.get_path(network, "metadata", "annotations") or {}).get(names.NAD_RESOURCE_NAME)
+    return snapshots.get_map(network, "metadata", "annotations").get(names.NAD_RESOURCE_NAME)
 
 
 def for_each_fabric(

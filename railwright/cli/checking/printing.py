@@ -4,7 +4,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.styled_lines import Line
+from railwright.cli.output import Line
 from railwright.fabric import text
 
 _MARKS: dict[check_rows.State, tuple[str, str]] = {

@@ -99,8 +99,7 @@ class ClusterReader:
         opted_in = [
             str(snapshots.get_name(item))
             for item in snapshot.get_all("namespaces")
-            if (snapshots.get_path(item, "metadata", "labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
-            != names.FABRIC_NONE
+            if snapshots.get_map(item, "metadata", "labels").get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
         ]
         readings = [await _read(self._client, snapshots.list_pods_of(name), name) for name in opted_in]
         failed = next((reading for reading in readings if reading.problem), _Reading())

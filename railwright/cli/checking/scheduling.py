@@ -43,7 +43,7 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     if snapshot.find("deployments", snapshots.EXTENDER) is None and "deployments" not in snapshot.unread:
         return skip(f"Deployment {snapshots.EXTENDER} does not exist")
     text = next(
-        (str(value) for key, value in (snapshots.get_path(configmap, "data") or {}).items() if key.endswith(".conf")),
+        (str(value) for key, value in snapshots.get_map(configmap, "data").items() if key.endswith(".conf")),
         "",
     )
     try:
@@ -55,7 +55,7 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     if extender_plugin is None:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
     problems = [
-        *_find_argument_problems(snapshots.get_path(extender_plugin, "arguments") or {}, snapshot),
+        *_find_argument_problems(snapshots.get_map(extender_plugin, "arguments"), snapshot),
         *_find_order_problems(plugins),
     ]
     return (
@@ -131,7 +131,7 @@ def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Ass
     assessments = [
         _check_kube_configuration(text, snapshots.get_name(configmap), requires_certificate=requires_certificate)
         for configmap in snapshot.get_all("kube-system")
-        for text in (snapshots.get_path(configmap, "data") or {}).values()
+        for text in snapshots.get_map(configmap, "data").values()
         if "KubeSchedulerConfiguration" in text
     ]
     calling = [assessment for assessment in assessments if assessment.state is not check_rows.State.WARN]
@@ -159,7 +159,7 @@ def _check_kube_configuration(text: str, configmap: str, *, requires_certificate
         for key, value in expected.items()
         if own_extenders[0].get(key) != value
     ]
-    tls = snapshots.get_path(own_extenders[0], "tlsConfig") or {}
+    tls = snapshots.get_map(own_extenders[0], "tlsConfig")
     if requires_certificate and not {"certFile", "certData"} & set(tls):
         problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
     return fail(f"ConfigMap {configmap}: {'; '.join(problems)}") if problems else ok(f"ConfigMap {configmap}")

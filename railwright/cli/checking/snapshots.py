@@ -6,7 +6,7 @@ Defines the sources (path, type, required permission) and lookups for the rows. 
 import datetime as dt
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,7 +29,6 @@ DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permiss
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
-_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 def name_source(kind: kinds.WorkloadKind, version: str) -> str:
@@ -38,100 +37,90 @@ def name_source(kind: kinds.WorkloadKind, version: str) -> str:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One API path to read. {namespace} in it is railwright's namespace. Status 404 means that no object exists."""
+    """Objects to read: all of a kind, those of `namespace`, or the one with the name `obj`.
+
+    {namespace} in it is railwright's namespace. Status 404 means that no object exists.
+    """
 
     name: str
-    path: str
-    right: str  # permission, as for `kubectl auth can-i`
-    single: bool = False  # an object, not a list
-    view: Any = Any  # type of the decoded items
+    api_version: str  # "" for /version, which every API server has
+    plural: str
+    namespace: str = ""
+    obj: str = ""
+    view: Any = Any  # type of the decoded objects
     query: Mapping[str, str] = {}
 
+    @property
+    def single(self) -> bool:
+        """True for an object, False for a list."""
+        return bool(self.obj) or not self.api_version
 
-def _define_own(name: str, group: str, plural: str, **more: Any) -> Source:
-    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    right = f"list {plural}{_format_suffix(group)} -n {{namespace}}"
-    return Source(name, f"{prefix}/namespaces/{{namespace}}/{plural}", right, **more)
+    @property
+    def path(self) -> str:
+        """The path in the API."""
+        if not self.api_version:
+            return f"/{self.plural}"
+        prefix = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        scope = f"namespaces/{self.namespace}" if self.namespace else ""
+        return "/".join(filter(None, (prefix, scope, self.plural, self.obj)))
+
+    @property
+    def right(self) -> str:
+        """The permission to read it, as for `kubectl auth can-i`."""
+        if not self.api_version:
+            return f"get {self.path}"
+        group = self.api_version.rpartition("/")[0]
+        kind = f"{self.plural}.{group}" if group else self.plural
+        scope = f"-n {self.namespace}" if self.namespace else "-A"
+        return f"get {kind}/{self.obj} {scope}" if self.obj else f"list {kind} {scope}"
 
 
-def _define_all(name: str, group: str, plural: str, **more: Any) -> Source:
-    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    return Source(name, f"{prefix}/{plural}", f"list {plural}{_format_suffix(group)} -A", **more)
-
-
-def _define_one(name: str, namespace: str, plural: str, obj: str, group: str = "v1") -> Source:
-    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    path = f"{prefix}/namespaces/{namespace}/{plural}/{obj}"
-    return Source(name, path, f"get {plural}{_format_suffix(group)}/{obj} -n {namespace}", single=True)
-
-
-def _format_suffix(group: str) -> str:
-    return f".{group.partition('/')[0]}" if "/" in group else ""
-
-
+_OWN, _ADMISSION = "{namespace}", "admissionregistration.k8s.io/v1"
 _OURS: Mapping[str, str] = {"labelSelector": "app.kubernetes.io/part-of=railwright"}
 _KINDS_OF_WORKLOADS = tuple(
-    _define_all(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
+    Source(name_source(kind, version), f"{kind.group}/{version}".lstrip("/"), kind.plural, view=msgspec.Raw)
     for kind in registry.KINDS
     for version in kind.versions
 )
 WORKLOADS = tuple(source.name for source in _KINDS_OF_WORKLOADS)
 SOURCES: tuple[Source, ...] = (
-    Source("version", "/version", "get /version", single=True),
-    _define_all("namespaces", "v1", "namespaces"),
-    _define_all("nodes", "v1", "nodes", view=node_views.Node),
-    _define_own("deployments", "apps/v1", "deployments"),
-    _define_own("own-pods", "v1", "pods", query=_OURS),
-    _define_own("budgets", "policy/v1", "poddisruptionbudgets"),
-    _define_own("services", "v1", "services"),
-    _define_own("slices", "discovery.k8s.io/v1", "endpointslices"),
-    _define_own("network-policies", "networking.k8s.io/v1", "networkpolicies", view=network_policies.NetworkPolicy),
-    _define_own("leases", "coordination.k8s.io/v1", "leases"),
-    *(_define_one(f"{server}-secret", "{namespace}", "secrets", secret) for server, secret in SECRETS.items()),
+    Source("version", "", "version"),
+    Source("namespaces", "v1", "namespaces"),
+    Source("nodes", "v1", "nodes", view=node_views.Node),
+    Source("deployments", "apps/v1", "deployments", _OWN),
+    Source("own-pods", "v1", "pods", _OWN, query=_OURS),
+    Source("budgets", "policy/v1", "poddisruptionbudgets", _OWN),
+    Source("services", "v1", "services", _OWN),
+    Source("slices", "discovery.k8s.io/v1", "endpointslices", _OWN),
+    Source("network-policies", "networking.k8s.io/v1", "networkpolicies", _OWN, view=network_policies.NetworkPolicy),
+    Source("leases", "coordination.k8s.io/v1", "leases", _OWN),
+    *(Source(f"{server}-secret", "v1", "secrets", _OWN, secret) for server, secret in SECRETS.items()),
+    Source("mutating", _ADMISSION, "mutatingwebhookconfigurations"),
+    Source("validating", _ADMISSION, "validatingwebhookconfigurations"),
+    Source("admission-policies", _ADMISSION, "validatingadmissionpolicies"),
+    Source("admission-bindings", _ADMISSION, "validatingadmissionpolicybindings"),
+    Source("policy", "v1", "configmaps", _OWN, POLICY),
+    Source(FABRIC_POLICY, names.POLICY_API_VERSION, names.POLICY_PLURAL, _OWN, POLICY),
+    Source("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+    Source("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
     Source(
-        "mutating",
-        f"{_ADMISSION}/mutatingwebhookconfigurations",
-        "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    ),
-    Source(
-        "validating",
-        f"{_ADMISSION}/validatingwebhookconfigurations",
-        "list validatingwebhookconfigurations.admissionregistration.k8s.io",
-    ),
-    Source(
-        "admission-policies",
-        f"{_ADMISSION}/validatingadmissionpolicies",
-        "list validatingadmissionpolicies.admissionregistration.k8s.io",
-    ),
-    Source(
-        "admission-bindings",
-        f"{_ADMISSION}/validatingadmissionpolicybindings",
-        "list validatingadmissionpolicybindings.admissionregistration.k8s.io",
-    ),
-    _define_one("policy", "{namespace}", "configmaps", installed_names.POLICY),
-    _define_one(
-        FABRIC_POLICY, "{namespace}", names.POLICY_PLURAL, installed_names.POLICY, group=names.POLICY_API_VERSION
-    ),
-    _define_all("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
-    _define_all("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
-    _define_all(
         "topologies", "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", view=node_views.NodeResourceTopology
     ),
-    _define_all("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
-    _define_all("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
-    _define_all("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
-    _define_all("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
-    _define_one("volcano", VOLCANO_NAMESPACE, "configmaps", VOLCANO_CONFIGMAP),
-    _define_one("volcano-deployment", VOLCANO_NAMESPACE, "deployments", VOLCANO_SCHEDULER, group="apps/v1"),
-    Source("kube-system", "/api/v1/namespaces/kube-system/configmaps", "list configmaps -n kube-system"),
-    _define_all("queues", "scheduling.volcano.sh/v1beta1", "queues"),
+    Source("device-classes", "resource.k8s.io/v1", "deviceclasses", view=objects.DeviceClass),
+    Source("device-slices", "resource.k8s.io/v1", "resourceslices", view=objects.ResourceSlice),
+    Source("pods", "v1", "pods", view=views.Pod, query={"labelSelector": names.FABRIC}),
+    Source("refusals", "v1", "events", query={"fieldSelector": "reason=FabricRefused"}),
+    Source("volcano", "v1", "configmaps", VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP),
+    Source("volcano-deployment", "apps/v1", "deployments", VOLCANO_NAMESPACE, VOLCANO_SCHEDULER),
+    Source("kube-system", "v1", "configmaps", "kube-system"),
+    Source("queues", "scheduling.volcano.sh/v1beta1", "queues"),
     *_KINDS_OF_WORKLOADS,
 )
 
 
 def list_pods_of(namespace: str) -> Source:
     """Return the source of all pods of a namespace."""
-    return Source(NAMESPACED_PODS, f"/api/v1/namespaces/{namespace}/pods", f"list pods -n {namespace}", view=views.Pod)
+    return Source(NAMESPACED_PODS, "v1", "pods", namespace, view=views.Pod)
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -223,6 +212,16 @@ def get_path(tree: Any, *path: str) -> Any:
     return tree
 
 
+def get_map(tree: Any, *path: str) -> Mapping[str, Any]:
+    """Return the mapping under these keys, an empty one if there is none."""
+    return get_path(tree, *path) or {}
+
+
+def get_list(tree: Any, *path: str) -> Sequence[Any]:
+    """Return the list under these keys, an empty one if there is none."""
+    return get_path(tree, *path) or ()
+
+
 def get_name(obj: Any) -> str:
     """Return NAMESPACE/NAME, or NAME for an object without namespace."""
     metadata = get_path(obj, "metadata")
@@ -241,7 +240,7 @@ _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 def list_images(deployment: Any) -> Iterator[str]:
     """Yield the images of all containers of a Deployment."""
-    for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
+    for container in get_list(deployment, "spec", "template", "spec", "containers"):
         yield str(get_path(container, "image") or "")
 
 
@@ -253,8 +252,8 @@ def get_image_version(image: str) -> str:
 
 def list_arguments(deployment: Any) -> Iterator[str]:
     """Yield the arguments of all containers of a Deployment."""
-    for container in get_path(deployment, "spec", "template", "spec", "containers") or ():
-        yield from get_path(container, "args") or ()
+    for container in get_list(deployment, "spec", "template", "spec", "containers"):
+        yield from get_list(container, "args")
 
 
 def list_accelerators(snapshot: ClusterSnapshot) -> tuple[str, ...]:
@@ -314,7 +313,7 @@ def format_apply_command(snapshot: ClusterSnapshot) -> str:
     """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl."""
     for name in (WEBHOOK, EXTENDER, CERTS):
         metadata = get_path(snapshot.find("deployments", name), "metadata")
-        labels, annotations = get_path(metadata, "labels") or {}, get_path(metadata, "annotations") or {}
+        labels, annotations = get_map(metadata, "labels"), get_map(metadata, "annotations")
         if deployer := _find_deployer({**labels, **annotations}):
             return f"change it in the repository that {deployer} deploys"
         if labels.get(_MANAGED_BY) == "Helm":

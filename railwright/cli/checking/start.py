@@ -6,7 +6,7 @@ The checks name the objects of the installation in constants.
 import argparse
 import asyncio
 
-from railwright.cli import cluster_access, installations, options, status_line
+from railwright.cli import cluster_access, installations, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
 
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _check(arguments: argparse.Namespace) -> int:
     async with cluster_access.connect(options.get_cluster(arguments), call_seconds=_CALL_SECONDS) as client:
-        with status_line.show_progress("finding the installation"):
+        with output.show_progress("finding the installation"):
             problem = await _select_installation(client, arguments)
             from railwright.cli.checking import command
             from railwright.cluster import installed_names

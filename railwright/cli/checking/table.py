@@ -1,4 +1,4 @@
-"""Builds the rows from their table, rows.md: what each is about, reads and waits for, its fix and its explanation.
+"""Builds the rows from their table: what each is about, reads and waits for, its fix and its explanation.
 
 The fields of a row are the lines below its heading: `name`, which states the healthy condition; `reads`, the sources
 that must be readable, else the row is skipped; `uses`, further sources, without which the row also works; `after`, rows

@@ -34,7 +34,7 @@ def _check_exists(source: str) -> check_rows.Assess:
             return fail(
                 f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist: the API server does not call the webhook"
             )
-        return ok(text.format_count(len(snapshots.get_path(configuration, "webhooks") or ()), "entry"))
+        return ok(text.format_count(len(snapshots.get_list(configuration, "webhooks")), "entry"))
 
     return assess
 
@@ -205,7 +205,7 @@ def _list_other_webhooks(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[
     for configuration in snapshot.get_all("mutating"):
         name = str(snapshots.get_path(configuration, "metadata", "name"))
         if name != snapshots.CONFIGURATION:
-            for hook in snapshots.get_path(configuration, "webhooks") or ():
+            for hook in snapshots.get_list(configuration, "webhooks"):
                 if ("/pods", "CREATE") in _list_called(hook):
                     yield f"{name}/{hook.get('name')}", hook
 
@@ -226,8 +226,8 @@ def _list_called(hook: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
 
 
 def _parse_expressions(selector: Any) -> list[expected_entries.Expression]:
-    labels = snapshots.get_path(selector, "matchLabels") or {}
-    match_expressions = snapshots.get_path(selector, "matchExpressions") or ()
+    labels = snapshots.get_map(selector, "matchLabels")
+    match_expressions = snapshots.get_list(selector, "matchExpressions")
     expressions = [
         (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
         for item in match_expressions

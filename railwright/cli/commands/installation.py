@@ -105,9 +105,9 @@ def _load_validate(_arguments: argparse.Namespace) -> parsers.Run:
 
 
 def _load_convert(_arguments: argparse.Namespace) -> parsers.Run:
-    from railwright.cli import policy_manifests
+    from railwright.cli import policies
 
-    return policy_manifests.convert
+    return policies.convert
 
 
 def _load_schema(_arguments: argparse.Namespace) -> parsers.Run:

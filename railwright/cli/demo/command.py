@@ -1,16 +1,36 @@
-"""Runs `railwright demo`: shows each step and the result, serves the dashboard, and sets the exit code."""
+"""Runs `railwright demo`: shows each step and the result, serves the dashboard, and sets the exit code.
+
+The result is a card of one screen; --full also prints a report.
+"""
 
 import argparse
 import asyncio
 import contextlib
+import difflib
+import itertools
 import pathlib
+import re
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
+import yaml
+from rich import box, console
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
-from railwright.cli import formats, output, styled_lines, waiting
-from railwright.cli.demo import card, fixture, full_report, live_view, scenario
+from railwright.cli import formats, object_files, output
+from railwright.cli.demo import fixture as fixtures
+from railwright.cli.demo import live_view, scenario
+from railwright.cli.output import Line
+from railwright.fabric import names, text
+from railwright.simulator import shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="railwright-demo-") as folder:
         try:
             return asyncio.run(_run_demo(arguments, pathlib.Path(folder)))
-        except fixture.StartError as error:
+        except fixtures.StartError as error:
             print(f"railwright demo: {error}", file=sys.stderr)
             return output.UNUSABLE
         except KeyboardInterrupt:
@@ -29,8 +49,8 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     steps = _Steps()
     steps.report("starting")
     async with contextlib.AsyncExitStack() as stack:
-        async with waiting.show_spinner(lambda: steps.text):
-            running = await stack.enter_async_context(fixture.start(folder, report=steps.report))
+        async with output.show_spinner(lambda: steps.text):
+            running = await stack.enter_async_context(fixtures.start(folder, report=steps.report))
             outcome = await scenario.run(running, steps.report)
         min_leaves = scenario.count_min_leaves(outcome.free_by_leaf, len(outcome.placed))
         is_optimal = scenario.count_leaves(outcome.placed) == min_leaves and all(outcome.annotations)
@@ -39,11 +59,11 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
             formats.print_document(document, arguments.output)
         else:
             if arguments.full:
-                full_report.print_report(running, outcome)
-            styled_lines.print_lines(card.format_card(running, outcome))
+                _print_report(running, outcome)
+            output.print_lines(_format_card(running, outcome))
         if arguments.svg:
-            lines = card.format_card(running, outcome)
-            picture = styled_lines.draw(lines, title="railwright demo", width=card.WIDTH)
+            lines = _format_card(running, outcome)
+            picture = output.draw(lines, title="railwright demo", width=_CARD_WIDTH)
             output.write_picture(arguments.svg, picture)
         if not is_optimal:
             print("railwright demo: the gang was not placed optimally", file=sys.stderr)
@@ -63,3 +83,210 @@ class _Steps:
         self.text = step
         if not output.is_animated():
             print(f"railwright demo: {step}", file=sys.stderr, flush=True)
+
+
+# --- the card -------------------------------------------------------------------------------------------
+
+_Tree = dict[str, Any]
+_CARD_WIDTH = 80  # columns
+_LEFT = 39  # columns before the line in the middle
+_MAP = 37  # columns of a map of the leaves
+_POD, _FREE, _BUSY = "●", "○", "x"
+_BAR = 20  # columns of a bar at full bandwidth
+_NEXT = (
+    ("Your job:  ", "railwright explain job.yaml --policy policy.yaml"),
+    ("Live page: ", "railwright demo --serve; of your cluster: railwright dashboard --open"),
+    ("Install:   ", "helm install railwright CHART -n railwright-system --create-namespace"),
+)
+
+
+def _format_card(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Iterator[Line]:
+    """Yield the lines of the card."""
+    resources = fixture.nodes[0]["status"]["allocatable"]
+    rails = len(outcome.annotations[0].get("rails", ()))
+    job = f"A job of {len(outcome.placed)} pods on {len(fixture.nodes)} simulated nodes"
+    yield ((f"{job} with {resources['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
+    yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
+    yield from map(_join, *_pad(_format_job(fixture.job), _format_changes(outcome.admitted[0])))
+    yield ()
+    yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
+    maps = (_format_map(fixture, placed) for placed in (outcome.without, outcome.placed))
+    yield from map(_join, *maps)
+    yield _join(_format_leaves(outcome.without, "red"), _format_leaves(outcome.placed, "green"))
+    yield _join((("network: TCP on the pod network", "red"),), ((f"network: RDMA on {rails} rails", "green"),))
+    yield _join(_format_bar(outcome.bandwidth_without, "red"), _format_bar(outcome.bandwidth, "green"))
+    legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
+    yield ((legend, "dim"),)
+    yield ((f"Bandwidth: both placements over RDMA, uplinks {_get_ratio(fixture)}:1. Modelled, not measured.", "dim"),)
+    yield ()
+    yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
+
+
+def _get_ratio(fixture: fixtures.Fixture) -> int:
+    """Return the oversubscription of a leaf's uplinks in the demo's policy."""
+    fabric = yaml.safe_load(fixture.policy_text)["fabrics"]["roce"]
+    ratio: int = fabric["placement"]["oversubscription"][0]
+    return ratio
+
+
+def _join(left: Line, right: Line) -> Line:
+    """Return a line with two columns."""
+    used = sum(len(part) for part, _ in left)
+    return (*left, (" " * (_LEFT - used), ""), ("│ ", "dim"), *right)
+
+
+def _pad(*columns: Sequence[Line]) -> list[list[Line]]:
+    """Return the columns with equal numbers of lines."""
+    height = max(map(len, columns))
+    return [[*column, *[()] * (height - len(column))] for column in columns]
+
+
+def _format_job(job: _Tree) -> list[Line]:
+    """Return the parts of the job's template that the demo concerns, with the label marked."""
+    template = job["spec"]["tasks"][0]["template"]
+    [container] = template["spec"]["containers"]
+    limits = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
+    tree = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": {"containers": [limits]}}
+    lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=_LEFT).splitlines()
+    return [((line, "green" if names.FABRIC in line else ""),) for line in lines]
+
+
+def _format_changes(pod: scenario.Admitted) -> list[Line]:
+    """Return a line for each kind of change."""
+    before, after = pod.before["spec"]["containers"][0], pod.after["spec"]["containers"][0]
+    networks = pod.after["metadata"]["annotations"][names.NETWORKS].split(",")
+    devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
+    variables = {variable["name"]: variable["value"] for variable in after["env"]}
+    memory = next(volume["emptyDir"]["sizeLimit"] for volume in pod.after["spec"]["volumes"] if "emptyDir" in volume)
+    capabilities = after["securityContext"]["capabilities"]["add"]
+    return [
+        (("networks  ", "dim"), (_shorten(networks), "green")),
+        (("devices   ", "dim"), (_shorten(devices), "green")),
+        (("memory    ", "dim"), (f"{memory} of shared memory", "green")),
+        (("rights    ", "dim"), (", ".join(capabilities), "green")),
+        (("NCCL      ", "dim"), (f"NCCL_IB_HCA{variables['NCCL_IB_HCA'].partition(',')[0]}, ...", "green")),
+        (("          ", ""), (f"and {len(variables) - 1} more variables", "green")),
+        (("record    ", "dim"), ("the reason for each change", "green")),
+    ]
+
+
+def _shorten(values: Sequence[str]) -> str:
+    """Return names that differ in their last number as FIRST..LAST."""
+    last = re.search(r"\d+$", values[-1])
+    return f"{values[0]}..{last[0]}" if last and len(values) > 1 else values[0]
+
+
+def _format_map(fixture: fixtures.Fixture, placed: Sequence[scenario.Placed]) -> list[Line]:
+    """Return the nodes of each leaf as cells, the leaves of a superpod together."""
+    gang = {pod.node for pod in placed}
+    busy = {pod["spec"]["nodeName"] for pod in fixture.pods if "nvidia.com/gpu" in _list_requests(pod)}
+    lines: list[Line] = []
+    for _, nodes in itertools.groupby(fixture.nodes, key=lambda node: node["metadata"]["labels"][shapes.SPINE_LABEL]):
+        lines.append(())
+        for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][shapes.LEAF_LABEL]):
+            cells = [_format_cell(node["metadata"]["name"], gang, busy) for node in members]
+            if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
+                lines.append(())
+            lines[-1] = (*lines[-1], (" ", ""), *cells)
+    return lines
+
+
+def _format_cell(node: str, gang: set[str], busy: set[str]) -> tuple[str, str]:
+    if node in gang:
+        return (_POD, "bold cyan")
+    return (_BUSY, "dim") if node in busy else (_FREE, "dim")
+
+
+def _list_requests(pod: _Tree) -> Mapping[str, str]:
+    requests: Mapping[str, str] = pod["spec"]["containers"][0]["resources"]["requests"]
+    return requests
+
+
+def _format_leaves(placed: Sequence[scenario.Placed], style: str) -> Line:
+    leaves = text.format_count(scenario.count_leaves(placed), "leaf")
+    return ((f"{leaves}; {scenario.count_crossings(placed)} of {len(placed)} ring edges leave one", style),)
+
+
+def _format_bar(bandwidth: float, style: str) -> Line:
+    return (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style))
+
+
+# --- the report of --full -------------------------------------------------------------------------------
+
+_PIPED_WIDTH = 120  # columns of the report without a terminal
+
+
+def _print_report(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> None:
+    """Print the report on stdout."""
+    screen = console.Console()
+    if not screen.is_terminal:
+        screen.width = _PIPED_WIDTH
+    screen.print(_render(fixture, outcome))
+
+
+_ADDED, _REMOVED, _PLAIN = "green", "red", "default"
+
+
+def _render(fixture: fixtures.Fixture, outcome: scenario.Outcome) -> Group:
+    """Return the job, the changes of its first pod, and the node of each rank."""
+    first = outcome.admitted[0]
+    return Group(
+        Text("1. What the user writes, with one label", style="bold"),
+        Panel(
+            Syntax(_format_template(fixture.job), "yaml", theme="ansi_dark", background_color="default"),
+            box=box.ROUNDED,
+        ),
+        Text(
+            "2. The pod after admission",
+            "bold",
+        ),
+        Panel(_render_difference(first.before, first.after), box=box.ROUNDED, title=first.after["metadata"]["name"]),
+        *[Text(f"Warning: {warning}", style="yellow") for warning in first.warnings],
+        Text("3. Nodes of the gang by Volcano's extender protocol, and without railwright", style="bold"),
+        Columns(
+            [
+                _build_rank_table("with railwright", outcome.placed),
+                _build_rank_table("without (modelled)", outcome.without),
+            ]
+        ),
+    )
+
+
+def _format_template(job: _Tree) -> str:
+    return yaml.safe_dump(job["spec"]["tasks"][0]["template"], sort_keys=False).rstrip()
+
+
+def _render_difference(before: _Tree, after: _Tree) -> RenderableType:
+    """Return a coloured diff of the parts of the pod that a fabric concerns."""
+    text = Text()
+    for line in _diff_lines(_select_parts(before), _select_parts(after)):
+        style = _ADDED if line.startswith("+") else _REMOVED if line.startswith("-") else _PLAIN
+        text.append(line + "\n", style=style)
+    text.rstrip()
+    return text
+
+
+def _select_parts(pod: _Tree) -> _Tree:
+    """Return the parts of a pod that a fabric concerns, with the injection record as a mapping."""
+    metadata = object_files.decode_record(pod)["metadata"]
+    selected = {"labels": metadata.get("labels"), "annotations": dict(metadata.get("annotations", {}))}
+    return {"metadata": selected, "spec": pod["spec"]}
+
+
+def _diff_lines(before: _Tree, after: _Tree) -> Iterator[str]:
+    """Yield the lines of both trees as YAML, with a sign for those that differ."""
+    one, other = (yaml.safe_dump(tree, sort_keys=True, width=90).splitlines() for tree in (before, after))
+    yield from (line for line in difflib.ndiff(one, other) if not line.startswith("?"))
+
+
+def _build_rank_table(title: str, placed: Sequence[scenario.Placed]) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_style="bold")
+    for column in ("rank", "node", "leaf", "superpod"):
+        table.add_column(column)
+    colours = dict(zip(dict.fromkeys(pod.leaf for pod in placed), _COLOURS * len(placed), strict=False))
+    for pod in placed:
+        table.add_row(pod.pod, pod.node, Text(pod.leaf, style=colours[pod.leaf]), pod.spine)
+    return table
+
+
+_COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from railwright.cli import cluster_access, options, output
-from railwright.cluster import credentials, errors, failures, installed_names, kubeconfigs, tls
+from railwright.cluster import credentials, errors, failures, installed_names, kubeconfigs
 from railwright.fabric import names
 from railwright.serving import addresses
 
@@ -185,6 +185,6 @@ def _parse_bearer(headers: Mapping[str, str]) -> str:
 
 def _build_trust(ca: str) -> ssl.SSLContext:
     try:
-        return tls.build_client_context(ca or None)
+        return credentials.build_client_context(ca or None)
     except (OSError, ssl.SSLError) as error:
         raise output.UnreadableError(f"--ca {ca}: {error}") from None

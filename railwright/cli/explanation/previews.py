@@ -12,7 +12,6 @@ import msgspec
 
 from railwright.cli import object_files, output
 from railwright.cli.explanation import templates
-from railwright.cluster import type_errors
 from railwright.fabric import admission, intent, names, views
 from railwright.fabric.injection import plan, pod_changes
 from railwright.fabric.injection import templates as stored
@@ -110,7 +109,7 @@ def preview_admission(
         pod = msgspec.convert(template.pod, views.Pod)
         response = pods.handle(body, policy, lambda _: facts)
     except (wire.MalformedError, msgspec.ValidationError) as error:
-        reason = type_errors.describe(error) if isinstance(error, msgspec.ValidationError) else error
+        reason = object_files.describe_mismatch(error) if isinstance(error, msgspec.ValidationError) else error
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {reason}") from None
     answer_body = msgspec.json.decode(response.body)["response"]
     operations = msgspec.json.decode(base64.b64decode(answer_body["patch"])) if "patch" in answer_body else []

@@ -11,7 +11,6 @@ conversions and texts whose form the libraries need not share, nested loops, and
 """
 
 import functools
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -551,21 +550,18 @@ def _load_library() -> _Library:
     Both types are messages. Of the overloads with one number of messages the library wants one function, which tells
     the types apart. The library is loaded with the first expression: it takes 20 MiB, which most processes do not need.
     """
-    descriptors, pools, factory = (
-        importlib.import_module(f"google.protobuf.{name}")
-        for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
-    )
-    file = descriptors.FileDescriptorProto(name="kubernetes.proto", package="kubernetes", syntax="proto3")
+    from cel_expr_python import cel
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package="kubernetes", syntax="proto3")
     for name in ("Quantity", "Semver"):
         file.message_type.add(name=name).field.add(name=_HIDDEN_FIELD, number=1, type=9, label=1)
-    pool = pools.DescriptorPool()
+    pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     quantity_type, version_type = (
-        factory.GetMessageClass(pool.FindMessageTypeByName(f"kubernetes.{name}")) for name in ("Quantity", "Semver")
-    )
-    cel = importlib.import_module("cel_expr_python.cel")
-    bindings, optional, strings = (
-        importlib.import_module(f"cel_expr_python.ext.ext_{name}") for name in ("bindings", "optional", "strings")
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"kubernetes.{name}"))
+        for name in ("Quantity", "Semver")
     )
     text, dyn = cel.Type.STRING, cel.Type.DYN
     variables = {
@@ -577,7 +573,7 @@ def _load_library() -> _Library:
         descriptor_pool=pool,
         variables=variables,
         functions=_declare_functions(cel),
-        extensions=[bindings.ExtBindings(), optional.ExtOptional(), strings.ExtStrings()],
+        extensions=[ext_bindings.ExtBindings(), ext_optional.ExtOptional(), ext_strings.ExtStrings()],
     )
     return _Library(environment, quantity_type, version_type)
 

@@ -18,9 +18,6 @@ _MAX_RESULTS = 512  # pods with different settings, for one version of the polic
 _MAX_CACHED_KEY = 16384  # bytes; longer keys are not worth the memory
 _MAX_KEY = 65536  # bytes; linting longer keys would delay the API server, and pods in use have far shorter ones
 TOO_LARGE = (rendering.describe(reason.make(AdmissionCode.LINT_TOO_LARGE)),)
-# First letters of the variables that lint checks. A look-up is several times faster than a test of each prefix.
-_PREFIX_LENGTH = 3
-_PREFIXES = frozenset(prefix[:_PREFIX_LENGTH] for prefix in commands.RELEVANT)
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -146,5 +143,5 @@ def _normalize_container(container: views.Container) -> tuple[object, ...]:
     return (
         msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
         pod_normalization.normalize_mounts(container),
-        [entry for entry in container.env_or_none or () if entry.name[:_PREFIX_LENGTH] in _PREFIXES],
+        [entry for entry in container.env_or_none or () if commands.is_relevant(entry.name)],
     )

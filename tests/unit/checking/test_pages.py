@@ -7,7 +7,7 @@ import installations
 import msgspec
 import pytest
 
-from railwright.cli import styled_lines
+from railwright.cli import output
 from railwright.cli.checking import check_rows, command, printing
 from railwright.fabric import names
 
@@ -58,8 +58,8 @@ def test_the_cluster_cannot_drive_the_terminal(capsys):
     trees = installations.healthy()
     trees["version"] = [{"gitVersion": "v1.20\x1b[2J"}]
     lines = list(printing.format_report(check_rows.run_checks(command.GROUPS, installations.seen(trees))))
-    styled_lines.print_lines(lines)
+    output.print_lines(lines)
     printed = capsys.readouterr().out
-    for text in (printed, "".join(ET.fromstring(styled_lines.draw(lines, title="x", width=140)).itertext())):  # noqa: S314 - our own picture
+    for text in (printed, "".join(ET.fromstring(output.draw(lines, title="x", width=140)).itertext())):  # noqa: S314 - our own picture
         assert "v1.20\\x1b[2J" in text
         assert "\x1b" not in text

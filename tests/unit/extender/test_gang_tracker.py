@@ -8,7 +8,7 @@ from placing import LEAF, SPINE, leaves, node, pod, policy
 from wording import texts
 
 from extender import gang_events, gang_tracker, schedulers, state
-from railwright.cluster import event_correlator, resources, sources
+from railwright.cluster import events, resources, sources
 from railwright.fabric import pod_group_views
 from railwright.fabric.placement.explain import placement_result
 from railwright.fabric.reasons import codes, reason, rendering
@@ -220,8 +220,8 @@ def test_events_go_to_the_pod_group_and_else_to_the_pod():
     for gang in (GANG, "train/other"):
         tell(gang_tracker.Outcome(gang_tracker.UNPLACEABLE, gang, "train", "w-0", "u-0", WHY, 0.0))
     assert [note[0] for note in posting.notes] == [
-        event_correlator.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
-        event_correlator.Involved("Pod", "v1", "train", "w-0", "u-0"),
+        events.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
+        events.Involved("Pod", "v1", "train", "w-0", "u-0"),
     ]
     assert {note[1:] for note in posting.notes} == {
         (True, "GangUnplaceable", "CapacityInsufficient: 2 pods remain; the cluster has slots for 1")

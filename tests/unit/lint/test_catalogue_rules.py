@@ -81,6 +81,13 @@ def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     assert len(finding.message) < 900
 
 
+def test_long_names_take_no_memory():
+    caches = (engine._find_readers, catalogue._find_similar)
+    sizes = [cache.cache_info().currsize for cache in caches]
+    assert engine.check(pages.build_ranks({"settings": {"NCCL_" + "X" * 5000: "1"}}))
+    assert [cache.cache_info().currsize for cache in caches] == sizes
+
+
 def test_only_the_setting_that_wins_is_looked_at():
     first, second = (rule_types.Setting("NCCL_IB_TIMEOUT", value, "env") for value in ("22", "99"))
     assert not engine.check(rule_types.RankContext("r", (first, second)))

@@ -257,14 +257,14 @@ SEVERAL = {
     "railwright/cli/checking/installation.py": {"word"},  # webhook, extender
     "railwright/cli/commands/certs.py": {"text"},  # of the user
     "documentation/placement.py": {"_run_experiment()[0].summary.gangs", "JOBS"},
-    "railwright/cli/policy_manifests.py": {"len(files)"},
+    "railwright/cli/policies.py": {"len(files)"},
     "railwright/fabric/injection/devices.py": {"len(ctx.targets)"},
     "railwright/fabric/injection/targets.py": {"len(targets)"},
     "railwright/fabric/lint/rules/claims.py": {"count", "total"},
     "railwright/fabric/lint/rules/device_lists.py": {"count", "len(devices)", "total"},
     "railwright/fabric/policy/checks.py": {"fabric.devices_per_rail", "devices", "len(fabric.rails)"},
     "railwright/fabric/reasons/texts.py": {"pods", "crossings", "numa_nodes"},
-    "railwright/cli/demo/card.py": {
+    "railwright/cli/demo/command.py": {
         "len(outcome.placed)",
         "len(fixture.nodes)",
         "rails",

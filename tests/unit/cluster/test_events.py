@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from railwright.cluster import event_correlator
+from railwright.cluster import events
 
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
@@ -11,12 +11,12 @@ def build_time(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def note(message: str = "m", name: str = "train", namespace: str = "prod") -> event_correlator.EventNote:
-    about = event_correlator.Involved(kind="ReplicaSet", api_version="apps/v1", namespace=namespace, name=name)
-    return event_correlator.EventNote(about, "Warning", "FabricRefused", message)
+def note(message: str = "m", name: str = "train", namespace: str = "prod") -> events.EventNote:
+    about = events.Involved(kind="ReplicaSet", api_version="apps/v1", namespace=namespace, name=name)
+    return events.EventNote(about, "Warning", "FabricRefused", message)
 
 
-def drain(given: event_correlator.EventCorrelator, seconds: float) -> list[event_correlator.Write]:
+def drain(given: events.EventCorrelator, seconds: float) -> list[events.Write]:
     """Everything that is written at that time."""
     made = []
     while (write := given.next_write(build_time(seconds))) is not None:
@@ -26,14 +26,14 @@ def drain(given: event_correlator.EventCorrelator, seconds: float) -> list[event
 
 
 def test_a_hundred_equal_notes_that_wait_are_one_event_with_their_count():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     for _ in range(100):
         assert given.add(note())
     assert [(write.name, write.count) for write in drain(given, 0)] == [("", 100)]
 
 
 def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     given.add(note())
     drain(given, 0)
     counts = []
@@ -44,18 +44,18 @@ def test_repeats_are_written_as_a_count_every_ten_seconds_at_most():
 
 
 def test_after_ten_minutes_the_same_words_are_a_new_event():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     given.add(note())
     drain(given, 0)
     given.add(note())
-    assert [write.name for write in drain(given, event_correlator.REPEAT_SECONDS)] == [""]
+    assert [write.name for write in drain(given, events.REPEAT_SECONDS)] == [""]
     given.add(note())
-    (write,) = drain(given, event_correlator.REPEAT_SECONDS + event_correlator.COUNT_SECONDS)
-    assert (write.name, write.count) == (f"event-0-{event_correlator.REPEAT_SECONDS}", 2)
+    (write,) = drain(given, events.REPEAT_SECONDS + events.COUNT_SECONDS)
+    assert (write.name, write.count) == (f"event-0-{events.REPEAT_SECONDS}", 2)
 
 
 def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     for number in range(100):
         given.add(note(f"m{number}"))
     assert len(drain(given, 0)) == 25
@@ -67,7 +67,7 @@ def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
 
 
 def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
-    given = event_correlator.EventCorrelator((event_correlator.Limit(lambda note: note.involved, 2, 1 / 300),))
+    given = events.EventCorrelator((events.Limit(lambda note: note.involved, 2, 1 / 300),))
     seen = []
     for seconds in (0, 10, 20, 30, 310):
         given.add(note())
@@ -77,7 +77,7 @@ def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
 
 
 def test_owners_somebody_has_made_up_share_what_their_namespace_has():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     for number in range(400):
         given.add(note(name=f"forged-{number}"))
     assert len(drain(given, 0)) == 100
@@ -86,7 +86,7 @@ def test_owners_somebody_has_made_up_share_what_their_namespace_has():
 
 
 def test_all_together_write_ten_a_second_and_the_rest_waits():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     for number in range(300):
         given.add(note(namespace=f"n{number}"))
     assert len(drain(given, 0)) == 200
@@ -96,23 +96,23 @@ def test_all_together_write_ten_a_second_and_the_rest_waits():
 
 
 def test_a_full_queue_takes_no_other_note_but_counts_those_that_wait():
-    given = event_correlator.EventCorrelator()
-    assert all(given.add(note(f"m{number}")) for number in range(event_correlator.QUEUE))
+    given = events.EventCorrelator()
+    assert all(given.add(note(f"m{number}")) for number in range(events.QUEUE))
     assert not given.add(note("one too many"))
     assert given.add(note("m0"))
 
 
 def test_memory_is_bounded_whatever_is_posted_for_however_long():
-    given = event_correlator.EventCorrelator()
-    for number in range(3 * event_correlator.KNOWN):
+    given = events.EventCorrelator()
+    for number in range(3 * events.KNOWN):
         given.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
         drain(given, number)
-    assert len(given._posted) == event_correlator.KNOWN
-    assert all(len(buckets._left) <= event_correlator.KNOWN for buckets in given._own)
+    assert len(given._posted) == events.KNOWN
+    assert all(len(buckets._left) <= events.KNOWN for buckets in given._own)
 
 
 def test_an_event_that_is_gone_is_a_new_one_the_next_time():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     given.add(note())
     drain(given, 0)
     given.forget(note())
@@ -121,7 +121,7 @@ def test_an_event_that_is_gone_is_a_new_one_the_next_time():
 
 
 def test_a_clock_that_steps_back_neither_stops_nor_floods():
-    given = event_correlator.EventCorrelator()
+    given = events.EventCorrelator()
     given.add(note())
     drain(given, 1000)
     given.add(note("other"))
