@@ -24,7 +24,7 @@ SECRETS := $(foreach name,HexHighEntropyString Base64HighEntropyString KeywordDe
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims prove-claims prove-pod-groups bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
+.PHONY: help setup check audit test test-oldest test-node test-interpreters fuzz faults budget bench bench-webhook bench-extender bench-policies bench-scale bench-volcano bench-claims prove-claims prove-pod-groups bench-claim-view bench-placement explore-placement demo demo-cluster quickstart lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -126,6 +126,12 @@ test-interpreters: setup ## run unit and service tests on each other interpreter
 faults: setup ## test all faults of docs/reliability.md, also the slow ones, and update its tables
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
 	$(BIN)/pytest tests/faults --fault-report docs/reliability.md $(TEST_ARGS)
+	$(AGAIN) budget
+
+# Tests of one file do not share servers here, so both cores run them.
+budget: setup ## measure the cost of every value that a tenant, a scheduler or a policy may send; `make test` tries some
+	BUDGET=full $(BIN)/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 $(SLOWEST) \
+	tests/unit/webhook/test_cost.py tests/unit/extender/test_wire_budget.py $(TEST_ARGS)
 
 fuzz: setup ## run coverage-guided fuzzing for ten minutes; options: FUZZ_ARGS="--seconds 60 networks"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r requirements/fuzz.txt

@@ -124,7 +124,7 @@ def _clean(path: str) -> str:
     return _clean_cached(path) if len(path) <= _PATH_MAX else path
 
 
-@functools.lru_cache(maxsize=4096)  # containers use few different paths, and each is normalized several times
+@functools.lru_cache(maxsize=256)  # containers use few different paths, and each is normalized several times
 def _clean_cached(path: str) -> str:
     return posixpath.normpath(f"/{path.lstrip('/')}")  # normpath keeps two leading slashes, runtimes do not
 

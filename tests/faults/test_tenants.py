@@ -1,16 +1,19 @@
 """One tenant sends the most expensive objects that it can, again and again, beside the reviews of others."""
 
 import asyncio
+import functools
+import itertools
 import json
 import os
 import time
+from collections.abc import Awaitable, Callable, Iterable
 
 import admitting
 import api_stub
 import cost_budget
 import msgspec
-import processes
 import pytest
+import shell
 import working
 from aiohttp import web
 
@@ -18,10 +21,51 @@ from railwright.fabric import views
 from webhook import review_size
 
 PER_SECOND = 100  # reviews of others
+FILTERS_PER_SECOND = 20  # for pods of others, with all nodes
+NODES = 5000
+Send = Callable[[], Awaitable[shell.Answer]]
 PATH = "/mutate/pods?timeout=5s"
 BASE = admitting.pod()
 MOST = cost_budget.Size(values=review_size.MAX_POD_VALUES - 100)
 FIELDS = {field.title: field for field in cost_budget.list_fields(views.Pod)}
+
+
+POLICIES = {
+    "InfiniBand": """{transport: infiniband, rails: [{name: rail0, resource: x.y/hca, device: mlx5_0}]}""",
+    "RoCE with Multus": """
+    transport: roce
+    rails: [{name: rail0, network: prod/lan2, resource: a/b}, {name: rail1, network: prod/lan3, resource: a/c}]""",
+    "claims": """
+    transport: roce
+    gpusPerNode: 8
+    claims: {deviceClass: mrdma.google.com, accelerators: {deviceClass: gpu.nvidia.com}, pairBy: none}
+    rails: [{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]""",
+}
+
+
+def write_policy(folder, name: str) -> tuple[str, str]:
+    """Write a policy with one fabric, and return the option that names it."""
+    head = "apiVersion: railwright.io/v1alpha1\nkind: FabricPolicy\ndefaultFabric: f\nfabrics:\n  f: "
+    (folder / "policy.yaml").write_text(head + POLICIES[name])
+    return "--policy", str(folder / "policy.yaml")
+
+
+def list_networks() -> list[dict]:
+    return [{"metadata": {"name": name, "namespace": "prod", "uid": name}, "spec": {}} for name in ("lan2", "lan3")]
+
+
+def list_nodes() -> list[dict]:
+    amounts = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8", "x.y/hca": "8"}
+    return [
+        {"metadata": {"name": f"n{number}", "uid": f"n{number}"}, "status": {"allocatable": amounts}}
+        for number in range(NODES)
+    ]
+
+
+OBJECTS = {
+    "/api/v1/nodes": list_nodes(),
+    "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions": list_networks(),
+}
 
 
 def fill(title: str, size: cost_budget.Size = MOST, depth: int = 0) -> bytes:
@@ -63,7 +107,7 @@ def build_claiming_pod(number: int) -> bytes:
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer as an API server with a pod of the tenant that changes each second."""
     if "watch" not in request.query:
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": OBJECTS.get(request.path, [])})
     stream = web.StreamResponse()
     await stream.prepare(request)
     for number in range(2, 1000):
@@ -73,67 +117,130 @@ async def answer(request: web.Request) -> web.StreamResponse:
     return stream
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.soak)])
-async def test_63_a_tenant_with_the_most_expensive_objects_does_not_delay_others(fault, tmp_path, started, seconds):
+SECONDS = pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.soak)])
+
+
+@SECONDS
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_63_a_tenant_with_the_most_expensive_objects_does_not_delay_others(
+    fault, tmp_path, started, seconds, policy
+):
+    body, worst = admitting.review(BASE), list_worst()
     async with api_stub.serve(answer) as port:
-        place = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
-        server = await started("webhook", *place, *processes.without_cluster(tmp_path)[:2])
+        options = ("--kubeconfig", api_stub.kubeconfig(tmp_path, port), *write_policy(tmp_path, policy))
+        server = await started("webhook", "--plain-http", *options)
         await server.ready()
-        tenant, other, watcher = [await server.open() for _ in range(3)]
-        body = admitting.review(BASE)
-        for path, worst in list_worst():
-            await tenant.ask(worst, path=path)
-        calm = await measure(other, body, seconds / 2)
-        attacks: list[float] = []
-        not_ready: list[int] = []
-        before = server.memory()
-        tasks = [asyncio.create_task(attack(tenant, attacks, seconds)), asyncio.create_task(watch(server, not_ready))]
-        busy = await measure(other, body, seconds)
-        for task in tasks:
-            assert not task.done(), server.log[-3000:]
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        grown = (server.memory() - before) / 2**20
-        for caller in (tenant, other, watcher):
-            await caller.close()
-    load = os.getloadavg()[0]
+        tenant, other = await server.open(), await server.open()
+
+        async def review() -> shell.Answer:
+            reply = await other.ask(body, path=PATH)
+            assert json.loads(reply.body)["response"]["allowed"]
+            return reply
+
+        requests = [functools.partial(tenant.ask, attack, path=path) for path, attack in worst]
+        for request in requests:
+            await request()
+        seen = await compare(server, review, PER_SECOND, itertools.cycle(requests), seconds)
+        await tenant.close()
+        await other.close()
+    fault.saw(f"webhook, {policy}: {seen}")
+
+
+@SECONDS
+async def test_63_a_tenant_with_the_most_expensive_pods_does_not_delay_those_that_others_schedule(
+    fault, tmp_path, started, seconds
+):
+    """Each request for the tenant is about a pod of a new kind, of which the extender evaluates all nodes."""
+    names = [node["metadata"]["name"] for node in OBJECTS["/api/v1/nodes"]]
+    async with api_stub.serve(answer) as port:
+        options = ("--kubeconfig", api_stub.kubeconfig(tmp_path, port), *write_policy(tmp_path, "InfiniBand"))
+        server = await started("extender", "--plain-http", *options)
+        await server.ready()
+        tenant, other = await server.open(), await server.open()
+        pod = build_scheduled(0)
+        kinds = itertools.count(1)
+
+        async def filter_nodes() -> shell.Answer:
+            body = msgspec.json.encode({"Pod": pod, "NodeNames": names})
+            reply = await other.ask(body, path="/scheduler/filter")
+            assert json.loads(reply.body)["NodeNames"] == names
+            return reply
+
+        async def attack(verb: str, *, grouped: bool) -> shell.Answer:
+            body = msgspec.json.encode({"Pod": build_scheduled(next(kinds), grouped=grouped), "NodeNames": names})
+            return await tenant.ask(body, path=f"/scheduler/{verb}")
+
+        requests = [
+            functools.partial(attack, verb, grouped=grouped)
+            for verb, grouped in itertools.product(("filter", "prioritize"), (False, True))
+        ]
+        await filter_nodes()
+        seen = await compare(server, filter_nodes, FILTERS_PER_SECOND, itertools.cycle(requests), seconds)
+        await tenant.close()
+        await other.close()
+    fault.saw(f"extender, {NODES:,} nodes: {seen}")
+
+
+def build_scheduled(kind: int, *, grouped: bool = False) -> dict:
+    """Return a pod that waits for a node, with as many containers as are decoded."""
+    tree = admitting.pod(*[admitting.gpus(1, f"c{number}") for number in range(8 if kind == 0 else 600)])
+    tree["metadata"]["uid"] = f"{kind}"
+    tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind + 1)
+    if kind:
+        for container in tree["spec"]["containers"][8:]:
+            container["resources"] = {}
+    if grouped:
+        tree["spec"] |= {"schedulingGroup": {"podGroupName": "g"}, "priority": 5}
+    return tree
+
+
+async def compare(server, ask: Send, per_second: int, attacks: Iterable[Send], seconds: float) -> str:
+    """Send requests at a rate, alone and then beside the tenant's. Return what was seen."""
+    calm = await measure(ask, per_second, seconds / 2)
+    took: list[float] = []
+    not_ready: list[int] = []
+    before = server.memory()
+    pause = 1 if seconds >= 60 else 0.1
+    tasks = [asyncio.create_task(send_all(attacks, took, pause)), asyncio.create_task(watch(server, not_ready))]
+    busy = await measure(ask, per_second, seconds)
+    for task in tasks:
+        assert not task.done(), server.log[-3000:]
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    grown = (server.memory() - before) / 2**20
     assert not not_ready
-    assert attacks
+    assert took
     assert grown < 64, "MiB"
     if seconds >= 60:  # the short test runs beside others, on a machine whose time is not its own
-        assert p99(busy) < 0.02 + p99(calm), (describe(calm), describe(busy), attacks)
-    fault.saw(
-        f"{len(busy):,} reviews at {PER_SECOND}/s beside {len(attacks)} expensive objects of one tenant: none failed, "
-        f"{describe(busy)} (without: {describe(calm)}), the slowest expensive one {max(attacks) * 1000:.0f} ms, "
-        f"{grown:+.0f} MiB, always ready; load of the machine {load:.1f}"
+        assert p99(busy) < 0.02 + p99(calm), (describe(calm), describe(busy), took)
+    return (
+        f"{len(busy):,} requests at {per_second}/s beside {len(took)} expensive ones of a tenant: none failed, "
+        f"{describe(busy)} (without: {describe(calm)}), the slowest expensive one {max(took) * 1000:.0f} ms, "
+        f"{grown:+.0f} MiB, always ready; load of the machine {os.getloadavg()[0]:.1f}"
     )
 
 
-async def measure(caller, body: bytes, seconds: float) -> list[float]:
-    """Send reviews at a rate. Return how long each took from the time at which it was due."""
+async def measure(ask: Send, per_second: int, seconds: float) -> list[float]:
+    """Send requests at a rate. Return how long each took."""
     took: list[float] = []
     began = time.monotonic()
-    for number in range(int(PER_SECOND * seconds)):
-        due = began + number / PER_SECOND
+    for number in range(int(per_second * seconds)):
+        due = began + number / per_second
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         sent = time.monotonic()
-        reply = await caller.ask(body, path=PATH)
-        assert reply.status == 200
-        assert json.loads(reply.body)["response"]["allowed"]
+        assert (await ask()).status == 200
         took.append(time.monotonic() - sent)
     return sorted(took)
 
 
-async def attack(caller, took: list[float], seconds: float) -> None:
-    """Send the worst objects, one a second; faster in a short test, so that each is sent."""
-    worst = list_worst()
-    while True:
-        for path, body in worst:
-            sent = time.monotonic()
-            reply = await caller.ask(body, path=path)
-            assert reply.status == 200, reply.body
-            took.append(time.monotonic() - sent)
-            await asyncio.sleep(1 if len(worst) * 2 < seconds else 0.1)
+async def send_all(attacks: Iterable[Send], took: list[float], pause: float) -> None:
+    """Send the expensive requests, one after the other."""
+    for attack in attacks:
+        sent = time.monotonic()
+        reply = await attack()
+        assert reply.status == 200, reply.body
+        took.append(time.monotonic() - sent)
+        await asyncio.sleep(pause)
 
 
 async def watch(server, not_ready: list[int]) -> None:
