@@ -8,6 +8,7 @@ plugins.
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -287,7 +288,8 @@ async def _run_plugin(command: list[str], environment: Mapping[str, str], versio
         try:
             out, words = await process.communicate()
         except asyncio.CancelledError:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                process.kill()
             raise
         return process.returncode or 0, out, words
 

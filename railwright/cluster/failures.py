@@ -8,7 +8,6 @@ import errno
 import http
 import re
 import ssl
-from typing import NamedTuple
 from urllib import parse
 
 import aiohttp
@@ -192,72 +191,33 @@ def describe_response(response: errors.ErrorResponse) -> str:
     message = "" if response.foreign else quote_message(response.message)
     detail = f": {message}" if message else ""
     if response.status == 403:
-        return _describe_forbidden(_get_right(response), detail)
+        return _describe_forbidden(response, detail)
     reason = f"{response.where} answers {response.status} {_get_phrase(response.status)}".rstrip()
     return f"{reason}{detail}; {_STATUS_FIXES.get(response.status, _SERVER_FIX)}"
 
 
-class Right(NamedTuple):
-    """A right that a request needs, in the words of RBAC."""
-
-    verb: str = ""
-    resource: str = ""  # with its group, as kubectl writes it; "" for anything but an object
-    name: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    is_namespaced: bool = False
-
-    @property
-    def object(self) -> str:
-        """The resource with its subresource, as in a rule of a role."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-    def __str__(self) -> str:
-        """Return the right as one says it: `list pods in all namespaces`."""
-        if not self.resource:
-            return "read this"
-        target = f"{self.object} {self.name}" if self.name else self.object
-        if self.namespace:
-            return f"{self.verb} {target} in namespace {self.namespace}"
-        return f"{self.verb} {target} in all namespaces" if self.is_namespaced else f"{self.verb} {target}"
-
-    @property
-    def question(self) -> str:
-        """The kubectl command that says whether the account has it."""
-        target = f"{self.resource}/{self.name}" if self.name else self.resource
-        part = f" --subresource={self.subresource}" if self.subresource else ""
-        scope = f" -n {self.namespace}" if self.namespace else " -A" if self.is_namespaced else ""
-        return f"kubectl auth can-i {self.verb} {target}{part}{scope}"
-
-
-def _describe_forbidden(right: Right, detail: str) -> str:
-    role = "Role" if right.namespace else "ClusterRole"
-    if not right.resource:
-        fix = f"ask an administrator of the cluster for a {role} with this right"
-    else:
-        where = f" in namespace {right.namespace}" if right.namespace else ""
-        fix = (
-            f"ask an administrator of the cluster for a {role}{where} with {right.verb} on {right.object} "
-            f"({right.question})"
-        )
-    return f"you may not {right} (403 Forbidden{detail}); {fix}, or use an account that has it"
-
-
-def _get_right(response: errors.ErrorResponse) -> Right:
-    """Return the right that a rejected request needs."""
+def _describe_forbidden(response: errors.ErrorResponse, detail: str) -> str:
+    """Return the right that a rejected request needs, in the words of RBAC, and how to get it."""
     namespace, resource, name, subresource = _split_path(response.path)
     _, root, group, *_ = [*response.path.split("/"), "", "", ""]
     if root not in ("api", "apis") or not resource:
-        return Right()
-    verb = _VERBS.get(response.method, "get")
-    return Right(
-        "list" if verb == "get" and not name else verb,
-        f"{resource}.{group}" if root == "apis" else resource,
-        name,
-        subresource,
-        namespace,
-        is_namespaced=bool(namespace) or resource not in _CLUSTER_SCOPED,
-    )
+        what, role, right = "read this", "ClusterRole", "this right"
+    else:
+        verb = _VERBS.get(response.method, "get")
+        verb = "list" if verb == "get" and not name else verb
+        kind = f"{resource}.{group}" if root == "apis" else resource
+        part = f"{kind}/{subresource}" if subresource else kind
+        where = f" in namespace {namespace}" if namespace else ""
+        option, everywhere = f" -n {namespace}" if namespace else "", ""
+        if not namespace and resource not in _CLUSTER_SCOPED:
+            option, everywhere = " -A", " in all namespaces"
+        question = f"{kind}/{name}" if name else kind
+        question += f" --subresource={subresource}" if subresource else ""
+        what = f"{verb} {part}{f' {name}' if name else ''}{where or everywhere}"
+        role = f"Role{where}" if namespace else "ClusterRole"
+        right = f"{verb} on {part} (kubectl auth can-i {verb} {question}{option})"
+    fix = f"ask an administrator of the cluster for a {role} with {right}, or use an account that has it"
+    return f"you may not {what} (403 Forbidden{detail}); {fix}"
 
 
 def _describe_missing(response: errors.ErrorResponse) -> str:

@@ -46,18 +46,19 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     """
     definitions: Mapping[str, Schema] = _VALIDATOR.schema["$defs"]
     errors = [(problem.line, problem.path, problem.message) for problem in document.problems]
-    reported = {path for _, path, _ in errors}
+    yaml_problems = {problem.path for problem in document.problems}
     violations = [*itertools.islice(_VALIDATOR.iter_errors(document.tree), most)]
     invalid: set[Path] = set()  # values that are replaced by placeholders to check the relations
     doubtful: set[Path] = set()  # paths that relations should not depend on
     for violation in violations:
         path: Path = tuple(violation.absolute_path)
+        if violation.validator not in _OF_RIGHT_TYPE:
+            if path in invalid:
+                continue  # 0.5 is no whole number: that it is also out of range says nothing new
+            invalid.add(path)
         message, intended = _describe(violation, document.get_source_text(path), definitions)
         doubtful |= {path, (*path[:-1], intended)} if intended else {path}
-        if violation.validator not in _OF_RIGHT_TYPE:
-            invalid.add(path)
-        if path not in reported:
-            reported.add(path)  # 0.5 is no whole number: that it is also out of range says nothing new
+        if path not in yaml_problems:
             errors.append((document.find_line(path), path, message))
     if len(violations) < most:
         errors += [
@@ -270,10 +271,11 @@ def _build(kind: Any, value: Any, path: Path, invalid: AbstractSet[Path]) -> Any
     if origin is tuple:
         return tuple(_build(arguments[0], item, (*path, index), invalid) for index, item in enumerate(value))
     if origin is dict:
-        return {key: _build(arguments[1], item, (*path, key), invalid) for key, item in value.items()}
+        items = {key: item for key, item in value.items() if item is not None or (*path, key) in invalid}
+        return {key: _build(arguments[1], item, (*path, key), invalid) for key, item in items.items()}
     if origin in (types.UnionType, typing.Union):
         return _build(arguments[0], value, path, invalid)
-    return model.Transport(value) if kind is model.Transport else value
+    return model.Transport(value) if kind is model.Transport else documents.remove_nulls(value)
 
 
 def _make_placeholder(kind: Any) -> Any:

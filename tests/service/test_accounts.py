@@ -157,6 +157,16 @@ async def test_a_plugin_that_does_not_end_is_an_error_and_is_killed(folder, monk
             await asyncio.sleep(0.01)
 
 
+async def test_cancelling_a_plugin_that_has_ended_is_no_error_of_the_plugin(folder, monkeypatch):
+    async def end_and_cancel(process):
+        await process.wait()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio.subprocess.Process, "communicate", end_and_cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await credentials.read(write(folder, {"u": USERS["plugin"]}))
+
+
 async def test_a_pod_uses_its_service_account(folder, monkeypatch):
     monkeypatch.setattr(credentials, "POD_FILES", folder)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -20,9 +20,9 @@ from railwright.cli.demo import fixture
 
 STEPS = [
     "starting",
+    "building 64 simulated nodes",
     "starting the extender",
     "starting the webhook, with a certificate of a new CA",
-    "building 64 simulated nodes",
     "waiting until both servers are ready",
     "admitting 8 pods by the webhook",
     "storing the pods in the cluster's snapshot",

@@ -1,12 +1,12 @@
 """Checks of schedulers and of other webhooks for pods whose devices come as claims or by slices."""
 
+import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import yaml
 
-from railwright.cli.checking import check_rows, snapshots
+from railwright.cli.checking import check_rows, scheduling, snapshots
 from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import names
 
@@ -23,26 +23,24 @@ def _check_schedulers(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
 
 
 def _find_volcano_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    data = snapshots.get_map(snapshot.get_one("volcano"), "data")
-    for tree in (_read(text) for key, text in data.items() if key.endswith(".conf")):
-        tiers = snapshots.get_path(tree, "tiers")
-        plugins = [
-            plugin
-            for tier in (tiers if isinstance(tiers, list) else ())
-            for plugin in snapshots.get_list(tier, "plugins")
-        ]
-        arguments = {snapshots.get_path(plugin, "name"): snapshots.get_map(plugin, "arguments") for plugin in plugins}
-        if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
-            yield (
-                f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
-                "1.15 allocates no claims"
-            )
-        managed = arguments.get("extender", {}).get("extender.managedResources")
-        if isinstance(managed, list) and names.RAILS not in managed:
-            yield (
-                f"extender.managedResources lacks {names.RAILS}: Volcano does not call the extender for pods "
-                "whose devices all come as claims"
-            )
+    if snapshot.get_one("volcano") is None:
+        return
+    try:
+        plugins = scheduling.list_volcano_plugins(snapshot)
+    except yaml.YAMLError:  # the row of Volcano's configuration reports it
+        return
+    arguments = {plugin.get("name"): snapshots.get_map(plugin, "arguments") for plugin in plugins}
+    if _needs_argument(snapshot) and arguments.get("predicates", {}).get(_DRA_PREDICATE) is not True:
+        yield (
+            f"Volcano's plugin predicates has no argument {_DRA_PREDICATE}: true, without which Volcano before "
+            "1.15 allocates no claims"
+        )
+    managed = arguments.get("extender", {}).get("extender.managedResources")
+    if isinstance(managed, list) and names.RAILS not in managed:
+        yield (
+            f"extender.managedResources lacks {names.RAILS}: Volcano does not call the extender for pods "
+            "whose devices all come as claims"
+        )
 
 
 def _needs_argument(snapshot: snapshots.ClusterSnapshot) -> bool:
@@ -53,26 +51,15 @@ def _needs_argument(snapshot: snapshots.ClusterSnapshot) -> bool:
 
 
 def _find_kube_scheduler_problems(snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
-    for configmap in snapshot.get_all("kube-system"):
-        for text in snapshots.get_map(configmap, "data").values():
-            extenders = snapshots.get_path(_read(text), "extenders") if "KubeSchedulerConfiguration" in text else None
-            for extender in extenders if isinstance(extenders, list) else ():
-                managed = snapshots.get_path(extender, "managedResources")
-                managed_names = [snapshots.get_path(item, "name") for item in managed or ()]
-                is_ours = "/scheduler" in str(snapshots.get_path(extender, "urlPrefix"))
-                if is_ours and managed_names and names.RAILS not in managed_names:
+    for configmap, text in scheduling.list_kube_configurations(snapshot):
+        with contextlib.suppress(yaml.YAMLError):  # the row of kube-scheduler's configuration reports it
+            for extender in scheduling.list_own_extenders(text):
+                managed = snapshots.get_list(extender, "managedResources")
+                if managed and names.RAILS not in [snapshots.get_path(item, "name") for item in managed]:
                     yield (
-                        f"ConfigMap {snapshots.get_name(configmap)}: managedResources lacks {names.RAILS}: "
-                        "kube-scheduler does not call the extender for pods whose devices all come as claims"
+                        f"ConfigMap {configmap}: managedResources lacks {names.RAILS}: kube-scheduler does not call "
+                        "the extender for pods whose devices all come as claims"
                     )
-
-
-def _read(text: Any) -> Any:
-    """Return a scheduler's configuration; None if its YAML is invalid: other checks report that."""
-    try:
-        return yaml.safe_load(str(text))
-    except yaml.YAMLError:
-        return None
 
 
 def _check_extended_resources(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:

@@ -42,15 +42,10 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
         )
     if snapshot.find("deployments", snapshots.EXTENDER) is None and "deployments" not in snapshot.unread:
         return skip(f"Deployment {snapshots.EXTENDER} does not exist")
-    text = next(
-        (str(value) for key, value in snapshots.get_map(configmap, "data").items() if key.endswith(".conf")),
-        "",
-    )
     try:
-        tree = yaml.safe_load(text)
+        plugins = list_volcano_plugins(snapshot)
     except yaml.YAMLError as error:
         return fail(f"Volcano's configuration is not valid YAML: {' '.join(str(error).split())}")
-    plugins = list(_list_plugins(tree))
     extender_plugin = next((plugin for plugin in plugins if plugin.get("name") == "extender"), None)
     if extender_plugin is None:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
@@ -65,11 +60,31 @@ def _check_volcano(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment
     )
 
 
-def _list_plugins(tree: Any) -> Iterator[Mapping[str, Any]]:
-    tiers = snapshots.get_path(tree, "tiers")
-    for tier in tiers if isinstance(tiers, list) else ():
-        plugins = snapshots.get_path(tier, "plugins")
-        yield from (item for item in (plugins if isinstance(plugins, list) else ()) if isinstance(item, Mapping))
+def list_volcano_plugins(snapshot: snapshots.ClusterSnapshot) -> list[Mapping[str, Any]]:
+    """Return the plugins of Volcano's configuration in the order of its tiers. Raises YAMLError."""
+    data = snapshots.get_map(snapshot.get_one("volcano"), "data")
+    text = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
+    tiers = _read_list(yaml.safe_load(text), "tiers")
+    return [item for tier in tiers for item in _read_list(tier, "plugins") if isinstance(item, Mapping)]
+
+
+def list_own_extenders(text: str) -> list[Mapping[str, Any]]:
+    """Return railwright's entries among the extenders of a KubeSchedulerConfiguration. Raises YAMLError."""
+    extenders = _read_list(yaml.safe_load(text), "extenders")
+    return [item for item in extenders if "/scheduler" in str(snapshots.get_path(item, "urlPrefix"))]
+
+
+def list_kube_configurations(snapshot: snapshots.ClusterSnapshot) -> Iterator[tuple[str, str]]:
+    """Yield the name of each ConfigMap with a KubeSchedulerConfiguration, and its text."""
+    for configmap in snapshot.get_all("kube-system"):
+        for text in snapshots.get_map(configmap, "data").values():
+            if "KubeSchedulerConfiguration" in text:
+                yield snapshots.get_name(configmap), text
+
+
+def _read_list(tree: Any, key: str) -> list[Any]:
+    items = snapshots.get_path(tree, key)
+    return items if isinstance(items, list) else []
 
 
 def _find_argument_problems(plugin_arguments: Mapping[str, Any], snapshot: snapshots.ClusterSnapshot) -> Iterator[str]:
@@ -129,10 +144,8 @@ def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Ass
     deployment = snapshot.find("deployments", snapshots.EXTENDER)
     requires_certificate = callers.CLIENT_CA in callers.read_options(deployment)
     assessments = [
-        _check_kube_configuration(text, snapshots.get_name(configmap), requires_certificate=requires_certificate)
-        for configmap in snapshot.get_all("kube-system")
-        for text in snapshots.get_map(configmap, "data").values()
-        if "KubeSchedulerConfiguration" in text
+        _check_kube_configuration(text, configmap, requires_certificate=requires_certificate)
+        for configmap, text in list_kube_configurations(snapshot)
     ]
     calling = [assessment for assessment in assessments if assessment.state is not check_rows.State.WARN]
     if assessments:  # one scheduler that calls the extender is enough
@@ -142,15 +155,9 @@ def _check_kube_scheduler(snapshot: snapshots.ClusterSnapshot) -> check_rows.Ass
 
 def _check_kube_configuration(text: str, configmap: str, *, requires_certificate: bool) -> check_rows.Assessment:
     try:
-        tree = yaml.safe_load(text)
+        own_extenders = list_own_extenders(text)
     except yaml.YAMLError as error:
         return fail(f"ConfigMap {configmap} is not valid YAML: {' '.join(str(error).split())}")
-    extenders = snapshots.get_path(tree, "extenders")
-    own_extenders = [
-        extender
-        for extender in (extenders if isinstance(extenders, list) else ())
-        if "/scheduler" in str(snapshots.get_path(extender, "urlPrefix"))
-    ]
     if not own_extenders:
         return warn(f"kube-scheduler does not call railwright: ConfigMap {configmap} has no extender with its URL")
     expected = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "nodeCacheCapable": True, "ignorable": True}

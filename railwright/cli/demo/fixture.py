@@ -72,28 +72,28 @@ async def start(
 ) -> AsyncIterator[Fixture]:
     """Start both servers with additional `options` on a snapshot of the fabric; stop them at the end.
 
-    `report` is called with each step. The servers import their libraries at the same time as this process prepares.
+    `report` is called with each step.
     """
-    report("starting the extender")
     shared = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json"), *options]
     secured = ["--tls-cert", str(folder / "webhook.crt"), "--tls-key", str(folder / "webhook.key")]
     policy, job = read_data("policy.yaml"), read_data("job.yaml")
     (folder / "policy.yaml").write_text(policy, encoding="utf-8")
+    report(f"building {shapes.UNEVEN_64.size} simulated nodes")
+    nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
+    pods = [
+        *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
+        *shapes.build_background_pods(nodes, seed=SEED),
+    ]
+    items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
+    write_snapshot(folder / "snapshot.json", items)
     async with contextlib.AsyncExitStack() as stack:
         processes: list[_Process] = []
         stack.push_async_callback(_stop, processes)
+        report("starting the extender")
         processes.append(await _start_process("extender", [*shared, "--plain-http"], folder))
         report("starting the webhook, with a certificate of a new CA")
         trust = _issue_certificates(folder)
         processes.append(await _start_process("webhook", [*shared, *secured], folder))
-        report(f"building {shapes.UNEVEN_64.size} simulated nodes")
-        nodes = list(shapes.build_nodes(shapes.UNEVEN_64))
-        pods = [
-            *shapes.build_busy_pods(nodes, BUSY_SHARE, shapes.UNEVEN_64, seed=SEED),
-            *shapes.build_background_pods(nodes, seed=SEED),
-        ]
-        items = [*nodes, *pods, *_build_namespaces("prod", "research", "monitoring"), *map(_build_network, NETWORKS)]
-        write_snapshot(folder / "snapshot.json", items)
         report("waiting until both servers are ready")
         extender, webhook = await asyncio.gather(*map(_connect, processes))
         await asyncio.gather(_wait_until_ready(webhook), _wait_until_ready(extender))

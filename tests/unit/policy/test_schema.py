@@ -16,6 +16,8 @@ from railwright.fabric.policy.model import FabricPolicy, LabelSelector, NodeShap
 
 ROOT = pathlib.Path(__file__).parents[3]
 CONTRACT = yaml.safe_load((ROOT / "tests" / "data" / "policies" / "contract.yaml").read_text())
+CLAIMS = yaml.safe_load((ROOT / "manifests" / "examples" / "claims" / "aks-gb300.yaml").read_text())
+CLAIMS["fabrics"]["infiniband"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 
 def test_the_published_schema_is_valid_and_takes_the_contracts_example():
@@ -82,16 +84,20 @@ def replace_each(tree, values):
     yield from values
 
 
-def test_msgspec_accepts_what_jsonschema_accepts():
-    values = (None, True, 0, 1, -2, 3.0, 0.5, 10**9, 10**30, "", "roce", "a/b", "a\n", "ä b", [], ["x"], {}, {"a": "b"})
+@pytest.mark.parametrize("document", [CONTRACT, CLAIMS], ids=["contract", "claims"])
+def test_msgspec_accepts_what_jsonschema_accepts(document):
+    values = (None, True, -2, 3.0, "", "a\n", ["x"], {"a": None})
     outcomes = [
         (policies._convert(tree), policy_errors._VALIDATOR.is_valid(tree), tree)
-        for tree in replace_each(CONTRACT, values)
+        for tree in replace_each(document, values)
     ]
     assert [tree for ours, theirs, tree in outcomes if ours is not None and not theirs] == []
     for tree in (tree for ours, theirs, tree in outcomes if theirs and ours is None):
         assert None in list_parts(tree), "msgspec rejects a null that means unset, and nothing else"
         msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+    for tree in (tree for _, theirs, tree in outcomes if theirs):
+        accepted = msgspec.convert(documents.remove_nulls(tree), model.FabricPolicy)
+        assert policy_errors._build(model.FabricPolicy, tree, (), set()) == accepted, "relations are checked in both"
     assert {(ours is not None, theirs) for ours, theirs, _ in outcomes} == {(True, True), (False, True), (False, False)}
 
 
