@@ -23,7 +23,7 @@ from plane import binaries, helm, jobs, releases, waiting  # noqa: E402
 from realnode import installation, machine, project_image, rails, site  # noqa: E402
 
 _FILES = releases.ROOT / "hack" / "demo-cluster"
-_JOB_SET, _VOLCANO_JOB = "jobset.sigs.k8s.io/jobset-name=llm", "volcano.sh/job-name=next"
+_JOB_SET = "jobset.sigs.k8s.io/jobset-name=llm"
 # the token of the kubeconfig: `explain pod` needs one, because the extender asks the API server whose it is
 _ACCOUNT = """
 apiVersion: v1
@@ -77,7 +77,8 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
         await plane.apply((_FILES / "jobset.yaml").read_text())
         first, *_ = await jobs.pods(plane.api, rails.NAMESPACE, _JOB_SET, 2)
         await plane.apply((_FILES / "volcano-job.yaml").read_text())
-        await _wait_for_waiting_pods(running)
+        _tell("waiting until the extender says why that job waits")
+        await _wait_for_reason(running)
         rank = first["metadata"]["name"]
         print(await plane.kubectl("get", "pods", "--all-namespaces", "--output=wide"))
         print(await release.run("gangs", "--output=wide"))
@@ -86,11 +87,11 @@ async def _show(folder: pathlib.Path, *, keep: bool) -> None:
             await _wait_for_interrupt(running, rank)
 
 
-async def _wait_for_waiting_pods(running: site.Site) -> None:
-    async def are_there() -> bool:
-        return len(await running.plane.api.list("Pod", rails.NAMESPACE, labels=_VOLCANO_JOB)) == 2
+async def _wait_for_reason(running: site.Site) -> None:
+    async def is_there() -> bool:
+        return bool(await running.plane.api.list("Event", rails.NAMESPACE, fields="reason=GangUnplaceable"))
 
-    await waiting.wait(are_there, describe="Volcano to create the pods of hack/demo-cluster/volcano-job.yaml")
+    await waiting.wait(is_there, describe="the Event why hack/demo-cluster/volcano-job.yaml waits")
 
 
 async def _wait_for_interrupt(running: site.Site, rank: str) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import pytest
 import pytest_asyncio
@@ -58,24 +58,23 @@ class Demo:
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running}
 
 
-def find_remains(folder: str, nodes: str, network: str) -> dict[str, list[str]]:
+def find_remains(folder: str, nodes: str, networks: Set[str]) -> dict[str, list[str]]:
     """Return what the machine has of a demo: `folder` is its temporary one, its nodes' cgroups begin with `nodes`."""
     return {
         "processes of the control plane": remains.list_processes(folder),
         "processes of the nodes": remains.list_processes(nodes),
         "cgroups": remains.list_cgroups(nodes),
         "mounts": remains.list_mounts(folder),
-        "network namespaces": [name for name in remains.list_network_namespaces() if name == network],
+        "network namespaces": [name for name in remains.list_network_namespaces() if name in networks],
         "files": [str(path) for path in pathlib.Path(folder).iterdir()],
     }
 
 
-def find_network(pid: int) -> str:
-    """Return the network namespace of a demo's children."""
+def find_networks(pid: int) -> Set[str]:
+    """Return the network namespaces of a demo's children: of its control plane and of its nodes."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     namespaces = {remains.read_namespace(f"/proc/{child}/ns/net") for child in children}
-    (network,) = namespaces - {remains.read_namespace("/proc/self/ns/net")}
-    return network
+    return namespaces - {remains.read_namespace("/proc/self/ns/net")}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -89,7 +88,7 @@ async def demo(capable_machine, tmp_path_factory):
         process.start({"TMPDIR": folder, "PYTHONUNBUFFERED": "1"})
         try:
             environment, lines = (await process.line(USE, seconds=START_SECONDS)).groups()
-            search = (folder, f"railwright-{process.pid}-", find_network(process.pid))
+            search = (folder, f"railwright-{process.pid}-", find_networks(process.pid))
             assert all(find_remains(*search).values()), "everything is found while the demo runs"
             yield Demo(process.output(), environment, [line.strip() for line in lines.splitlines()])
             os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches the whole process group of a terminal
