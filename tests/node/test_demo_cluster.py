@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 import pytest
 import pytest_asyncio
@@ -58,7 +59,7 @@ class Demo:
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running}
 
 
-def find_remains(folder: str, nodes: str, networks: Set[str]) -> dict[str, list[str]]:
+def find_remains(folder: str, nodes: str, networks: AbstractSet[str]) -> dict[str, list[str]]:
     """Return what the machine has of a demo: `folder` is its temporary one, its nodes' cgroups begin with `nodes`."""
     return {
         "processes of the control plane": remains.list_processes(folder),
@@ -70,7 +71,7 @@ def find_remains(folder: str, nodes: str, networks: Set[str]) -> dict[str, list[
     }
 
 
-def find_networks(pid: int) -> Set[str]:
+def find_networks(pid: int) -> AbstractSet[str]:
     """Return the network namespaces of a demo's children: of its control plane and of its nodes."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     namespaces = {remains.read_namespace(f"/proc/{child}/ns/net") for child in children}
