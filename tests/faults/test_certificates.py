@@ -20,6 +20,7 @@ HOUR = dt.timedelta(hours=1)
 MOST_RUNNING = 50  # requests
 # Where the wall clock is right: dates of certificates and Events, the Date header. Intervals take the monotonic clock.
 WALL_CLOCK = {
+    "railwright/cluster/credentials.py": "the expiry of an ID token",
     "railwright/cluster/lease.py": "times that a Lease shows to people; who leads is decided by the monotonic clock",
     "railwright/serving/responses.py": "the Date header",
     "railwright/serving/tls.py": "a certificate's dates",

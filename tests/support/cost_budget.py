@@ -29,6 +29,7 @@ import msgspec
 
 STALL_SECONDS = 0.050  # of CPU time, without a turn of the event loop
 TOTAL_SECONDS = 0.250  # of CPU time, of all threads
+_FIXED_WORK_SECONDS = 0.005  # of CPU time, in which the quiet reference machine does the work of `measure_slowness`
 BYTES_PER_BYTE = 34  # peak of memory for each byte of an object: `{},` is three bytes, and becomes a struct of 100
 SMALL = 192 * 1024  # bytes: a smaller object may take the memory of one of this size, which is 6 MiB
 RETAINED_BYTES = 128 * 1024  # that may stay in caches after an object is gone
@@ -89,15 +90,25 @@ def measure(call: Callable[[], Any], *, memory: bool = True) -> Cost:
     """Return the cost of a call on an event loop of its own. `call` may return an awaitable.
 
     CPU time is measured, so other processes disturb little. A call above the budget is repeated, and its fastest
-    repetition counts. Memory is measured in a further call, because that takes time.
+    repetition counts, in seconds of the reference machine: other processes on the same core's caches and threads slow
+    this one by up to a half. Memory is measured in a further call, because that takes time.
     """
     stall, total = _measure_time(call)
     for _ in range(_ATTEMPTS - 1):
         if stall <= STALL_SECONDS and total <= TOTAL_SECONDS:
             break
+        slowness = measure_slowness()
         again = _measure_time(call)
-        stall, total = min(stall, again[0]), min(total, again[1])
+        slowness = max(1.0, min(slowness, measure_slowness()))
+        stall, total = min(stall, again[0] / slowness), min(total, again[1] / slowness)
     return Cost(stall, total, *(_measure_memory(call) if memory else (0, 0)))
+
+
+def measure_slowness() -> float:
+    """Return how many times as long as on the quiet reference machine a fixed piece of work takes now."""
+    began = time.thread_time()
+    sum(map(hash, map(str, range(30_000))))
+    return (time.thread_time() - began) / _FIXED_WORK_SECONDS
 
 
 def is_within(cost: Cost, size: int) -> bool:
