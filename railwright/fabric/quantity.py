@@ -18,6 +18,7 @@ _SUFFIXES = {
     **{f"{letter}i": Fraction(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
 }
 _MAX_TEXT = 64  # characters; canonical quantities have fewer than 30, and much longer ones would be slow to parse
+_MAX_DIGITS = 18  # of a whole number that cannot exceed _MAX_VALUE
 _MAX_EXPONENT = 200  # with at most 64 digits, larger exponents give the same capped or rounded value
 _MAX_VALUE = Fraction(2**63 - 1)  # larger values are capped (resource/quantity.go, ParseQuantity: maxAllowed)
 _MIN_VALUE = Fraction(1, 10**9)  # smaller values are rounded up to it (minAllowed)
@@ -51,9 +52,10 @@ def parse(text: str | float) -> Fraction:
     return -value if sign == "-" else value
 
 
-@functools.lru_cache(maxsize=4096, typed=True)  # pods request few different amounts
 def parse_units(text: str | float) -> int:
     """Return the value in units, rounded up as Kubernetes' Value() does."""
+    if isinstance(text, str) and len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit():
+        return int(text)  # a number of devices
     return _round_up(parse(text))
 
 

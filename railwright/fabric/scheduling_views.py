@@ -17,7 +17,7 @@ def _skip(number: int, default: Any = None) -> Any:
     return msgspec.field(default=default, name=f"-{number}")
 
 
-class Container(views.InitContainer, frozen=True):
+class Container(views.Container, frozen=True):
     """A container or init container, with name, resources and restart policy."""
 
     image: str = _skip(0, "")

@@ -121,11 +121,10 @@ def _clean(path: str) -> str:
 
     A path that is longer than Linux allows is returned as it is: nothing can be mounted there.
     """
-    return _clean_cached(path) if len(path) <= _PATH_MAX else path
-
-
-@functools.lru_cache(maxsize=256)  # containers use few different paths, and each is normalized several times
-def _clean_cached(path: str) -> str:
+    # Nearly all paths are written in this form, and several rules ask for each.
+    is_normal = path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path
+    if is_normal or len(path) > _PATH_MAX:
+        return path
     return posixpath.normpath(f"/{path.lstrip('/')}")  # normpath keeps two leading slashes, runtimes do not
 
 
@@ -170,7 +169,7 @@ class SecurityContext(View, frozen=True):
     capabilities: Capabilities | None = None
 
 
-class Container(View, frozen=True):
+class Container(View, frozen=True, dict=True):
     """A container or init container."""
 
     name: str = ""
@@ -195,18 +194,25 @@ class Container(View, frozen=True):
         """Mounts; empty if absent."""
         return self.volume_mounts_or_none or []
 
+    @functools.cached_property
+    def env_by_name(self) -> Mapping[str, tuple[int, EnvVar]]:
+        """Index and entry of each variable. Of entries with the same name Kubernetes uses the last."""
+        return {entry.name: (index, entry) for index, entry in enumerate(self.env)}
+
+    @functools.cached_property
+    def volume_by_path(self) -> Mapping[str, str]:
+        """Name of the volume at each path, mounted or as a block device. A path can have only one of the two."""
+        volumes: dict[str, str] = {}
+        for mount in (*self.volume_mounts, *(self.volume_devices or ())):
+            volumes.setdefault(mount.path, mount.name)
+        return volumes
+
     @property
     def requests(self) -> Mapping[str, RawQuantity]:
         """Requests with Kubernetes' default: a limit without a request is also the request."""
         if self.resources is None:
             return EMPTY
         return {**self.resources.limits, **self.resources.requests}
-
-
-class InitContainer(Container, frozen=True):
-    """An init container. Its command distinguishes railwright's from others with the same name."""
-
-    command: list[str] | None = None
 
 
 class Volume(View, frozen=True):
@@ -293,7 +299,7 @@ class PodSpec(View, frozen=True):
     """spec of a pod."""
 
     containers_or_none: list[Container] | None = msgspec.field(default=None, name="containers")
-    init_containers: list[InitContainer] | None = None
+    init_containers: list[Container] | None = None
     volumes_or_none: list[Volume] | None = msgspec.field(default=None, name="volumes")
     node_name: str = ""
     node_selector: dict[str, str] | None = None

@@ -5,6 +5,7 @@ the numbers of GPUs. Knows no fabrics.
 """
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from railwright.fabric import quantity, views
 from railwright.fabric.claims import own_claims
@@ -15,7 +16,7 @@ SIDECAR = "Always"  # restartPolicy of an init container that runs beside the ap
 
 def count(container: views.Container, accelerators: Collection[str]) -> int:
     """Return the number of accelerators that a container requests, by request or limit."""
-    return sum([read_amount(container, name) for name in accelerators])
+    return sum([read_amount(container, name) for name in accelerators]) if container.resources is not None else 0
 
 
 def count_in_containers(pod: views.Pod, accelerators: Collection[str]) -> list[int]:
@@ -68,6 +69,8 @@ def read_amount(container: views.Container, resource: str) -> int:
     limit = limits.get(resource) if limits else None
     if request is None and limit is None:
         return 0
+    if request == limit:
+        return max(0, _parse_amount(request, container, resource))
     return max([0, *[_parse_amount(text, container, resource) for text in (request, limit) if text is not None]])
 
 
@@ -83,6 +86,15 @@ def mentions(container: views.Container, resource: str) -> bool:
     """True if a container sets a request or a limit of the resource, even "0"."""
     resources = container.resources
     return resources is not None and (resource in resources.requests or resource in resources.limits)
+
+
+def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
+    """Return the resources that an app container mentions."""
+    mentioned: set[str] = set()
+    for container in pod.spec.containers:
+        if container.resources is not None:
+            mentioned.update(container.resources.requests, container.resources.limits)
+    return mentioned
 
 
 def may_request(container: views.Container) -> bool:

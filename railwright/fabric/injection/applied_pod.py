@@ -119,7 +119,7 @@ class Draft:
         """Return the pod's volumes."""
         return self._edit_spec("volumes_or_none", self.pod.spec.volumes)
 
-    def edit_init_containers(self) -> list[views.InitContainer]:
+    def edit_init_containers(self) -> list[views.Container]:
         """Return the pod's init containers."""
         return self._edit_spec("init_containers", self.pod.spec.init_containers or ())
 

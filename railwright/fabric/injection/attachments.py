@@ -3,13 +3,11 @@
 `railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from railwright.fabric import names
-from railwright.fabric.claims import drivers
 from railwright.fabric.injection import applied_pod, context, pod_changes, user_options
 from railwright.fabric.multus import annotation, network_selection
-from railwright.fabric.policy import compiled
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -19,12 +17,25 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     user_value = pod.metadata.annotations.get(names.NETWORKS, "")
     gets_networks = _gets_networks(pod, ctx)
-    rail_selections = tuple([_build_selection(rail) for rail in _list_attached(ctx)]) if gets_networks else ()
+    rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = annotation.merge(user_value, pod.networks, rail_selections)
     if merged.selections:
         _check_selections(ctx, merged, user_value)
-    _check_networks_exist(pod, ctx)
+    if gets_networks:
+        _check_networks_exist(ctx)
     annotations = _add_fabric_annotations(pod, ctx) if gets_networks else pod_changes.EMPTY
+    attached = () if pod.host_network else merged.selections
+    return pod_changes.Contribution(
+        changes=(*_set_networks(ctx, merged), *annotations.changes),
+        entries=(("networks",) if rail_selections else ()) + annotations.entries,
+        warnings=tuple(_list_warnings(pod, ctx, attached, rail_selections)),
+        skipped=_explain_skipped(pod, ctx),
+    )
+
+
+def _set_networks(ctx: context.InjectionContext, merged: annotation.Merged) -> tuple[pod_changes.AnyChange, ...]:
+    if not merged.added:
+        return ()
     change = pod_changes.SetNetworks(
         entry="networks",
         reason=f"attaches the pod to {merged.added} rail networks of fabric {ctx.fabric_name}",
@@ -32,13 +43,7 @@ def attach(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_ch
         value=merged.text,
         selections=merged.selections,
     )
-    attached = () if pod.host_network else merged.selections
-    return pod_changes.Contribution(
-        changes=((change,) if merged.added else ()) + annotations.changes,
-        entries=(("networks",) if rail_selections else ()) + annotations.entries,
-        warnings=tuple(_list_warnings(pod, ctx, attached)),
-        skipped=_explain_skipped(pod, ctx),
-    )
+    return (change,)
 
 
 def _check_selections(ctx: context.InjectionContext, merged: annotation.Merged, user_value: str) -> None:
@@ -56,25 +61,10 @@ def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
     return not pod.host_network and "networks" not in ctx.options.skip and ctx.role.rails
 
 
-def _list_attached(ctx: context.InjectionContext) -> list[compiled.ResolvedRail]:
-    """Return the rails with a network that Multus attaches. Drivers of claims attach their networks themselves."""
-    claims = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name].claims
-    if claims is not None and claims.driver.form is not drivers.Form.NONE:
-        return []
-    return [rail for rail in ctx.rails if rail.network]
-
-
-def _build_selection(rail: compiled.ResolvedRail) -> network_selection.Selection:
-    namespace, name = rail.network or ("", "")
-    return network_selection.Selection(namespace, name, rail.rail.interface or "")
-
-
-def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> None:
+def _check_networks_exist(ctx: context.InjectionContext) -> None:
     """Raise RefusedError if the NetworkAttachmentDefinition of a rail does not exist."""
     existing = ctx.known.networks
-    if existing is None or not _gets_networks(pod, ctx):
-        return
-    for rail in ctx.rails:
+    for rail in ctx.rails if existing is not None else ():
         if rail.network and rail.network not in existing:
             raise rejections.RefusedError(
                 "missing-network",
@@ -84,19 +74,19 @@ def _check_networks_exist(pod: applied_pod.AppliedPod, ctx: context.InjectionCon
 
 
 def _list_warnings(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: tuple[network_selection.Selection, ...]
+    pod: applied_pod.AppliedPod,
+    ctx: context.InjectionContext,
+    attached: Sequence[network_selection.Selection],
+    rail_selections: Sequence[network_selection.Selection],
 ) -> Iterator[reasons.Reason]:
     if pod.host_network and ctx.role.rails:
         yield _explain_host_network(ctx)
-    rail_networks = {rail.network for rail in _list_attached(ctx)} if _gets_networks(pod, ctx) else set()
-    for position, selection in enumerate(selections, start=1):
+    existing = ctx.known.networks
+    rail_networks = {selection.key for selection in rail_selections}
+    for position, selection in enumerate(attached, start=1):
         if selection.gateways is not None:
             yield reasons.make(AdmissionCode.DEFAULT_ROUTE, entry=position)
-        if (
-            ctx.known.networks is not None
-            and selection.key not in ctx.known.networks
-            and selection.key not in rail_networks
-        ):
+        if existing is not None and selection.key not in existing and selection.key not in rail_networks:
             network = f"{selection.namespace}/{selection.name}"
             yield reasons.make(AdmissionCode.NETWORK_MISSING, network=network, entry=position)
 
@@ -107,7 +97,7 @@ def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
 
 
 def _explain_skipped(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> dict[str, reasons.Reason]:
-    if not _list_attached(ctx):
+    if not ctx.selected.attachments:
         return {}
     if "networks" in ctx.options.skip:
         return {"networks": user_options.SKIPPED}

@@ -4,11 +4,14 @@ Nothing in it changes while the mutators change the pod. Binding builds the same
 rails. The rules for rails are in docs/interface.md 1.3 and 3.2.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import operator
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from railwright.fabric import intent, names, text, views
+from railwright.fabric.claims import drivers
 from railwright.fabric.injection import (
     accelerators,
     env_tables,
@@ -17,11 +20,26 @@ from railwright.fabric.injection import (
     targets,
     user_options,
 )
+from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rejections
 
 _VALUES = "a count, names or a range such as rail0-rail3"
+
+
+class RailSelection(msgspec.Struct, frozen=True):
+    """The rails of a pod in the fabric's order, with what follows from them and the policy."""
+
+    rails: tuple[compiled.ResolvedRail, ...] = ()
+    policy_rails: tuple[policies.Rail, ...] = ()
+    names: tuple[str, ...] = ()
+    resources: frozenset[str] = frozenset()  # of the rails that have one
+    device_counts: Mapping[str, int] = {}  # devices to request by resource; those of claims are not requested
+    attachments: tuple[network_selection.Selection, ...] = ()  # networks that Multus attaches
+
+
+_NO_RAILS = RailSelection()
 
 
 class InjectionContext(msgspec.Struct, frozen=True):
@@ -33,9 +51,14 @@ class InjectionContext(msgspec.Struct, frozen=True):
     fabric: policies.Fabric
     role: roles.Role
     targets: tuple[int, ...]
-    rails: tuple[compiled.ResolvedRail, ...]
+    selected: RailSelection
     options: user_options.UserOptions
     accelerated: bool  # an app container requests an accelerator, or uses a claim of the pod's author
+
+    @property
+    def rails(self) -> tuple[compiled.ResolvedRail, ...]:
+        """Return the rails of the pod."""
+        return self.selected.rails
 
     @property
     def needs_privilege(self) -> bool:
@@ -53,17 +76,17 @@ def build(
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
-    compiled_policy = policy.compile_once(compiled.compile_policy)
-    fabric = document.fabrics[name]
     accelerated = accelerators.find_containers(pod, document.accelerators)
     # Rejects an invalid annotation for every role.
-    selected = _select_rails(pod, compiled_policy.fabrics[name], document, cluster)
-    measure_injection = _build_scorer(name, policy, selected)
+    selected = _select_rails(pod, policy, name, cluster)
+
+    def measure(container: views.Container) -> targets.InjectionScore:
+        return _measure_injection(container, policy, name, selected)
 
     def is_known_rank() -> bool:
         """True if a container has devices or mounts of the fabric, which it got as a rank of its template."""
         return cluster.job_accelerated is False or any(
-            _has_injection(measure_injection(container)) for container in pod.spec.containers
+            _has_injection(measure(container)) for container in pod.spec.containers
         )
 
     role = roles.find_role(
@@ -77,10 +100,10 @@ def build(
         policy=policy,
         known=cluster,
         fabric_name=name,
-        fabric=fabric,
+        fabric=document.fabrics[name],
         role=role,
-        targets=targets.select_targets(pod, accelerated, measure_injection),
-        rails=selected if role.rails else (),
+        targets=targets.select_targets(pod, accelerated, measure),
+        selected=selected if role.rails else _NO_RAILS,
         options=options,
         accelerated=bool(accelerated),
     )
@@ -89,25 +112,57 @@ def build(
 # --- rails ----------------------------------------------------------------------------------------------------
 
 
-def _select_rails(
-    pod: views.Pod,
-    compiled_fabric: compiled.CompiledFabric,
-    document: policies.FabricPolicy,
-    cluster: facts.ClusterFacts,
-) -> tuple[compiled.ResolvedRail, ...]:
+def compile_selections(document: policies.FabricPolicy) -> Mapping[str, RailSelection]:
+    """Return all rails of each fabric, by its name: what most pods get."""
+    return {
+        name: _build_selection(tuple(fabric.rails.values()), fabric)
+        for name, fabric in compiled.compile_policy(document).fabrics.items()
+    }
+
+
+def _build_selection(rails: Sequence[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
+    resources = [rail.resource for rail in rails if rail.resource is not None]
+    requested = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
+    # Drivers of claims attach the networks themselves.
+    is_attached = fabric.claims is None or fabric.claims.driver.form is drivers.Form.NONE
+    return RailSelection(
+        rails=tuple(rails),
+        policy_rails=tuple([rail.rail for rail in rails]),
+        names=tuple([rail.name for rail in rails]),
+        resources=frozenset(resources),
+        device_counts={name: count * fabric.fabric.devices_per_rail for name, count in requested.items()},
+        attachments=tuple(
+            [
+                network_selection.Selection(*rail.network, rail.rail.interface or "")
+                for rail in rails
+                if is_attached and rail.network
+            ]
+        ),
+    )
+
+
+def _select_rails(pod: views.Pod, policy: policies.Policy, name: str, cluster: facts.ClusterFacts) -> RailSelection:
     """Return the pod's rails in the fabric's order. Raises RefusedError."""
+    compiled_fabric = policy.compile_once(compiled.compile_policy).fabrics[name]
     fabric = compiled_fabric.fabric
     if fabric.transport is policies.Transport.TCP:
-        return ()
+        return _NO_RAILS
+    selection = policy.compile_once(compile_selections)[name]
     annotation = pod.metadata.annotations.get(names.RAILS)
+    rails: Sequence[compiled.ResolvedRail] = selection.rails
     if annotation is not None and annotation.strip() != names.RAILS_NONE:
-        policy_rails = _parse_rails(annotation, fabric.rails)
+        rails = [compiled_fabric.rails[rail.name] for rail in _parse_rails(annotation, fabric.rails)]
     elif fabric.rails_per_pod == "proportional":
-        policy_rails = _select_proportional(pod, fabric, document)
-    else:
-        policy_rails = fabric.rails
-    resolved = [compiled_fabric.rails[rail.name].with_resource(cluster.networks) for rail in policy_rails]
-    return tuple([rail for rail in resolved if rail.resource is None or not is_opted_out(pod, rail.resource)])
+        rails = rails[: _count_proportional(pod, fabric, policy.document)]
+    rails = [rail.with_resource(cluster.networks) for rail in rails]
+    mentioned = accelerators.list_mentioned(pod)
+    rails = [
+        rail
+        for rail in rails
+        if rail.resource is None or rail.resource not in mentioned or not is_opted_out(pod, rail.resource)
+    ]
+    is_whole = len(rails) == len(selection.rails) and all(map(operator.is_, rails, selection.rails))
+    return selection if is_whole else _build_selection(rails, compiled_fabric)
 
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
@@ -122,16 +177,14 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
-def _select_proportional(
-    pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy
-) -> tuple[policies.Rail, ...]:
-    """Return ceil(GPUs x rails / GPUs per node) rails, at least one.
+def _count_proportional(pod: views.Pod, fabric: policies.Fabric, document: policies.FabricPolicy) -> int:
+    """Return ceil(GPUs x rails / GPUs per node), at least one.
 
-    They are the first rails of the fabric, so that all pods of a gang have the same.
+    A pod gets the first rails of the fabric, so that all pods of a gang have the same.
     """
     accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators))
     share = -(-accelerator_count * len(fabric.rails) // (fabric.gpus_per_node or 1))
-    return fabric.rails[: max(1, min(share, len(fabric.rails)))]
+    return max(1, min(share, len(fabric.rails)))
 
 
 def _parse_rails(annotation: str, rails: Sequence[policies.Rail]) -> tuple[policies.Rail, ...]:
@@ -170,32 +223,26 @@ def _describe_rails_problem(error: intent.InvalidRailsError, rail_names: Sequenc
 # --- how much of the fabric a container has ---------------------------------------------------------------------
 
 
-def _build_scorer(
-    name: str, policy: policies.Policy, selected: Sequence[compiled.ResolvedRail]
-) -> Callable[[views.Container], targets.InjectionScore]:
-    """Return a function that measures how much of fabric `name` a container has.
+def _measure_injection(
+    container: views.Container, policy: policies.Policy, name: str, selected: RailSelection
+) -> targets.InjectionScore:
+    """Return how much of fabric `name` a container has.
 
     Devices count more than mounts, and mounts more than variables, then capabilities, then privilege.
     """
     fabric = policy.document.fabrics[name]
-    resources = {rail.resource for rail in selected if rail.resource is not None}
-
-    def measure(container: views.Container) -> targets.InjectionScore:
-        literals: Collection[tuple[str, str]] = ()
-        if container.env_or_none:
-            tables = policy.compile_once(env_tables.Tables)
-            literals = tables.list_known_literals(name, [rail.rail for rail in selected])
-        security = container.security_context
-        added_capabilities = (security.capabilities.add if security and security.capabilities else None) or ()
-        return (
-            sum(accelerators.read_amount(container, resource) > 0 for resource in resources),
-            sum(mount.name.startswith(names.VOLUME_PREFIX) for mount in container.volume_mounts),
-            sum((entry.name, entry.value) in literals for entry in container.env),
-            sum(capability in added_capabilities for capability in fabric.security.capabilities),
-            int(fabric.security.privileged and bool(security and security.privileged)),
-        )
-
-    return measure
+    literals: Collection[tuple[str, str]] = ()
+    if container.env_or_none:
+        literals = policy.compile_once(env_tables.Tables).list_known_literals(name, selected.policy_rails)
+    security = container.security_context
+    added_capabilities = (security.capabilities.add if security and security.capabilities else None) or ()
+    return (
+        sum(accelerators.read_amount(container, resource) > 0 for resource in selected.resources),
+        sum(mount.name.startswith(names.VOLUME_PREFIX) for mount in container.volume_mounts),
+        sum((entry.name, entry.value) in literals for entry in container.env),
+        sum(capability in added_capabilities for capability in fabric.security.capabilities),
+        int(fabric.security.privileged and bool(security and security.privileged)),
+    )
 
 
 def _has_injection(score: targets.InjectionScore) -> bool:

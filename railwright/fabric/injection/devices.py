@@ -6,6 +6,8 @@ requested once and covers every attachment. Any other resource is shared: each t
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import msgspec
+
 from railwright.fabric import names
 from railwright.fabric.injection import accelerators, applied_pod, context, pod_changes, user_options
 from railwright.fabric.multus import annotation, network_selection
@@ -19,27 +21,35 @@ Selection = network_selection.Selection
 
 def request_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -> pod_changes.Contribution:
     """Request the devices that the pod lacks. Raises RefusedError."""
-    selections = (*pod.attached, *_find_default_network(pod))
+    pools = _find_pools(ctx, (*pod.attached, *_find_default_network(pod)))
     if not ctx.role.rails:
-        warnings = (*_warn_of_unrequested_devices(pod, ctx, selections), *_warn_of_stale_requests(pod, ctx))
+        warnings = (*_warn_of_unrequested_devices(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
         return pod_changes.Contribution(warnings=warnings) if warnings else pod_changes.EMPTY
     if "devices" in ctx.options.skip:
-        warnings = (*_warn_of_missing_devices(pod, ctx, selections), *_warn_of_stale_requests(pod, ctx))
+        warnings = (*_warn_of_missing_devices(pod, ctx, pools), *_warn_of_stale_requests(pod, ctx))
         return pod_changes.Contribution(skipped={"devices": user_options.SKIPPED}, warnings=warnings)
-    pools = _find_pools(ctx, selections)
-    needed_by_resource = _count_devices(pod, ctx, selections, pools)
-    changes = tuple(
-        [
-            change
-            for resource, amount in needed_by_resource.items()
-            for change in _build_changes(pod, ctx, resource, amount, pools)
-        ]
-    )
+    needed_by_resource = _count_devices(pod, ctx, pools)
     return pod_changes.Contribution(
-        changes=changes,
+        changes=tuple(_request_amounts(pod, ctx, needed_by_resource, pools)),
         entries=("devices",) if needed_by_resource else (),
-        warnings=tuple(_list_warnings(pod, ctx, selections, needed_by_resource)),
+        warnings=tuple(_list_warnings(pod, ctx, pools, needed_by_resource)),
     )
+
+
+class _Pools(msgspec.Struct, frozen=True):
+    """The networks that a pod selects, and the resources from which device plugins serve them."""
+
+    attached: tuple[compiled.Network, ...]  # in the order of the attachments
+    by_network: Mapping[compiled.Network, str]  # of these and of the rails; networks that no plugin serves are absent
+    in_use: frozenset[str]  # of the attached networks
+
+
+def _find_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> _Pools:
+    attached = tuple([selection.key for selection in selections])
+    find_pool = ctx.policy.compile_once(compiled.compile_policy).find_pool
+    networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]} if ctx.known.networks else ()
+    by_network = {network: pool for network in networks if (pool := find_pool(network, ctx.known.networks))}
+    return _Pools(attached, by_network, frozenset([by_network[key] for key in attached if key in by_network]))
 
 
 def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
@@ -54,101 +64,83 @@ def _find_default_network(pod: applied_pod.AppliedPod) -> tuple[Selection, ...]:
 
 
 def _warn_of_missing_devices(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools
 ) -> Iterator[reasons.Reason]:
     """Yield a warning if the pod itself requests too few devices of a pool that its networks use."""
-    if short_resources := _find_short_resources(pod, ctx, selections):
+    if short_resources := _find_short_resources(pod, ctx, pools):
         yield reasons.make(AdmissionCode.SKIPPED_DEVICES_NEEDED, resources=tuple(short_resources))
 
 
 def _warn_of_unrequested_devices(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools
 ) -> Iterator[reasons.Reason]:
     """Yield a warning if a pod without rails requests too few devices for its own networks; nothing is added to it."""
-    if short_resources := _find_short_resources(pod, ctx, selections):
+    if short_resources := _find_short_resources(pod, ctx, pools):
         resources = tuple(short_resources)
         yield reasons.make(AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED, resources=resources, role=ctx.role.name)
 
 
-def _find_short_resources(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection]
-) -> list[str]:
+def _find_short_resources(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> list[str]:
     """Return the pools of which the pod's networks need more devices than its containers request."""
-    pools = _find_pools(ctx, selections)
-    if not pools:
+    if not pools.in_use:
         return []
     requested = {
-        pool: sum(accelerators.read_amount(container, pool) for container in pod.spec.containers) for pool in pools
+        pool: sum(accelerators.read_amount(container, pool) for container in pod.spec.containers)
+        for pool in pools.in_use
     }
-    needed_by_resource = _count_devices(pod, ctx, selections, pools)
     return [
         resource
-        for resource, needed in needed_by_resource.items()
-        if resource in pools and requested[resource] < needed
+        for resource, needed in _count_devices(pod, ctx, pools).items()
+        if resource in requested and requested[resource] < needed
     ]
 
 
-def _find_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> set[str]:
-    """Return the pools that the attachments use."""
-    return (
-        {pool for selection in selections if (pool := _find_pool(ctx, selection.key))} if ctx.known.networks else set()
-    )
-
-
-def _find_pool(ctx: context.InjectionContext, network: compiled.Network | None) -> str | None:
-    """Return the resource from which a device plugin serves a network."""
-    if network is None:
-        return None
-    return ctx.policy.compile_once(compiled.compile_policy).find_pool(network, ctx.known.networks)
-
-
-def _count_devices(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, selections: Sequence[Selection], pools: Collection[str]
-) -> dict[str, int]:
+def _count_devices(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
     """Return the number of devices by resource: those of the rails, and one for each further attachment to a pool."""
-    needed_by_resource: dict[str, int] = {}
-    for rail in ctx.rails:
-        if rail.resource is not None and rail.claim is None:
-            needed_by_resource[rail.resource] = needed_by_resource.get(rail.resource, 0) + ctx.fabric.devices_per_rail
-    for resource in _find_other_pools(ctx, selections) if pools else ():
+    needed_by_resource = {**ctx.selected.device_counts}
+    for resource in _find_other_pools(ctx, pools) if pools.in_use else ():
         if not context.is_opted_out(pod, resource):
             needed_by_resource[resource] = needed_by_resource.get(resource, 0) + 1
     return needed_by_resource
 
 
-def _find_other_pools(ctx: context.InjectionContext, selections: Sequence[Selection]) -> Iterator[str]:
+def _find_other_pools(ctx: context.InjectionContext, pools: _Pools) -> Iterator[str]:
     """Yield the pool of each attachment that no rail's request covers.
 
     These are the user's own attachments, and those of rails whose network uses another pool than the policy's resource.
     """
     unmatched_networks = [
-        rail.network for rail in ctx.rails if rail.network and rail.resource == _find_pool(ctx, rail.network)
+        rail.network for rail in ctx.rails if rail.network and rail.resource == pools.by_network.get(rail.network)
     ]
-    for selection in selections:
-        if selection.key in unmatched_networks:
-            unmatched_networks.remove(selection.key)
-        elif pool := _find_pool(ctx, selection.key):
+    for network in pools.attached:
+        if network in unmatched_networks:
+            unmatched_networks.remove(network)
+        elif pool := pools.by_network.get(network):
             yield pool
 
 
-def _build_changes(
-    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, needed: int, pools: Collection[str]
+def _request_amounts(
+    pod: applied_pod.AppliedPod, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
 ) -> Iterator[pod_changes.AddResource]:
-    requested = [accelerators.read_amount(container, resource) for container in pod.spec.containers]
-    if resource in pools and len(ctx.targets) > 1:
-        _check_one_target(pod, ctx, resource, needed - sum(requested))
-        return
-    requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
-    for index in ctx.targets:
-        current = requested[index]
-        if current == 0 and accelerators.mentions(pod.container(index), resource):
-            continue  # the container opted out with "0", another one did not
-        amount = max(current, needed - requested_elsewhere)  # never lower the user's request
-        if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
-            reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
-            yield pod_changes.AddResource(
-                entry="devices", reason=reason, container=index, resource=resource, quantity=amount
-            )
+    mentioned = accelerators.list_mentioned(pod)
+    for resource, needed in needed_by_resource.items():
+        requested = [0] * len(pod.spec.containers)
+        if resource in mentioned:
+            requested = [accelerators.read_amount(container, resource) for container in pod.spec.containers]
+        if resource in pools.in_use and len(ctx.targets) > 1:
+            _check_one_target(pod, ctx, resource, needed - sum(requested))
+            continue
+        requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
+        for index in ctx.targets:
+            current = requested[index]
+            if current == 0 and accelerators.mentions(pod.container(index), resource):
+                continue  # the container opted out with "0", another one did not
+            amount = max(current, needed - requested_elsewhere)  # never lower the user's request
+            if amount > 0 and not (amount == current and _has_amount(pod, index, resource, amount)):
+                reason = f"{needed} x {resource} for the rails of fabric {ctx.fabric_name}"
+                yield pod_changes.AddResource(
+                    entry="devices", reason=reason, container=index, resource=resource, quantity=amount
+                )
 
 
 def _check_one_target(pod: applied_pod.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
@@ -184,16 +176,16 @@ def _has_amount(pod: applied_pod.AppliedPod, index: int, resource: str, amount: 
 def _list_warnings(
     pod: applied_pod.AppliedPod,
     ctx: context.InjectionContext,
-    selections: Sequence[Selection],
+    pools: _Pools,
     needed_by_resource: Mapping[str, int],
 ) -> Iterator[reasons.Reason]:
-    yield from _warn_of_policy(ctx)
+    yield from _warn_of_policy(ctx, pools)
     if ctx.known.offered is not None:
-        yield from _warn_not_allocatable(ctx, selections, needed_by_resource, ctx.known.offered)
+        yield from _warn_not_allocatable(ctx, pools, needed_by_resource, ctx.known.offered)
         yield from _warn_of_stale_requests(pod, ctx, needed_by_resource)
 
 
-def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
+def _warn_of_policy(ctx: context.InjectionContext, pools: _Pools) -> Iterator[reasons.Reason]:
     """Yield warnings that only the operator can fix.
 
     `railwright.fabric.policy.shortcomings` reports them to the operator.
@@ -203,7 +195,7 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
         rail_names = tuple([rail.name for rail in without_resource])
         yield reasons.make(AdmissionCode.RAIL_WITHOUT_RESOURCE, rails=rail_names, fabric=ctx.fabric_name)
     for rail in ctx.rails:
-        pool = _find_pool(ctx, rail.network)
+        pool = pools.by_network.get(rail.network) if rail.network else None
         if pool and rail.resource and pool != rail.resource:
             yield reasons.make(
                 AdmissionCode.RAIL_RESOURCES_DIFFER, rail=rail.name, resource=rail.resource, network_resource=pool
@@ -212,27 +204,19 @@ def _warn_of_policy(ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
 
 
 def _warn_not_allocatable(
-    ctx: context.InjectionContext,
-    selections: Sequence[Selection],
-    needed_by_resource: Mapping[str, int],
-    allocatable: Collection[str],
+    ctx: context.InjectionContext, pools: _Pools, needed_by_resource: Mapping[str, int], allocatable: Collection[str]
 ) -> Iterator[reasons.Reason]:
     """Yield a warning for each resource that no node offers now.
 
     Such pods are not rejected: an autoscaler may add a node.
     """
-    rail_resources = {rail.resource for rail in ctx.rails}
     missing = [resource for resource in needed_by_resource if resource not in allocatable]
-    if missing_of_rails := [resource for resource in missing if resource in rail_resources]:
+    if missing_of_rails := [resource for resource in missing if resource in ctx.selected.resources]:
         rail_names = tuple([rail.name for rail in ctx.rails if rail.resource in missing_of_rails])
         resources = tuple(missing_of_rails)
         yield reasons.make(AdmissionCode.RAIL_DEVICES_NOT_OFFERED, resources=resources, rails=rail_names)
-    if missing_of_networks := [resource for resource in missing if resource not in rail_resources]:
-        network_names = [
-            f"{selection.namespace}/{selection.name}"
-            for selection in selections
-            if _find_pool(ctx, selection.key) in missing_of_networks
-        ]
+    if missing_of_networks := [resource for resource in missing if resource not in ctx.selected.resources]:
+        network_names = ["/".join(network) for network in pools.attached if pools.by_network.get(network) in missing_of_networks]
         yield reasons.make(
             AdmissionCode.NETWORK_DEVICES_NOT_OFFERED,
             resources=tuple(missing_of_networks),
@@ -251,7 +235,7 @@ def _warn_of_stale_requests(
         return
     known_resources = {*needed, *ctx.document.accelerators, *ctx.known.offered}
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
-        missing = sorted(name for name in accelerators.list_requested(container) if name not in known_resources)
+        missing = sorted(accelerators.list_requested(container) - known_resources)
         missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
         if missing:
             yield reasons.make(

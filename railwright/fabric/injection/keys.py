@@ -108,12 +108,11 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
 
 
 def _check_pod(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
-    for key, value in metadata.labels.items():
-        if _is_own_key(key) and key not in _VALID_LABELS:
-            yield from _explain_wrong_key(metadata, _LABEL, key, value)
-    for key, value in metadata.annotations.items():
-        if _is_own_key(key) and key not in _VALID_ANNOTATIONS:
-            yield from _explain_wrong_key(metadata, _ANNOTATION, key, value)
+    rows = ((_LABEL, metadata.labels, _VALID_LABELS), (_ANNOTATION, metadata.annotations, _VALID_ANNOTATIONS))
+    for key_type, keys, valid_keys in rows:
+        for key in keys:
+            if key not in valid_keys and _is_own_key(key):
+                yield from _explain_wrong_key(metadata, key_type, key, keys[key])
 
 
 def _check_object(

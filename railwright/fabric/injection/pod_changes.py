@@ -340,7 +340,7 @@ class AddInitContainer(Change, frozen=True):
     init_container: Mapping[str, Any]
 
     def apply(self, draft: applied_pod.Draft) -> None:
-        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.InitContainer))
+        draft.edit_init_containers().append(msgspec.convert(self.init_container, views.Container))
 
     def patch(self, patch: pod_patch.PodPatch) -> None:
         patch.append("/spec/initContainers", patch.pod.spec.init_containers, self.init_container)

@@ -59,7 +59,7 @@ def _find_skip_reason(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
     return None
 
 
-def _is_ours(container: views.InitContainer) -> bool:
+def _is_ours(container: views.Container) -> bool:
     """True if railwright added the container.
 
     Compares name and program: the API server and webhooks change the rest.

@@ -49,12 +49,6 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
     `theirs` are the attachments of `text`. A user's entry replaces one of `ours` with the same network
     (docs/interface.md 3.1). A comma list becomes JSON only if a missing entry has a name that the list cannot express.
     """
-    if len(text) > _MAX_CACHED_LENGTH:
-        return _merge(text, theirs, ours)
-    return _merge_cached(text, theirs, ours)
-
-
-def _merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> Merged:
     missing = _find_missing(theirs, ours)
     if not missing:
         return Merged(text, theirs, 0)
@@ -70,14 +64,18 @@ def _merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]
 
 # Pods of a gang have the same value. The bounds limit the memory that users' values can take.
 _parse_cached = functools.lru_cache(maxsize=512)(_parse)
-_merge_cached = functools.lru_cache(maxsize=512)(_merge)
 
 
-def _find_missing(theirs: Sequence[Selection], ours: Sequence[Selection]) -> tuple[Selection, ...]:
+def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> tuple[Selection, ...]:
     """Return the entries of `ours` without a partner in `theirs`.
 
     A partner has the same network. Those with the same interface as well are paired first.
     """
+    networks = {selection.key for selection in theirs}
+    if networks.isdisjoint([selection.key for selection in ours]):
+        return ours
+    if len({selection.key for selection in ours}) == len(ours):
+        return tuple([selection for selection in ours if selection.key not in networks])
     unmatched = _subtract(ours, theirs, lambda selection: (selection.key, selection.interface))
     free = _subtract(theirs, ours, lambda selection: (selection.key, selection.interface))
     return _subtract(unmatched, free, lambda selection: selection.key)

@@ -44,7 +44,7 @@ def name_interfaces(selections: Sequence[Selection], cluster_wide: int) -> tuple
     Automatic names count from the `cluster_wide` networks that Multus attaches before the pod's own.
     """
     return tuple(
-        selection.interface or f"net{cluster_wide + number}" for number, selection in enumerate(selections, start=1)
+        [selection.interface or f"net{cluster_wide + number}" for number, selection in enumerate(selections, start=1)]
     )
 
 
@@ -59,6 +59,8 @@ def check_interfaces(selections: Sequence[Selection], cluster_wide: int, primary
     for number in range(1, cluster_wide + 1):
         reserved[f"net{number}"] = f"network {number} of those attached to every pod"
     interface_names = name_interfaces(selections, cluster_wide)
+    if len({*reserved, *interface_names}) == len(reserved) + len(interface_names):
+        return
     user_entries = len(selections) - added
     first_positions: dict[str, int] = {}
     for position, name in enumerate(interface_names, start=1):
