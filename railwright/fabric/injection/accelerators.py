@@ -11,6 +11,7 @@ from railwright.fabric import quantity, views
 from railwright.fabric.claims import own_claims
 from railwright.fabric.reasons import rejections
 
+_ZEROS = ("0", 0)
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
@@ -105,16 +106,17 @@ def may_request(container: views.Container) -> bool:
     )
 
 
-def list_requested(container: views.Container) -> frozenset[str]:
+def list_requested(container: views.Container) -> AbstractSet[str]:
     """Return the extended resources of which a container requests one or more. The pod must have valid quantities."""
     resources = container.resources
     if resources is None:
         return frozenset()
-    resource_names = {name for name in (*resources.requests, *resources.limits) if "/" in name}
-    zeros = {"0", 0}
-    return frozenset(
-        name for name in resource_names if zeros.isdisjoint((resources.requests.get(name), resources.limits.get(name)))
-    )
+    requests, limits = resources.requests, resources.limits
+    return {
+        name
+        for name in {**requests, **limits}
+        if "/" in name and requests.get(name) not in _ZEROS and limits.get(name) not in _ZEROS
+    }
 
 
 def _parse_amount(text: views.RawQuantity, container: views.Container, resource: str) -> int:

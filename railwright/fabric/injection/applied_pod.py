@@ -161,10 +161,9 @@ class Draft:
 
     def _set_amounts(self, key: ContainerKey, amounts: Mapping[str, str | None]) -> None:
         resources = self._get_resources(key)
-        requests, limits = (
-            {name: amount for name, amount in {**before, **amounts}.items() if amount is not None}
-            for before in (resources.requests, resources.limits)
-        )
+        requests, limits = {**resources.requests, **amounts}, {**resources.limits, **amounts}
+        for name in [name for name, amount in amounts.items() if amount is None]:
+            del requests[name], limits[name]
         self._get_fields(key)["resources"] = replace(resources, requests_or_none=requests, limits_or_none=limits)
 
     def _get_resources(self, key: ContainerKey) -> views.ResourceRequirements:

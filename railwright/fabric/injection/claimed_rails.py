@@ -27,22 +27,19 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if the pod's rails come as claims, or may do so on some nodes."""
     if not ctx.role.rails:
         return False
-    extended = ctx.known.extended or ()
-    return any(
-        rail.resource in extended or rail.resource.startswith(objects.IMPLICIT_RESOURCE_PREFIX)
-        for rail in ctx.rails
-        if rail.resource
-    ) or has_claims_alone(pod, ctx)
+    resources, extended = ctx.selected.resources, ctx.known.extended
+    return (
+        (bool(extended) and not resources.isdisjoint(extended or ()))
+        or any([resource.startswith(objects.IMPLICIT_RESOURCE_PREFIX) for resource in resources])
+        or has_claims_alone(pod, ctx)
+    )
 
 
 def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources."""
     containers = pod.spec.containers
-    return any(accelerators.uses_claims(containers[index]) for index in ctx.targets) and not any(
-        accelerators.read_amount(container, rail.resource)
-        for rail in ctx.rails
-        if rail.resource
-        for container in containers
+    return any([accelerators.uses_claims(containers[index]) for index in ctx.targets]) and not any(
+        accelerators.read_amount(container, resource) for resource in ctx.selected.resources for container in containers
     )
 
 

@@ -235,8 +235,8 @@ def _warn_of_stale_requests(
         return
     known_resources = {*needed, *ctx.document.accelerators, *ctx.known.offered}
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
-        missing = sorted(accelerators.list_requested(container) - known_resources)
-        missing = [name for name in missing if not name.startswith(_DEVICE_CLASS)]
+        unknown = accelerators.list_requested(container) - known_resources
+        missing = sorted(name for name in unknown if not name.startswith(_DEVICE_CLASS)) if unknown else ()
         if missing:
             yield reasons.make(
                 AdmissionCode.REQUESTED_DEVICES_NOT_OFFERED, container=container.name, resources=tuple(missing)

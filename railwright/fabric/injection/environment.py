@@ -87,7 +87,7 @@ def _set_container_variables(
     pod: applied_pod.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
 ) -> list[pod_changes.Contribution]:
     container = pod.container(index)
-    existing = _index_entries(container)
+    existing = container.env_by_name
     candidates, additions = route.settings.all, route.in_env
     used_libraries = (
         libraries.detect(existing) | libraries.OPEN_MPI
@@ -235,7 +235,7 @@ def _set_launcher_settings(
     contributions = []
     for index in targets.select_launchers(pod, ctx.targets):
         container = pod.container(index)
-        existing = _index_entries(container)
+        existing = container.env_by_name
         unset = [setting for setting in settings.values() if not _has_conflict(existing, setting, settings)]
         if _env_from_may_set(container, settings.values()):
             if index in ctx.targets:
@@ -265,7 +265,7 @@ def _build_change(container: int, setting: env_tables.Setting, index: int | None
 
 def build_route(pod: views.Pod, ctx: context.InjectionContext) -> Route:
     """Choose how the variables of a rank are delivered."""
-    rails = [rail.rail for rail in ctx.rails]
+    rails = ctx.selected.policy_rails
     by_claims = claimed_rails.has_claimed_rails(pod, ctx)
     devices = (
         device_names.KnownDevices(per_node=True)
@@ -360,7 +360,7 @@ def _drop_overridden(
 
     Ranks started by ssh do not inherit the container's environment, so the file would replace the user's own value.
     """
-    container_envs = [_index_entries(pod.spec.containers[index]) for index in mounted]
+    container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
     forced = ctx.fabric.force_env
     overridden = {
         setting.entry
@@ -425,11 +425,6 @@ def _warn_unreachable(
 
 
 # --- the container's own entries ------------------------------------------------------------------------------
-
-
-def _index_entries(container: views.Container) -> _EntriesByName:
-    """Return index and entry by name. Of entries with the same name Kubernetes uses the last."""
-    return {entry.name: (index, entry) for index, entry in enumerate(container.env_or_none or ())}
 
 
 def _env_from_may_set(container: views.Container, *setting_lists: Iterable[env_tables.Setting]) -> bool:

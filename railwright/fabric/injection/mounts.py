@@ -11,6 +11,7 @@ import msgspec
 
 from railwright.fabric import names, views
 from railwright.fabric.injection import applied_pod, context, pod_changes, pod_security, user_options
+from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons import rejections
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -56,7 +57,8 @@ def mount_volumes(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) ->
     if settings.dev_infiniband and ctx.rails:
         contributions.append(_mount_infiniband(pod, ctx))
     if settings.shared_memory is not None:
-        contributions.append(_mount_shared_memory(pod, ctx, _build_shared_memory(settings.shared_memory)))
+        volume = ctx.policy.compile_once(_compile_shared_memory)[ctx.fabric_name]
+        contributions.append(_mount_shared_memory(pod, ctx, volume))
     return pod_changes.merge(contributions)
 
 
@@ -72,7 +74,7 @@ def mount_volume(
     """Mount a volume into these containers, unless something else is mounted at its path. Raises RefusedError."""
     unmounted, existing = [], []
     for index in containers:
-        mounted = _find_mounted_volume(pod.container(index), fabric_volume.path)
+        mounted = pod.container(index).volume_by_path.get(fabric_volume.path)
         if mounted is None:
             unmounted.append(index)
         elif mounted == fabric_volume.name:
@@ -103,7 +105,7 @@ def _list_names(pod: applied_pod.AppliedPod, containers: tuple[int, ...]) -> tup
 
 def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
     """True if the container mounts something else at the path."""
-    return _find_mounted_volume(container, fabric_volume.path) not in {None, fabric_volume.name}
+    return container.volume_by_path.get(fabric_volume.path) not in {None, fabric_volume.name}
 
 
 def _mount_shared_memory(
@@ -124,6 +126,8 @@ def _mount_shared_memory(
 
 def _has_host_devices(pod: applied_pod.AppliedPod, index: int) -> bool:
     """True if the container mounts /dev of the host, and so has the host's /dev/shm."""
+    if _DEV not in pod.container(index).volume_by_path:
+        return False
     volume_names = {mount.name for mount in pod.container(index).volume_mounts if mount.path == _DEV}
     return any(_is_host_dev(volume) for volume in pod.spec.volumes if volume.name in volume_names)
 
@@ -147,6 +151,12 @@ def _mount_infiniband(pod: applied_pod.AppliedPod, ctx: context.InjectionContext
         )
     left_out = pod_security.explain(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     return pod_changes.Contribution(skipped={entry: left_out}, warnings=(left_out,))
+
+
+def _compile_shared_memory(document: policies.FabricPolicy) -> Mapping[str, FabricVolume]:
+    """Return the memory volume of each fabric that has one, by the fabric's name."""
+    sizes = {name: fabric.mounts.shared_memory for name, fabric in document.fabrics.items()}
+    return {name: _build_shared_memory(size) for name, size in sizes.items() if size is not None}
 
 
 def _build_shared_memory(size: str | int) -> FabricVolume:
@@ -198,13 +208,6 @@ PLACEMENT_FILE = FabricVolume(
     mount={"name": PLACEMENT, "mountPath": names.PLACEMENT_PATH, "subPath": "placement.json", "readOnly": True},
     is_ours=NCCL_CONF_FILE.is_ours,
 )
-
-
-def _find_mounted_volume(container: views.Container, path: str) -> str | None:
-    """Return the name of the volume at a path, mounted or as a block device. A path can have only one of the two."""
-    volume_by_path = [(mount.path, mount.name) for mount in container.volume_mounts]
-    volume_by_path += [(mount.path, mount.name) for mount in container.volume_devices or ()]
-    return next((name for mount_path, name in volume_by_path if mount_path == path), None)
 
 
 def _add_volume(pod: applied_pod.AppliedPod, fabric_volume: FabricVolume) -> pod_changes.AddVolume | None:

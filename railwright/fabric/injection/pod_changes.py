@@ -421,28 +421,23 @@ class Contribution(msgspec.Struct, frozen=True):
 EMPTY = Contribution()
 
 
-def merge(contributions: Sequence[Contribution]) -> Contribution:
+def merge(contributions: Iterable[Contribution]) -> Contribution:
     """Merge the results of several mutators. Entries and warnings appear once, in order."""
-    if len(contributions) == 1:
-        return contributions[0]
+    nonempty = [contribution for contribution in contributions if contribution is not EMPTY]
+    if len(nonempty) == 1:
+        return nonempty[0]
     changes: list[AnyChange] = []
     entries: dict[str, None] = {}
     warnings: dict[reasons.Reason, None] = {}
     user_values: dict[str, tuple[str, ...]] = {}
     skipped: dict[str, reasons.Reason] = {}
     recorded: list[env_tables.RecordedReasons] = []
-    for contribution in contributions:
-        if contribution is EMPTY:  # only saves time: merging it changes nothing
-            continue
+    for contribution in nonempty:
         changes += contribution.changes
-        if contribution.entries:
-            entries.update(dict.fromkeys(contribution.entries))
-        if contribution.warnings:
-            warnings.update(dict.fromkeys(contribution.warnings))
-        if contribution.skipped:
-            skipped.update(contribution.skipped)
-        if contribution.recorded:
-            recorded += [table for table in contribution.recorded if table not in recorded]
+        entries.update(dict.fromkeys(contribution.entries))
+        warnings.update(dict.fromkeys(contribution.warnings))
+        skipped.update(contribution.skipped)
+        recorded += [table for table in contribution.recorded if table not in recorded]
         for container, variables in contribution.user_values.items():
             user_values[container] = user_values.get(container, ()) + variables
     return Contribution(tuple(changes), tuple(entries), tuple(warnings), user_values, skipped, tuple(recorded))
