@@ -45,12 +45,13 @@ def lint_injected(injected: pod_changes.Injection, policy: policies.Policy) -> t
     """Return the warnings of lint about a pod after its injection."""
     if len(injected.changes) > _MAX_CHANGES:
         return lint.TOO_LARGE
-    return policy.compile_once(lint.Linter).list_warnings(_describe(injected))
+    return lint.list_warnings(_describe(injected), policy)
 
 
 def find_use(injected: pod_changes.Injection, document: policies.FabricPolicy) -> fabric_context.FabricUse:
     """Return what the ranks of a pod use of its fabric."""
-    return lint.find_use(_describe(injected), document)
+    all_rails = fabric_context.use_all_rails(document, document.fabrics[injected.fabric])
+    return lint.find_use(_describe(injected), all_rails)
 
 
 def _describe(injected: pod_changes.Injection) -> lint.InjectedPod:

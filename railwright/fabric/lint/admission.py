@@ -3,22 +3,20 @@
 Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from railwright.fabric import bounded_cache, names, pod_normalization, views
-from railwright.fabric.lint import commands, engine, fabric_context, rank_contexts, rule_types
+from railwright.fabric import names, views
+from railwright.fabric.lint import engine, fabric_context, rank_contexts, rule_types
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 
-_MAX_RESULTS = 512  # pods with different settings, for one version of the policy
-_MAX_CACHED_KEY = 16384  # bytes; longer keys are not worth the memory
-_MAX_KEY = 65536  # bytes; linting longer keys would delay the API server, and pods in use have far shorter ones
+_MAX_SIZE = 65536  # characters; linting more would delay the API server, and pods in use have far fewer
+_ENTRY_SIZE = 100  # characters for which an entry of a list counts
 TOO_LARGE = (rendering.describe(reason.make(AdmissionCode.LINT_TOO_LARGE)),)
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class InjectedPod(msgspec.Struct, frozen=True):
@@ -33,26 +31,15 @@ class InjectedPod(msgspec.Struct, frozen=True):
     is_launcher: bool  # it has no rails, and passes settings to ranks in other pods that have all rails
 
 
-class Linter:
-    """Lints pods under one version of the policy. Pods of a gang have the same settings and are checked once."""
-
-    def __init__(self, document: policies.FabricPolicy) -> None:
-        self._document = document
-        self._results: bounded_cache.BoundedCache[bytes, tuple[rendering.Message, ...]] = bounded_cache.BoundedCache(
-            _MAX_RESULTS
-        )
-
-    def list_warnings(self, injected: InjectedPod) -> tuple[rendering.Message, ...]:
-        """Return at most five warnings of at most 256 characters each. Never raises."""
-        key = _build_key(injected)
-        if len(key) > _MAX_KEY:
-            return TOO_LARGE
-        warnings = self._results.get(key)
-        if warnings is None:
-            warnings = _check_safely(injected, self._document)
-            if len(key) <= _MAX_CACHED_KEY:
-                self._results.add(key, warnings)
-        return warnings
+def list_warnings(injected: InjectedPod, policy: policies.Policy) -> tuple[rendering.Message, ...]:
+    """Return at most five warnings of at most 256 characters each. Never raises."""
+    if _measure(injected.pod, injected.networks or ()) > _MAX_SIZE:
+        return TOO_LARGE
+    try:
+        all_rails = policy.compile_once(fabric_context.compile_uses)[injected.fabric_name]
+        return _check(injected, find_use(injected, all_rails))
+    except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
+        return (rendering.describe(reason.make(AdmissionCode.LINT_FAILED, error=type(error).__name__)),)
 
 
 def prepare() -> None:
@@ -61,38 +48,42 @@ def prepare() -> None:
         engine.list_readers(variable.name)
 
 
-def _check_safely(injected: InjectedPod, document: policies.FabricPolicy) -> tuple[rendering.Message, ...]:
-    try:
-        return _check(injected, find_use(injected, document))
-    except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
-        return (rendering.describe(reason.make(AdmissionCode.LINT_FAILED, error=type(error).__name__)),)
+def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
+    """Return about the number of characters that lint reads of a pod. Settings have limits of their own."""
+    entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
+    for container in pod.spec.containers:
+        entries += len(container.volume_mounts)
+        characters += sum(map(len, (*(container.command or ()), *(container.args or ()))))
+    return entries * _ENTRY_SIZE + characters
 
 
-def find_use(injected: InjectedPod, document: policies.FabricPolicy) -> fabric_context.FabricUse:
+def find_use(injected: InjectedPod, all_rails: fabric_context.FabricUse) -> fabric_context.FabricUse:
     """Return the rails and resources of its fabric that the ranks of a pod use."""
-    fabric = document.fabrics[injected.fabric_name]
-    if injected.is_launcher:
-        return fabric_context.use_all_rails(document, fabric)
-    rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
-    return fabric_context.FabricUse(document, fabric, rails, injected.resources)
+    if injected.is_launcher or (injected.rails, injected.resources) == (all_rails.rail_names, all_rails.resources):
+        return all_rails
+    rails = tuple([rail for rail in all_rails.rails if rail.name in injected.rails])
+    return fabric_context.FabricUse(all_rails.document, all_rails.fabric, rails, injected.resources)
 
 
 def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[rendering.Message, ...]:
     warnings: dict[str, rendering.Message] = {}  # by line, because containers may share a name
+    job = rank_contexts.JobContext(use=use, networks=injected.networks, limited=True)
+    pod_facts = rank_contexts.read_pod(injected.pod, job)
     for index in injected.containers:
         container = injected.pod.spec.containers[index]
-        findings = [finding for finding in _find(injected, index, use) if _can_author_fix(finding, use, container)]
+        if injected.is_launcher:
+            all_findings = _check_passed(injected.pod, index, use)
+        else:
+            all_findings = engine.check(rank_contexts.build(injected.pod, index, job, pod_facts))
+        findings = [finding for finding in all_findings if _can_author_fix(finding, use, container)]
         for warning in engine.list_warnings(findings):
             located = rendering.locate(warning, f"container {container.name}")
             warnings[located.line] = located
     return engine.limit_warnings(tuple(warnings.values()))
 
 
-def _find(injected: InjectedPod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:
-    pod = injected.pod
-    if not injected.is_launcher:
-        job = rank_contexts.JobContext(use=use, networks=injected.networks, limited=True)
-        return engine.check(rank_contexts.build(pod, index, job))
+def _check_passed(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> Iterable[rule_types.Finding]:
+    """Return the findings about the settings that a launcher's mpirun passes to the ranks in other pods."""
     passed = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
     if not passed:
         return ()
@@ -110,38 +101,3 @@ def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, 
         entry.name == finding.name and entry.value == literal for entry in container.env
     )
     return bool(finding.name) and not is_policy_value
-
-
-def _build_key(injected: InjectedPod) -> bytes:
-    """Return a key that pods with equal warnings share.
-
-    It has everything in the view of the pod except its status, variables that lint does not read, and fields that
-    differ between pods of a gang.
-    """
-    metadata, spec = injected.pod.metadata, injected.pod.spec
-    annotations = {key: value for key, value in metadata.annotations.items() if key != names.INJECTION}
-    inputs = (
-        injected.fabric_name,
-        injected.networks,
-        injected.containers,
-        injected.is_launcher,
-        injected.rails,
-        sorted(injected.resources),
-        pod_normalization.remove_indexes(metadata.labels_or_none),
-        pod_normalization.remove_indexes(annotations),
-        msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
-        pod_normalization.normalize_volumes(spec),
-        [_normalize_container(container) for container in spec.containers],
-    )
-    try:
-        return _pack(inputs)
-    except OverflowError:  # a number beyond 64 bits
-        return repr(inputs).encode(errors="backslashreplace")
-
-
-def _normalize_container(container: views.Container) -> tuple[object, ...]:
-    return (
-        msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
-        pod_normalization.normalize_mounts(container),
-        [entry for entry in container.env_or_none or () if commands.is_relevant(entry.name)],
-    )

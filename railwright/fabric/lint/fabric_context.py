@@ -1,5 +1,6 @@
 """Builds the fabric context of ranks (`rule_types.FabricContext`) from the policy, the rails and the pod's networks."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,7 +16,7 @@ Networks = Sequence[network_selection.Selection] | None  # of a pod; None if its
 DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `accelerators`
 
 
-class FabricUse(msgspec.Struct, frozen=True):
+class FabricUse(msgspec.Struct, frozen=True, dict=True):
     """The policy, the fabric and the rails that a pod uses. All empty without a policy."""
 
     document: policies.FabricPolicy | None = None
@@ -29,9 +30,27 @@ class FabricUse(msgspec.Struct, frozen=True):
         return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
 
+    @functools.cached_property
+    def rail_names(self) -> tuple[str, ...]:
+        """Return the names of the rails."""
+        return tuple([rail.name for rail in self.rails])
+
+    @functools.cached_property
+    def are_exclusive(self) -> bool | None:
+        """True if the devices are assigned to pods one by one; None if unknown."""
+        return hardware.are_exclusive(self.fabric.transport if self.fabric else None, self.resources)
+
+
 def use_all_rails(document: policies.FabricPolicy, fabric: policies.Fabric) -> FabricUse:
     """Return the use of a fabric by pods that get all its rails."""
-    return FabricUse(document, fabric, fabric.rails, frozenset(rail.resource for rail in fabric.rails if rail.resource))
+    return FabricUse(
+        document, fabric, fabric.rails, frozenset([rail.resource for rail in fabric.rails if rail.resource])
+    )
+
+
+def compile_uses(document: policies.FabricPolicy) -> Mapping[str, FabricUse]:
+    """Return the use of each fabric by pods that get all its rails, by the fabric's name."""
+    return {name: use_all_rails(document, fabric) for name, fabric in document.fabrics.items()}
 
 
 def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
@@ -61,9 +80,9 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         transport=fabric.transport,
         fabric=fabric,
         primary=document.primary_interface,
-        rails=tuple([rail.name for rail in use.rails]),
+        rails=use.rail_names,
         devices=device_names.find_possible(pod or views.Pod(), document, use.rails) if use.rails else None,
-        exclusive=hardware.are_exclusive(fabric.transport, use.resources),
+        exclusive=use.are_exclusive,
     )
 
 

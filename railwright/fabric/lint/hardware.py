@@ -1,6 +1,5 @@
 """Recognizes RDMA devices among extended resources by the names of published device plugins."""
 
-import functools
 import re
 
 from railwright.fabric.policy import model as policies
@@ -15,7 +14,6 @@ _HOST_DEVICE = re.compile(r"(?<![a-z])hostdev(?![a-z])")  # network-operator, ho
 _ONE_BY_ONE = frozenset({policies.Transport.ERDMA, policies.Transport.EFA})
 
 
-@functools.lru_cache(maxsize=256)
 def is_rdma(resource: str) -> bool:
     """True if the name of a resource is that of an RDMA device."""
     return _RDMA.search(resource.lower()) is not None

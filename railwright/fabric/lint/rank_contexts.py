@@ -13,6 +13,7 @@ from railwright.fabric.lint import commands, fabric_context, rule_types
 from railwright.fabric.nccl import conf
 
 _HUGEPAGES = "hugepages-"
+_NO_SECURITY = views.SecurityContext()
 
 
 class JobContext(msgspec.Struct, frozen=True):
@@ -49,35 +50,59 @@ def _has_settings(container: views.Container, command: commands.Commands) -> boo
     return bool(command.exported or command.passed or any(commands.is_relevant(entry.name) for entry in container.env))
 
 
-def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext:
-    """Build the context of the ranks in one app container. Never raises because of the pod's content."""
+class PodFacts(msgspec.Struct, frozen=True):
+    """What the containers of a pod have in common."""
+
+    fabric_context: rule_types.FabricContext
+    volumes: Mapping[str, views.Volume]  # by name
+    node_labels: frozenset[str]
+    is_known: bool  # False before the injection of a pod whose policy is unknown
+
+
+def read_pod(pod: views.Pod, job: JobContext) -> PodFacts:
+    """Return what the containers of a pod have in common."""
+    return PodFacts(
+        fabric_context.build_for_pod(pod, job.networks, job.use),
+        {volume.name: volume for volume in pod.spec.volumes},
+        _list_node_labels(pod.spec),
+        not fabric_context.awaits_injection(pod, job.use),
+    )
+
+
+def build(
+    pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | None = None
+) -> rule_types.RankContext:
+    """Build the context of the ranks in one app container. Never raises because of the pod's content.
+
+    A caller with several containers passes the result of `read_pod`.
+    """
+    common = pod_facts or read_pod(pod, job)
     container = pod.spec.containers[index]
     amounts = _read_amounts(container)
-    volumes = {volume.name: volume for volume in pod.spec.volumes}
-    attached = None if pod.spec.host_network else job.networks
-    security = container.security_context or views.SecurityContext()
-    pod_security = pod.spec.security_context or views.SecurityContext()
     accelerators = job.use.accelerators
+    security = container.security_context or _NO_SECURITY
+    pod_security = pod.spec.security_context or _NO_SECURITY
+    words = (*(container.command or ()), *(container.args or ()))
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, job),
-        fabric_context=fabric_context.build_for_pod(pod, job.networks, job.use),
+        fabric_context=common.fabric_context,
         count=job.count,
         job=job.job,
-        accelerators=sum(amounts.get(name, 0) for name in accelerators),
+        accelerators=sum([amounts.get(name, 0) for name in accelerators]),
         devices={name: amount for name, amount in amounts.items() if _is_device(name) and name not in accelerators},
-        networks=None if attached is None else len(attached),
-        capabilities=None if fabric_context.awaits_injection(pod, job.use) else _list_added(security),
+        networks=None if pod.spec.host_network or job.networks is None else len(job.networks),
+        capabilities=_list_added(security) if common.is_known else None,
         privileged=bool(security.privileged),
         run_as_non_root=bool(
             pod_security.run_as_non_root if security.run_as_non_root is None else security.run_as_non_root
         ),
         host_network=bool(pod.spec.host_network),
-        node_labels=_list_node_labels(pod.spec),
-        own_names=job.own_names | commands.list_own_names((*(container.command or ()), *(container.args or ()))),
+        node_labels=common.node_labels,
+        own_names=job.own_names | commands.list_own_names(words),
         run_as_user=pod_security.run_as_user if security.run_as_user is None else security.run_as_user,
-        mounts=_list_mounts(pod, container, volumes),
-        shared_memory=_find_shared_memory(container, volumes),
+        mounts=_list_mounts(pod, container, common.volumes),
+        shared_memory=_find_shared_memory(container, common.volumes),
         image=container.image or None,
         images=job.images or frozenset({container.image} if container.image else ()),
         nccl=job.nccl,

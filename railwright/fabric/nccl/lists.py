@@ -96,5 +96,7 @@ def _parse_leading_digits(text: str) -> int:
 
 
 def _split_port(text: str) -> tuple[str, int]:
-    name, colon, port = text.partition(":")
-    return name, int(port) if colon and port.isdecimal() else _ANY_PORT
+    if ":" not in text:
+        return text, _ANY_PORT
+    name, _, port = text.partition(":")
+    return name, int(port) if port.isdecimal() else _ANY_PORT
