@@ -45,7 +45,7 @@ def list_warnings(injected: InjectedPod, policy: policies.Policy) -> tuple[rende
 def prepare() -> None:
     """Index the rules of each variable of NCCL. A server does this before its first review."""
     for variable in catalogue.list_variables():
-        engine.list_readers(variable.name)
+        engine.list_readers(variable.name, for_admission=True)
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
@@ -74,7 +74,7 @@ def _check(injected: InjectedPod, use: fabric_context.FabricUse) -> tuple[render
         if injected.is_launcher:
             all_findings = _check_passed(injected.pod, index, use)
         else:
-            all_findings = engine.check(rank_contexts.build(injected.pod, index, job, pod_facts))
+            all_findings = engine.check(rank_contexts.build(injected.pod, index, job, pod_facts), for_admission=True)
         findings = [finding for finding in all_findings if _can_author_fix(finding, use, container)]
         for warning in engine.list_warnings(findings):
             located = rendering.locate(warning, f"container {container.name}")
@@ -88,7 +88,7 @@ def _check_passed(pod: views.Pod, index: int, use: fabric_context.FabricUse) -> 
     if not passed:
         return ()
     title = pod.spec.containers[index].name
-    return engine.check(rule_types.RankContext(title, passed, fabric_context.build(use)))
+    return engine.check(rule_types.RankContext(title, passed, fabric_context.build(use)), for_admission=True)
 
 
 def _can_author_fix(finding: rule_types.Finding, use: fabric_context.FabricUse, container: views.Container) -> bool:

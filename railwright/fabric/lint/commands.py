@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from railwright.fabric import views
 from railwright.fabric.lint import rule_types
 
 # Prefixes of the variables that a rule or the catalogue reads
@@ -87,6 +88,15 @@ def list_own_names(words: Iterable[str]) -> frozenset[str]:
 def is_relevant(name: str) -> bool:
     """True for a variable that lint checks."""
     return name[:_START_LENGTH] in _STARTS and name.startswith(RELEVANT)
+
+
+def list_relevant(entries: Sequence[views.EnvVar]) -> list[tuple[int, views.EnvVar]]:
+    """Return the entries of an environment that lint checks, with their indexes."""
+    return [
+        (index, entry)
+        for index, entry in enumerate(entries)
+        if entry.name[:_START_LENGTH] in _STARTS and entry.name.startswith(RELEVANT)
+    ]
 
 
 def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:

@@ -34,23 +34,29 @@ RULES = tuple(sorted((rule for subject in _SUBJECTS for rule in subject.RULES), 
 _RANK_RULES = tuple((rule, tuple(map(operator.attrgetter, rule.needs))) for rule in RULES if rule.needs)
 
 
-def list_readers(variable: str) -> tuple[rule_types.Rule, ...]:
-    """Return the rules that read a variable. Those of long names, which nothing has, are not worth the memory."""
-    return _find_readers(variable) if len(variable) <= catalogue.MAX_NAME_LENGTH else _search_readers(variable)
+def list_readers(variable: str, *, for_admission: bool = False) -> tuple[rule_types.Rule, ...]:
+    """Return the rules that read a variable. At admission, infos are no warnings, so those rules are not asked.
+
+    Those of long names, which nothing has, are not worth the memory.
+    """
+    find = _find_readers if len(variable) <= catalogue.MAX_NAME_LENGTH else _search_readers
+    return find(variable, for_admission)
 
 
-@functools.lru_cache(maxsize=1024)
-def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
-    return _search_readers(variable)
+def _search_readers(variable: str, for_admission: bool) -> tuple[rule_types.Rule, ...]:  # noqa: FBT001 - its caller names it
+    return tuple(
+        rule
+        for rule in RULES
+        if rule.reads(variable) and not (for_admission and rule.severity is rule_types.Severity.INFO)
+    )
 
 
-def _search_readers(variable: str) -> tuple[rule_types.Rule, ...]:
-    return tuple(rule for rule in RULES if rule.reads(variable))
+_find_readers = functools.lru_cache(maxsize=1024)(_search_readers)
 
 
-def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
+def check(ranks: rule_types.RankContext, *, for_admission: bool = False) -> tuple[rule_types.Finding, ...]:
     """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
-    findings = dict.fromkeys((*_check_settings(ranks), *_check_ranks(ranks)))
+    findings = dict.fromkeys((*_check_settings(ranks, for_admission=for_admission), *_check_ranks(ranks)))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
@@ -71,9 +77,9 @@ def limit_warnings(warnings: Sequence[rendering.Message]) -> tuple[rendering.Mes
     return (*map(_truncate, first), rendering.describe(more))
 
 
-def _check_settings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
+def _check_settings(ranks: rule_types.RankContext, *, for_admission: bool) -> Iterator[rule_types.Finding]:
     for setting in ranks.effective.values():
-        for rule in list_readers(setting.name):
+        for rule in list_readers(setting.name, for_admission=for_admission):
             for problem in rule.check_setting(setting, ranks):
                 message = f"{settings.format_setting(setting)}: {problem}"
                 yield rule_types.Finding(rule.code, rule.severity, setting.name, setting.where, message)

@@ -36,6 +36,11 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
         return tuple([rail.name for rail in self.rails])
 
     @functools.cached_property
+    def same_devices(self) -> tuple[device_names.Devices, ...] | None:
+        """Return the RDMA devices of the rails under a policy without node shapes; None if they are unknown."""
+        return device_names.find_possible(views.Pod(), self.document, self.rails) if self.document else None
+
+    @functools.cached_property
     def are_exclusive(self) -> bool | None:
         """True if the devices are assigned to pods one by one; None if unknown."""
         return hardware.are_exclusive(self.fabric.transport if self.fabric else None, self.resources)
@@ -81,8 +86,18 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
         fabric=fabric,
         primary=document.primary_interface,
         rails=use.rail_names,
-        devices=device_names.find_possible(pod or views.Pod(), document, use.rails) if use.rails else None,
+        devices=_find_devices(pod, document, use),
         exclusive=use.are_exclusive,
+    )
+
+
+def _find_devices(
+    pod: views.Pod | None, document: policies.FabricPolicy, use: FabricUse
+) -> tuple[device_names.Devices, ...] | None:
+    if not use.rails:
+        return None
+    return (
+        device_names.find_possible(pod or views.Pod(), document, use.rails) if document.node_shapes else use.same_devices
     )
 
 

@@ -177,17 +177,21 @@ def _list_settings(pod: views.Pod, container: views.Container, job: JobContext) 
 def limit_settings(settings: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
     """Return the first `_MAX_SETTINGS` settings, for admission. Values longer than `_MAX_VALUE` become None."""
     return tuple(
-        msgspec.structs.replace(setting, value=None) if setting.value and len(setting.value) > _MAX_VALUE else setting
-        for setting in settings[:_MAX_SETTINGS]
+        [
+            msgspec.structs.replace(setting, value=None)
+            if setting.value and len(setting.value) > _MAX_VALUE
+            else setting
+            for setting in settings[:_MAX_SETTINGS]
+        ]
     )
 
 
 def _list_environment(container: views.Container) -> list[rule_types.Setting]:
     """Return the relevant entries of the environment. If entries have the same name, Kubernetes uses the last one."""
-    index_by_name = {entry.name: index for index, entry in enumerate(container.env) if commands.is_relevant(entry.name)}
+    relevant_entries = {entry.name: (index, entry) for index, entry in commands.list_relevant(container.env)}
     return [
-        rule_types.Setting(name, _get_value(container.env[index]), f"env[{index}]")
-        for name, index in index_by_name.items()
+        rule_types.Setting(name, _get_value(entry), f"env[{index}]")
+        for name, (index, entry) in relevant_entries.items()
     ]
 
 
@@ -235,8 +239,11 @@ def _classify_volume(volume: views.Volume | None) -> str:
         return "other"
     if volume.empty_dir is not None:
         return "memory" if volume.empty_dir.get("medium") == "Memory" else "emptyDir"
-    sources = {"hostPath": volume.host_path, "secret": volume.secret, "downwardAPI": volume.downward_api}
-    return next((kind for kind, source in sources.items() if source is not None), "other")
+    if volume.host_path is not None:
+        return "hostPath"
+    if volume.secret is not None:
+        return "secret"
+    return "other" if volume.downward_api is None else "downwardAPI"
 
 
 def _list_mounts(pod: views.Pod, container: views.Container, volumes: Mapping[str, views.Volume]) -> dict[str, str]:
@@ -248,8 +255,8 @@ def _list_mounts(pod: views.Pod, container: views.Container, volumes: Mapping[st
 def _find_shared_memory(container: views.Container, volumes: Mapping[str, views.Volume]) -> int | None:
     """Return the bytes of the memory volume at /dev/shm: 0 without a limit, None without such a volume."""
     for mount in container.volume_mounts:
-        volume = volumes.get(mount.name)
-        if mount.path == names.DEV_SHM and volume is not None and _classify_volume(volume) == "memory":
+        volume = volumes.get(mount.name) if mount.path == names.DEV_SHM else None
+        if volume is not None and _classify_volume(volume) == "memory":
             limit = (volume.empty_dir or {}).get("sizeLimit")
             return 0 if limit is None else _read_bytes(limit)
     return None

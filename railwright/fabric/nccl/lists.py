@@ -43,7 +43,7 @@ class NameList(msgspec.Struct, frozen=True):
         """True if NCCL would use the device, given as `name` or `name:port`."""
         name, port = _split_port(device)
         for entry in self.entries:
-            if entry.matches(name, port, exact=self.exact):
+            if (name == entry.name or not self.exact) and entry.matches(name, port, exact=self.exact):
                 return not self.exclude
         return self.exclude if self.entries else not self.exclude
 
@@ -72,7 +72,7 @@ def select_interfaces(value: str | None, interfaces: Iterable[str]) -> tuple[str
     if value is None or len(value) <= _MAX_IGNORED_LENGTH:
         return _select_default_interfaces(pod_interfaces)
     names = parse(value, MAX_INTERFACES)
-    return tuple(interface for interface in pod_interfaces if names.selects(interface))[:MAX_INTERFACES]
+    return tuple([interface for interface in pod_interfaces if names.selects(interface)][:MAX_INTERFACES])
 
 
 def _select_default_interfaces(interfaces: tuple[str, ...]) -> tuple[str, ...]:

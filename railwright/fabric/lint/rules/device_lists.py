@@ -100,7 +100,10 @@ def _check_presence(setting: rule_types.Setting, ranks: rule_types.RankContext) 
     absent = [
         settings.quote(entry.name)
         for entry in name_list.entries
-        if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
+        if not (
+            entry.name in all_devices
+            or (not name_list.exact and any(entry.matches(device, -1, exact=False) for device in all_devices))
+        )
     ]
     if absent and not name_list.exclude:
         yield f"{', '.join(absent)}: no rail of the fabric has such a device; the rails have {', '.join(all_devices)}"
