@@ -47,7 +47,7 @@ def handle(
     if policy is None:
         return _handle_without_policy(request, pod, cluster_facts)
     key = cache.build_key(pod, policy, cluster_facts) if cache is not None else None
-    if cache is not None and key is not None and (cached := cache.find(key)) is not None:
+    if cache is not None and key is not None and (cached := cache.by_key.get(key)) is not None:
         return _build_answer(request, pod, cached)
     with tracing.span("plan"):
         outcome = admission.plan(pod, policy, cluster_facts)
@@ -60,7 +60,7 @@ def handle(
     with tracing.span("patch"):
         response = _build_response(pod, outcome)
     if cache is not None and key is not None:
-        cache.add(key, response)
+        cache.by_key.add(key, response)
     return _build_answer(request, pod, response)
 
 

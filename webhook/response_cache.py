@@ -1,17 +1,33 @@
 """Caches responses for equal pods, so that the later pods of a gang cost a look-up instead of a plan.
 
-A response is reused for the same policy, the same networks and nodes, and an equal key of
-`railwright.fabric.injection.plan_cache_key`. Rejections are not cached, because their messages name the pod.
+A response is reused under the same policy, networks and nodes, for a pod with an equal key. The key has everything in
+the view of a pod except what differs between pods of one gang and no plan depends on: a difference that is not removed
+costs time and never causes a wrong result. Rejections are not cached, because their messages name the pod.
 """
+
+from collections.abc import Mapping
 
 import msgspec
 
 from railwright.fabric import bounded_cache, views
-from railwright.fabric.injection import facts, plan_cache_key
+from railwright.fabric.injection import facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
+from railwright.fabric.workloads import membership, registry
 
 _MAX_RESPONSES = 256  # a few KiB each; covers the gangs, roles and sizes that start within minutes
+_MAX_KEY = 16384  # bytes; longer keys are not worth the memory
+# In characters of up to four bytes. Below this size, the length of annotations cannot affect the plan.
+_MAX_ANNOTATIONS = 32 * 1024
+# Labels and annotations with the index of a pod in its job. Roles depend on their presence, never on their value.
+_INDEX_KEYS = frozenset(key for framework in registry.FRAMEWORKS for key in framework.index_keys)
+# Variables that differ between the pods of a job: those of the frameworks, and variables that users set in any job.
+_OF_FRAMEWORKS = frozenset(name for framework in registry.FRAMEWORKS for name in framework.rank_variables)
+_RANK_VARIABLES = _OF_FRAMEWORKS | {"POD_NAME", "POD_IP", "HOSTNAME"}
+_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a volume's name: the API server appends five random letters
+_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - the mount path of that volume
+_TOKEN = views.Volume(name=_TOKEN_VOLUME)  # views show only the name of a projected volume
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class CachedResponse(msgspec.Struct, frozen=True):
@@ -30,27 +46,73 @@ class ResponseCache:
 
     def __init__(self) -> None:
         self._version: tuple[str, int] | None = None
-        self._responses: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
+        self.by_key: bounded_cache.BoundedCache[bytes, CachedResponse] = bounded_cache.BoundedCache(_MAX_RESPONSES)
 
-    def build_key(self, pod: views.Pod, policy: policies.Policy, cluster_facts: facts.ClusterFacts) -> bytes | None:
-        """Return the pod's cache key, or None if its response must not be cached.
-
-        Clears the cache if the policy or the facts have changed.
-        """
-        if cluster_facts.version is None:
+    def build_key(self, pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts) -> bytes | None:
+        """Return the pod's key, or None if its response must not be cached. Clears the cache of another version."""
+        if cluster.version is None:
             return None
-        version = (policy.digest, cluster_facts.version)
+        version = (policy.digest, cluster.version)
         if version != self._version:
-            self._responses.clear()
+            self.by_key.clear()
             self._version = version
-        rank_variables = policy.compile_once(plan_cache_key.find_rank_variables)
-        by_gang = policy.compile_once(plan_cache_key.has_claims)
-        return plan_cache_key.build_key(pod, cluster_facts, rank_variables, by_gang=by_gang)
+        return build_key(pod, policy.document, cluster, policy.compile_once(_find_rank_variables))
 
-    def find(self, key: bytes) -> CachedResponse | None:
-        """Return the response to an earlier pod with this key."""
-        return self._responses.get(key)
 
-    def add(self, key: bytes, response: CachedResponse) -> None:
-        """Add a response."""
-        self._responses.add(key, response)
+def _find_rank_variables(document: policies.FabricPolicy) -> frozenset[str]:
+    """Return the variables with values that no plan under the policy reads. The policy's own are excluded."""
+    return _RANK_VARIABLES.difference(*([*fabric.env, *fabric.force_env] for fabric in document.fabrics.values()))
+
+
+def build_key(
+    pod: views.Pod,
+    document: policies.FabricPolicy,
+    cluster: facts.ClusterFacts,
+    rank_variables: frozenset[str] = _RANK_VARIABLES,
+) -> bytes | None:
+    """Return what the plan of a pod may depend on, None if it is too long. Values of `rank_variables` are left out."""
+    metadata, spec = pod.metadata, pod.spec
+    annotations = metadata.annotations
+    if sum(map(len, annotations.values())) > _MAX_ANNOTATIONS:
+        return None
+    has_claims = any(fabric.claims is not None for fabric in document.fabrics.values())
+    inputs = (
+        (cluster.namespace, cluster.namespace_labels, cluster.watched),
+        (_remove_indexes(metadata.labels), metadata.annotations_or_none is None, _remove_indexes(annotations)),
+        membership.find_gang(pod) if has_claims else None,  # a claim depends on the gang, which labels may not show
+        msgspec.structs.replace(spec, containers_or_none=None, volumes_or_none=None),
+        (spec.volumes_or_none is None, [_TOKEN if _is_token(volume) else volume for volume in spec.volumes]),
+        [_normalize(container, rank_variables) for container in spec.containers],
+    )
+    try:
+        encoded = _encode(inputs)
+    except OverflowError:  # a number beyond 64 bits
+        return None
+    return encoded if len(encoded) <= _MAX_KEY else None
+
+
+def _normalize(container: views.Container, rank_variables: frozenset[str]) -> tuple[object, ...]:
+    env, mounts = container.env_or_none, container.volume_mounts_or_none
+    return (
+        msgspec.structs.replace(container, env_or_none=None, volume_mounts_or_none=None),
+        None if env is None else [entry.name if entry.name in rank_variables else entry for entry in env],
+        None if mounts is None else [_TOKEN_PATH if _is_token_mount(mount) else mount for mount in mounts],
+    )
+
+
+def _remove_indexes(values: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: "" if name in _INDEX_KEYS else value for name, value in values.items()}
+
+
+def _is_token(volume: views.Volume) -> bool:
+    """True for the projected volume of the service account's token."""
+    return _is_token_name(volume.name) and msgspec.structs.replace(volume, name=_TOKEN_VOLUME) == _TOKEN
+
+
+def _is_token_mount(mount: views.VolumeMount) -> bool:
+    return mount.mount_path == _TOKEN_PATH and _is_token_name(mount.name)
+
+
+def _is_token_name(name: str) -> bool:
+    """True for the prefix and random letters. A name with a further dash may be that of a job's Secret."""
+    return name.startswith(_TOKEN_VOLUME) and "-" not in name[len(_TOKEN_VOLUME) :]

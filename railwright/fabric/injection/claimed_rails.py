@@ -30,7 +30,7 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     resources, extended = ctx.selected.resources, ctx.known.extended
     return (
         (bool(extended) and not resources.isdisjoint(extended or ()))
-        or any([resource.startswith(objects.IMPLICIT_RESOURCE_PREFIX) for resource in resources])
+        or any(resource.startswith(objects.IMPLICIT_RESOURCE_PREFIX) for resource in resources)
         or has_claims_alone(pod, ctx)
     )
 
@@ -38,7 +38,7 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
 def has_claims_alone(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources."""
     containers = pod.spec.containers
-    return any([accelerators.uses_claims(containers[index]) for index in ctx.targets]) and not any(
+    return any(accelerators.uses_claims(containers[index]) for index in ctx.targets) and not any(
         accelerators.read_amount(container, resource) for resource in ctx.selected.resources for container in containers
     )
 

@@ -216,7 +216,9 @@ def _warn_not_allocatable(
         resources = tuple(missing_of_rails)
         yield reasons.make(AdmissionCode.RAIL_DEVICES_NOT_OFFERED, resources=resources, rails=rail_names)
     if missing_of_networks := [resource for resource in missing if resource not in ctx.selected.resources]:
-        network_names = ["/".join(network) for network in pools.attached if pools.by_network.get(network) in missing_of_networks]
+        network_names = [
+            "/".join(network) for network in pools.attached if pools.by_network.get(network) in missing_of_networks
+        ]
         yield reasons.make(
             AdmissionCode.NETWORK_DEVICES_NOT_OFFERED,
             resources=tuple(missing_of_networks),

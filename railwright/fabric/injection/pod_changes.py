@@ -434,8 +434,10 @@ def merge(contributions: Iterable[Contribution]) -> Contribution:
     recorded: list[env_tables.RecordedReasons] = []
     for contribution in nonempty:
         changes += contribution.changes
-        entries.update(dict.fromkeys(contribution.entries))
-        warnings.update(dict.fromkeys(contribution.warnings))
+        for entry in contribution.entries:
+            entries[entry] = None
+        for warning in contribution.warnings:
+            warnings[warning] = None
         skipped.update(contribution.skipped)
         recorded += [table for table in contribution.recorded if table not in recorded]
         for container, variables in contribution.user_values.items():

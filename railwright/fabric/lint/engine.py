@@ -87,7 +87,7 @@ def _check_settings(ranks: rule_types.RankContext, *, for_admission: bool) -> It
 
 def _check_ranks(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
     for rule, fields in _RANK_RULES:
-        if any([read_field(ranks) for read_field in fields]):
+        if any(read_field(ranks) for read_field in fields):
             for violation in rule.check_ranks(ranks):
                 yield rule_types.Finding(rule.code, rule.severity, violation.name, violation.where, violation.message)
 

@@ -29,7 +29,6 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
         """Return the resources that mark a training container."""
         return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
-
     @functools.cached_property
     def rail_names(self) -> tuple[str, ...]:
         """Return the names of the rails."""
@@ -38,7 +37,9 @@ class FabricUse(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def same_devices(self) -> tuple[device_names.Devices, ...] | None:
         """Return the RDMA devices of the rails under a policy without node shapes; None if they are unknown."""
-        return device_names.find_possible(views.Pod(), self.document, self.rails) if self.document else None
+        if self.document is None or not self.rails:
+            return None
+        return device_names.find_possible(views.Pod(), self.document, self.rails)
 
     @functools.cached_property
     def are_exclusive(self) -> bool | None:
@@ -94,11 +95,9 @@ def build(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricCont
 def _find_devices(
     pod: views.Pod | None, document: policies.FabricPolicy, use: FabricUse
 ) -> tuple[device_names.Devices, ...] | None:
-    if not use.rails:
-        return None
-    return (
-        device_names.find_possible(pod or views.Pod(), document, use.rails) if document.node_shapes else use.same_devices
-    )
+    if not use.rails or not document.node_shapes:
+        return use.same_devices
+    return device_names.find_possible(pod or views.Pod(), document, use.rails)
 
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:

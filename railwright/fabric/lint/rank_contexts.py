@@ -69,9 +69,7 @@ def read_pod(pod: views.Pod, job: JobContext) -> PodFacts:
     )
 
 
-def build(
-    pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | None = None
-) -> rule_types.RankContext:
+def build(pod: views.Pod, index: int, job: JobContext, pod_facts: PodFacts | None = None) -> rule_types.RankContext:
     """Build the context of the ranks in one app container. Never raises because of the pod's content.
 
     A caller with several containers passes the result of `read_pod`.

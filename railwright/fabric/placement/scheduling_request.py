@@ -124,9 +124,7 @@ def trim_spec(spec: views.PodSpec) -> views.PodSpec:
             views.Container(name=container.name, resources=container.resources) for container in spec.containers
         ],
         init_containers=[
-            views.Container(
-                name=container.name, resources=container.resources, restart_policy=container.restart_policy
-            )
+            views.Container(name=container.name, resources=container.resources, restart_policy=container.restart_policy)
             for container in spec.init_containers or ()
         ],
         node_selector=spec.node_selector,

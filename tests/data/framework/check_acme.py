@@ -9,10 +9,11 @@ from extender import state as states
 from extender import watches
 from railwright.cli.explanation import templates as explained
 from railwright.cluster import snapshots
-from railwright.fabric.injection import facts, plan_cache_key, roles
+from railwright.fabric.injection import facts, roles
 from railwright.fabric.lint import workloads as linted
 from railwright.fabric.policy import model as policies
 from railwright.fabric.workloads import membership, registry
+from webhook import response_cache
 
 POLICY = admitting.fabric()
 MISSION = registry.find_injected("acme.example", "v1", "Mission")
@@ -85,6 +86,6 @@ def test_lint_counts_the_pods_of_its_templates():
 def test_pods_that_differ_by_their_index_share_a_plan(label, same):
     def key(value: str) -> bytes | None:
         pod = {"metadata": {"namespace": "prod", "labels": LABELS | {label: value}}, "spec": {}}
-        return plan_cache_key.build_key(admitting.view(pod), facts.ClusterFacts("prod"), frozenset())
+        return response_cache.build_key(admitting.view(pod), POLICY.document, facts.ClusterFacts("prod"))
 
     assert (key("1") == key("2")) == same

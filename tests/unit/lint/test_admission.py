@@ -13,7 +13,6 @@ from admitting import messages, variables
 
 from railwright.fabric import admission, views
 from railwright.fabric.injection import applied_pod, plan, pod_changes
-from railwright.fabric.lint import admission as lint_admission
 from webhook import patch
 
 
@@ -196,38 +195,7 @@ def same(pod: views.Pod) -> dict:
     return msgspec.to_builtins(views.Pod(metadata=pod.metadata, spec=pod.spec, status=pod.status))
 
 
-def test_the_second_pod_of_a_gang_is_remembered():
-    by = admitting.fabric()
-    first = admitting.pod(gpus(*variables(NCCL_IB_TIMEOUT="22", RANK="0"), command=["bash", "-c", "python train.py"]))
-    list_warnings(first, by)
-    peer = copy.deepcopy(first)
-    peer["spec"]["containers"][0]["env"][1]["value"] = "1"
-    list_warnings(peer, by)
-    assert len(by.compile_once(lint_admission.Linter)._results) == 1
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        gpus(*variables(NCCL_IB_HCA="mlx5", NCCL_IB_SL="99")),
-        gpus(*variables(NCCL_IB_HCA="mlx5"), command=["bash", "-c", "export NCCL_IB_SL=99"]),
-        gpus(*variables(NCCL_IB_HCA="mlx5"), args=["mpirun", "-x", "NCCL_IB_SL=99"]),
-    ],
-)
-def test_a_pod_with_another_setting_is_not_taken_for_its_peer(changed):
-    by = admitting.fabric()
-    assert list_warnings(admitting.pod(gpus(*variables(NCCL_IB_HCA="mlx5"))), by) == ()
-    assert "NCCL_IB_SL=99" in list_warnings(admitting.pod(changed), by)[0]
-
-
-def test_a_pod_on_other_networks_is_not_taken_for_its_peer():
-    by, entries = admitting.fabric(), variables(NCCL_SOCKET_IFNAME="=net3")
-    assert "N17" in list_warnings(admitting.pod(gpus(*entries)), by)[0]
-    extra = {"k8s.v1.cni.cncf.io/networks": "prod/storage"}
-    assert "N18" in list_warnings(admitting.pod(gpus(*entries), annotations=extra), by)[0]
-
-
-def test_interfaces_that_an_annotation_brings_are_no_mistake_of_the_next_pod():
+def test_interfaces_that_an_annotation_brings_have_unknown_names():
     eth7 = gpus(*variables(NCCL_SOCKET_IFNAME="eth7"))
     theirs = {"networking.gke.io/interfaces": "[]"}
     by = admitting.fabric()

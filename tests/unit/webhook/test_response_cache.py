@@ -114,7 +114,7 @@ def test_peers_of_a_gang_are_planned_once():
         token(tree, f"kube-api-access-{rank:05}", TOKEN)
         answer = pods.handle(admitting.review(tree, namespace="prod"), BY, lambda _: known, cache)
         assert answer.outcome == "patched"
-    assert len(cache._responses) == 1
+    assert len(cache.by_key) == 1
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace"])
@@ -147,7 +147,7 @@ def test_what_is_very_long_is_not_kept():
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):
         pods.handle(admitting.review(given_, namespace="prod"), BY, lambda _: known, cache)
-    assert not cache._responses
+    assert not cache.by_key
 
 
 def with_secret(token_of_secret: str, token_of_memory: str) -> dict:
