@@ -136,9 +136,10 @@ def read_devices(bound_pod: dict) -> list[str]:
     return conf.removeprefix("NCCL_IB_HCA==").strip().split(",")
 
 
-@BOTH
-@pytest.mark.parametrize("template", [True, False], ids=["template", "direct"])
-async def test_the_file_names_what_the_claim_holds_in_the_order_of_the_rails(
+@pytest.mark.parametrize(
+    ("scheduler", "template"), [("volcano", True), ("default-scheduler", True), ("default-scheduler", False)]
+)
+async def test_the_file_names_the_claimed_devices_in_rail_order(
     plane, namespace, installed, extender_proxy, scheduler, template
 ):
     asked = []
@@ -182,7 +183,7 @@ async def test_the_claims_that_railwright_writes_are_followed_too(plane, namespa
     assert (rail1["rail"], rail1["request"], rail1["interface"]) == ("rail1", "rail1", "net2")
 
 
-async def test_two_pods_of_a_node_get_lists_without_a_common_device(plane, namespace, installed):
+async def test_pods_of_a_node_share_no_device(plane, namespace, installed):
     await create_claim(plane, namespace, "two", request("a"), request("b"), template=True)
     names = [f"p{number}" for number in range(4)]
     for name in names:
@@ -205,9 +206,7 @@ async def test_extended_resources_of_a_device_class_are_listed_by_their_claim(pl
 
 
 @BOTH
-async def test_without_the_webhook_at_binding_the_file_names_no_device_that_exists(
-    plane, namespace, installed, scheduler
-):
+async def test_without_the_webhook_at_binding_the_file_names_no_device(plane, namespace, installed, scheduler):
     tree = pod(scheduler, template="two")
     await plane.api.create(tree, namespace=namespace)  # waits for its template
     await installed.webhook.stop()

@@ -21,16 +21,6 @@ def pods(name: str, size: int, label: str, **kinds) -> list[dict]:
     return [kubes.pod(f"{name}-{index}", labels=labels, **kinds) for index in range(size)]
 
 
-async def start(plane, namespace: str, name: str, size: int, source: str) -> str:
-    """Start a gang; returns the selector of its pods."""
-    if source == "batch Job":
-        await kubes.create(plane.api, namespace, [kubes.job(name, size)])
-        return f"{kubes.JOB_NAME}={name}"
-    label = GROUP if source == "PodGroup label" else JOBSET
-    await kubes.release(plane.api, namespace, pods(name, size, label))
-    return f"{label}={name}"
-
-
 async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
     """Other jobs' pods that hold these on the nodes."""
     container = {"name": "c", "image": "i", "resources": {"limits": resources}}
@@ -40,20 +30,17 @@ async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
     await kubes.bound(plane.api, namespace, len(names), "other=job")
 
 
-@pytest.mark.parametrize("source", ["batch Job", "JobSet label", "PodGroup label"])
-async def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(plane, kube, nodes, namespace, source):
+async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
-    selector = await start(plane, namespace, "train", 8, source)
-    placed = await kubes.bound(plane.api, namespace, 8, selector)
+    await kubes.release(plane.api, namespace, pods("train", 8, JOBSET))
+    placed = await kubes.bound(plane.api, namespace, 8, f"{JOBSET}=train")
     assert set(kubes.leaves_of(placed)) == {"right"}
 
 
 ORDERS = {
     "as a batch Job": None,
-    "in order": range(11),
-    "last first": range(10, -1, -1),
     "mixed": (4, 10, 0, 7, 2, 9, 1, 8, 3, 6, 5),
 }
 
@@ -62,7 +49,8 @@ ORDERS = {
 async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
     await kubes.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
-        selector = await start(plane, namespace, "train", 11, "batch Job")
+        await kubes.create(plane.api, namespace, [kubes.job("train", 11)])
+        selector = f"{kubes.JOB_NAME}=train"
     else:
         made, selector = pods("train", 11, GROUP), f"{GROUP}=train"
         await kubes.release(plane.api, namespace, [made[rank] for rank in order])

@@ -1,5 +1,5 @@
 """Rows of real deployments: the shipped job with one label, carried out by its real controller and admitted by the real
-API server, makes the pods of its hand-written twin. 360's rows are proven in test_gang.py.
+API server, makes the pods of its hand-written twin.
 """
 
 import copy
@@ -9,7 +9,7 @@ import json
 import pytest
 import pytest_asyncio
 import yaml
-from admitting import EXAMPLES
+from admitting import EXAMPLES, LANS
 from meanings import meaning, ranks_of
 from plane import comparable_pods, jobs, waiting
 
@@ -29,7 +29,10 @@ class Row:
 
 
 CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
+RDMA = {f"nvidia.com/mlx5_{rail}": 1 for rail in range(4)}
 ROWS = {
+    "360-roce": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
+    "360-infiniband": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
     "sriov-8-rail": Row("training-operator", jobs.of_kubeflow("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
     "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
     "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
@@ -42,6 +45,16 @@ def read_job(site: str, source: str) -> dict:
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
     document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
     return document
+
+
+def read_networks(site: str) -> list[dict]:
+    """Return the example's NetworkAttachmentDefinitions; those of 360 are its users' own."""
+    path = EXAMPLES / site / "networks.yaml"
+    if path.exists():
+        return list(yaml.safe_load_all(path.read_text()))
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": {"config": "{}"}}
+    users = LANS if site == "360-roce" else ()
+    return [kind | {"metadata": {"name": name, "namespace": namespace}} for namespace, name in users]
 
 
 def kind_of(job: dict) -> str:
@@ -92,11 +105,10 @@ async def home(plane, nodes):
 
 
 @pytest.mark.parametrize("row", ROWS)
-async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
+async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
     this = ROWS[row]
     twin, ours = read_job(row, "handwritten"), read_job(row, "job")
-    networks = EXAMPLES / row / "networks.yaml"
-    nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
+    nads = read_networks(row)
     namespace = ours["metadata"]["namespace"]
     await home(*dict.fromkeys([namespace, *(nad["metadata"]["namespace"] for nad in nads)]))
     for nad in nads:
@@ -122,9 +134,7 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
         assert INJECTION in pod["metadata"]["annotations"]
 
 
-async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_is_warned_about(
-    plane, nodes, home, site
-):
+async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, home, site):
     row, namespace = "vivo-roce", "training"
     await home(namespace, "spiderpool")
     for document in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):

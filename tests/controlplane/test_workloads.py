@@ -1,5 +1,6 @@
 """Devices in pod templates, through the real API server, the real Volcano and Kubernetes' own controllers."""
 
+import asyncio
 import copy
 import json
 
@@ -229,25 +230,33 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         await plane.api.patch("scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": None}})
 
 
-@pytest.mark.parametrize("way", ["apply", "server-side", "replace"])
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "Volcano Job", "JobSet"])
+WAYS = {  # of kubectl to write the same manifest again: the arguments
+    "apply": ("apply",),
+    "server-side": ("apply", "--server-side"),
+    "replace": ("replace",),
+}
+AGAIN = (  # a changeable template in each way; immutable ones by a patch and, if their API allows it, whole
+    *(("Deployment", way) for way in WAYS),
+    ("StatefulSet", "replace"),
+    ("Job", "server-side"),
+    ("Volcano Job", "apply"),
+    ("Volcano Job", "replace"),
+    ("JobSet", "replace"),
+)
+
+
+@pytest.mark.parametrize(("kind", "way"), AGAIN)
 async def test_the_same_manifest_again_changes_nothing(plane, controllers, namespace, installed, kind, way):
     if kind == "JobSet":
         await controllers.start("jobset")
     manifest = build_unchanged(kind)
     text = yaml.safe_dump(manifest)
-    arguments = {
-        "apply": ("apply",),
-        "server-side": ("apply", "--server-side"),
-        "replace": ("replace",),
-    }[way]
+    arguments = WAYS[way]
     first = ("create",) if way == "replace" else arguments
     await plane.kubectl(*first, "-n", namespace, "-f", "-", stdin=text)
     kind = f"{manifest['apiVersion']}/{manifest['kind']}"
     before = await plane.api.get(kind, "t", namespace)
     assert all(name in json.dumps(before["spec"]) for name in RAILS), "devices were added"
-    if (kind, way) == ("batch/v1/Job", "replace"):  # a Job cannot be replaced without us either: its selector is made
-        return
 
     async def again():  # kubectl replace may meet the controller's own update of the status
         await plane.kubectl(*arguments, "-n", namespace, "-f", "-", stdin=text)
@@ -283,9 +292,7 @@ def build_unchanged(kind: str) -> dict:
             return app(kind)
 
 
-async def test_an_update_that_leaves_the_template_alone_is_not_patched_whatever_became_of_the_policy(
-    plane, namespace, installed
-):
+async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
     created = await plane.api.create(app("Deployment"), namespace=namespace)
     await installed.policy(POLICY.replace("sharedMemory: 1Gi", "sharedMemory: 1Gi, devInfiniband: true"))
     await sites.wait_metric(installed.webhook, "railwright_policy_generation", 2)
@@ -301,7 +308,7 @@ async def test_an_update_that_leaves_the_template_alone_is_not_patched_whatever_
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and_explained(plane, namespace, installed):
+async def test_a_change_of_an_immutable_template_is_refused_and_explained(plane, namespace, installed):
     manifest = volcano_job("fixed", 1)
     created = await plane.api.create(manifest, namespace=namespace)
     change = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
@@ -345,11 +352,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_a_label_in_a_template_of_any_shape_is_found_and_none_costs_nothing(plane, namespace, installed, shape):
+def define(shape: str) -> dict:
+    """Return the least definition of a kind."""
     group, version, kind = shape.split("/")
-    plural, spec = SHAPES[shape]
-    definition = {
+    plural, _ = SHAPES[shape]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
@@ -360,47 +368,55 @@ async def test_a_label_in_a_template_of_any_shape_is_found_and_none_costs_nothin
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                }
-            ],
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         },
     }
-    if await plane.api.get_or_none("CustomResourceDefinition", f"{plural}.{group}") is not None:
-        pytest.skip("the real kind is here; its own test proves it")
-    await plane.api.create(definition)
-    try:
 
-        async def is_served():
-            try:
-                return await plane.api.list(shape, namespace) == []
-            except (api.ApiError, LookupError) as error:
-                raise AssertionError(str(error)) from None
 
-        await waiting.wait(is_served, describe=f"{shape} to be served")
+@pytest_asyncio.fixture(loop_scope="session")
+async def shapes(plane, namespace):
+    """Yield the kinds of SHAPES that are not served here; they are defined during the test."""
+    definitions = {shape: define(shape) for shape in SHAPES}
+    missing = {
+        shape: definition
+        for shape, definition in definitions.items()
+        if await plane.api.get_or_none("CustomResourceDefinition", definition["metadata"]["name"]) is None
+    }
+    await asyncio.gather(*(plane.api.create(definition) for definition in missing.values()))
 
-        def manifest(made: dict) -> dict:
-            text = json.dumps(workload(f"{group}/{version}", kind, spec))
+    async def are_served():
+        try:
+            return not any([await plane.api.list(shape, namespace) for shape in missing])
+        except (api.ApiError, LookupError) as error:
+            raise AssertionError(str(error)) from None
+
+    await waiting.wait(are_served, describe=f"{sorted(missing)} to be served")
+    yield list(missing)
+    for definition in missing.values():
+        await plane.api.delete("CustomResourceDefinition", definition["metadata"]["name"])
+
+
+async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, installed, shapes):
+    assert shapes
+    for shape in shapes:
+        group, version, kind = shape.split("/")
+        text = json.dumps(workload(f"{group}/{version}", kind, SHAPES[shape][1]))
+
+        def manifest(made: dict, text: str = text) -> dict:
             return json.loads(text.replace('"T"', json.dumps(made)))
 
         before = await calls(installed)
         await plane.api.create(manifest(template(label=None)), namespace=namespace, dry_run=True)
         await plane.api.create(manifest({"spec": template()["spec"]}), namespace=namespace, dry_run=True)
-        assert await calls(installed) == before
+        assert await calls(installed) == before, shape
         created = await plane.api.create(manifest(template()), namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 1
+        assert await calls(installed) == before + 1, shape
         assert json.dumps(created).count('"nvidia.com/mlx5_0": "1"') == 2, "request and limit, in one template"
         on_itself = manifest(template(label=None))
         on_itself["metadata"]["labels"] = {FABRIC: "ib"}
         created = await plane.api.create(on_itself, namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 2
-        assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1
-    finally:
-        await plane.api.delete("CustomResourceDefinition", f"{plural}.{group}")
+        assert await calls(installed) == before + 2, shape
+        assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1, shape
 
 
 @pytest_asyncio.fixture(loop_scope="session")
