@@ -84,7 +84,7 @@ test: setup ## run unit, service, control-plane and the main real-node tests, a 
 OLDEST = admission allocation bindings chart check claim_shapes claim_templates claimed_rails explain gang \
 	gangs_of_any_rails kube_gangs kube_scheduler policy_resource rbac seeds workloads
 WITHOUT_CLAIMS = bindings check gang kube_scheduler
-BOTH_SCHEDULERS = "tests/faults/test_placement.py::test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_get"
+BOTH_SCHEDULERS = "tests/faults/test_placement.py::test_51_two_schedulers_never_get_the_same_rail"
 test-oldest: setup ## run the control-plane tests that depend on versions with the oldest supported Kubernetes and Volcano
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/controlplane/build.py
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \

@@ -28,17 +28,19 @@ ROOT_OF = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)} |
 UNUSED_SECONDS = 2
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, site):
-    """Yield the policy and the webhook, called for the namespace of the test, and the device classes."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def classes(plane):
     for tree in CLASSES:
         await plane.api.create(tree)
-    await site.policy(POLICY)
-    await site.start_webhook(f"--unused-template-seconds={UNUSED_SECONDS}")
-    await site.register(namespace)
-    yield site
+    yield
     for tree in CLASSES:
         await plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(namespace, module_site, classes):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace, options=(f"--unused-template-seconds={UNUSED_SECONDS}",))
+    await module_site.unregister()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -122,16 +124,16 @@ async def test_each_gang_has_rails_in_pairs_and_a_restarted_pod_the_same(plane, 
     assert {*await list_rails(plane, namespace, again)} == sets[1]
 
 
-async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, site, offer, installed):
+async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, offer, installed):
     await offer("p4d-0")
-    await site.webhook.stop()
+    await installed.webhook.stop()
     name = "railwright-efa-8x4-0123456789"  # of an earlier policy
     pod = build_pod("late", gpus=0, labels={"name": "late"})
     pod["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": name}]
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}]}
     await plane.unregister_webhook(namespaces=[namespace])
     await plane.api.create(pod, namespace=namespace)
-    await site.start_webhook()
+    await installed.start_webhook(f"--unused-template-seconds={UNUSED_SECONDS}")
     assert await kubes.where(plane.api, namespace, "late") == "p4d-0"
     assert list(await list_templates(plane, namespace)) == [name]
 
@@ -183,7 +185,7 @@ async def test_a_pod_with_a_template_of_its_author_keeps_it(plane, installed, na
     assert stored["spec"]["resourceClaims"] == [{"name": "mine", "resourceClaimTemplateName": "mine"}]
 
 
-async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, installed, namespace, offer):
+async def test_an_unwritable_template_is_an_event_on_the_pod(plane, installed, namespace, offer):
     await offer("p4d-0")
     quota = {"hard": {"count/resourceclaimtemplates.resource.k8s.io": "0"}}
     await plane.api.create(
@@ -209,7 +211,7 @@ async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, i
     assert await kubes.where(plane.api, namespace, "p") == "p4d-0"
 
 
-async def test_a_quota_of_a_device_class_counts_the_devices_of_the_claims(plane, installed, namespace, offer):
+async def test_a_quota_of_a_device_class_counts_claimed_devices(plane, installed, namespace, offer):
     await offer("p4d-0")
     resource = "dranet.deviceclass.resource.k8s.io/devices"
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {resource: "8"}}}

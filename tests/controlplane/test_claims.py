@@ -102,7 +102,7 @@ async def test_a_rule_that_taints_a_device_takes_its_rail_out(plane, claims, nam
     assert await kubes.where(client, namespace, "p") == "slices-0"
 
 
-async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classes(plane, claims, namespace, offer):
+async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims, namespace, offer):
     await asyncio.gather(offer("slices-0"), offer("slices-1"))
     client = plane.api
     limits, requests = (kubes.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))

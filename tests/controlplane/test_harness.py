@@ -16,7 +16,7 @@ import pytest
 from plane import api, processes, registration, reverse_proxy, volcano, waiting
 
 
-async def test_a_node_has_the_shape_asked_for_and_can_change_it(plane, nodes):
+async def test_a_node_has_the_requested_shape(plane, nodes):
     taint = {"key": "a", "value": "b", "effect": "NoSchedule"}
     made = await nodes.make(
         "odd", gpus=3, rails={"x/y": 7}, labels={"leaf": "l1"}, cpu="5", memory="6Gi", taints=[taint]
@@ -29,7 +29,7 @@ async def test_a_node_has_the_shape_asked_for_and_can_change_it(plane, nodes):
     assert (await plane.api.get("Node", "odd"))["status"]["allocatable"]["x/y"] == "0"
 
 
-async def test_a_new_volcano_configuration_is_in_force_when_the_call_returns(plane, schedulers, extender_proxy):
+async def test_a_volcano_configuration_is_in_force_at_once(plane, schedulers, extender_proxy):
     await schedulers.volcano(volcano.extender(extender_proxy.url))  # dead behind the proxy, and ignorable
     before = extender_proxy.counts["/session-close"]
     await schedulers.volcano_session()
@@ -40,7 +40,7 @@ async def test_a_new_volcano_configuration_is_in_force_when_the_call_returns(pla
     assert extender_proxy.counts["/session-close"] == after
 
 
-async def test_a_volcano_configuration_that_volcano_refuses_fails_the_call_with_its_words(schedulers):
+async def test_a_refused_volcano_configuration_raises(schedulers):
     with pytest.raises(AssertionError, match="no-such-action"):
         await schedulers.volcano(conf={**volcano.conf(), "actions": "no-such-action"})
 
@@ -73,9 +73,7 @@ def serve_scripted_extender():
         thread.join()
 
 
-async def test_our_webhook_registration_is_in_force_when_the_call_returns_and_in_its_namespace_only(
-    plane, namespace, extender_proxy
-):
+async def test_a_registration_is_in_force_in_its_namespace(plane, namespace, extender_proxy):
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -122,7 +120,7 @@ def still_wet():
     raise AssertionError("still wet")
 
 
-async def test_waiting_for_a_line_of_a_program_that_died_fails_at_once_with_its_log(tmp_path):
+async def test_waiting_for_a_dead_program_fails_with_its_log(tmp_path):
     process = processes.Process("dying", [sys.executable, "-c", "print('last words')"], logs=tmp_path).start()
     with pytest.raises(AssertionError, match=r"(?s)dying ended.*last words"):
         await process.line("never written", seconds=60)
@@ -155,7 +153,7 @@ def alive(pid):
         return False
 
 
-async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plane, extender_proxy):
+async def test_the_proxy_counts_requests_and_calls_its_hook(plane, extender_proxy):
     body = {"NodeNames": ["n"]}
 
     async def ask():
@@ -178,7 +176,7 @@ async def test_a_door_counts_requests_and_a_hook_can_kill_what_is_behind_it(plan
         assert await ask() == body
 
 
-async def test_a_door_passes_every_byte_whatever_the_framing(extender_proxy):
+async def test_the_proxy_passes_every_byte(extender_proxy):
     sent = [
         b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n",
         b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length:  300000\r\n\r\n" + b"\r\n\r\n" * 75000,

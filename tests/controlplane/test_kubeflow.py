@@ -28,12 +28,10 @@ def container(pod: dict) -> dict:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def injected(namespace, site):  # in this order: the product is taken away before its namespace
-    """Return the product at work on the test's namespace."""
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    return namespace
+async def injected(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    await module_site.install(POLICY, namespace)
+    yield namespace
+    await module_site.unregister()
 
 
 def on_the_object(manifest: dict) -> dict:

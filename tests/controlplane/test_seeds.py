@@ -104,6 +104,18 @@ async def home(plane, nodes):
     await waiting.wait(is_gone, describe=f"namespaces {made} to be gone", seconds=60)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(home, module_site):  # in this order: it is unregistered before the namespaces go
+    """`await installed(row, namespace)`: the webhook with the policy of an example."""
+
+    async def install(row: str, namespace: str) -> None:
+        await module_site.install((EXAMPLES / row / "policy.yaml").read_text(), namespace)
+        await module_site.guard(namespace)  # no pod, rank or not, looks as if it had slipped through
+
+    yield install
+    await module_site.unregister()
+
+
 @pytest.mark.parametrize("row", ROWS)
 async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
     this = ROWS[row]
@@ -119,10 +131,7 @@ async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, cont
         await controllers.start(this.controller)
     by_hand = await run_job(plane, twin, this)
 
-    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
-    await site.start_webhook()
-    await site.register(namespace)
-    await site.guard(namespace)  # none of its pods, ranks or not, looks as if it had slipped through
+    await installed(row, namespace)
     admitted = await run_job(plane, ours, this)
 
     assert admitted.keys() == by_hand.keys()
@@ -134,16 +143,13 @@ async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, cont
         assert INJECTION in pod["metadata"]["annotations"]
 
 
-async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, home, site):
+async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, home, installed):
     row, namespace = "vivo-roce", "training"
     await home(namespace, "spiderpool")
     for document in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
         await plane.api.create(document)
     await nodes.make("gpu-0", rails=CX6)
-    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
-    await site.start_webhook()
-    await site.register(namespace)
-    await site.guard(namespace)
+    await installed(row, namespace)
     ours = read_job(row, "job")
     await plane.api.create(copy.deepcopy(ours))
     pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)

@@ -47,7 +47,7 @@ def fewest(size: int, rooms: dict[str, int]) -> int:
     return next(count for count, room in enumerate(held, 1) if room >= size)
 
 
-async def test_gangs_that_come_one_after_another_each_sit_in_the_tightest_leaf_left(plane, hall, namespace):
+async def test_each_gang_takes_the_tightest_leaf_left(plane, hall, namespace):
     rooms = dict(FREE)
     for size in (5, 6, 4, 7, 6, 2):
         name = f"of-{size}-{sum(rooms.values())}"
@@ -57,9 +57,7 @@ async def test_gangs_that_come_one_after_another_each_sit_in_the_tightest_leaf_l
         rooms[leaf] -= size
 
 
-async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks_go_on_from_leaf_to_leaf(
-    plane, hall, namespace
-):
+async def test_a_large_gang_uses_the_fewest_leaves_in_rank_order(plane, hall, namespace):
     size = 21
     await plane.api.create(training.job("long", size - 1, master=True), namespace=namespace)
     pods = await training.running(plane.api, namespace, "long", size)
@@ -69,7 +67,7 @@ async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks
     assert {LEAVES[leaf][0] for leaf in leaves} == {"spine-a"}, "one spine holds it"
 
 
-async def test_two_gangs_created_at_once_are_each_as_compact_as_alone_and_share_no_leaf(plane, hall, namespace):
+async def test_two_gangs_at_once_are_compact_and_share_no_leaf(plane, hall, namespace):
     size = 10
     names = ("first", "second")
     await asyncio.gather(*(plane.api.create(training.job(name, size), namespace=namespace) for name in names))

@@ -31,11 +31,9 @@ VOLCANO = "batch.volcano.sh/v1alpha1/Job"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(site, namespace):
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    return site
+async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace)
+    await module_site.unregister()
 
 
 def template(*, label: str | None = "ib", name: str = "t") -> dict:
@@ -107,7 +105,7 @@ def assert_equipped_once(pod: dict) -> None:
     assert {"devices", "mounts./dev/shm", "env.MARKER", "security.IPC_LOCK"} <= set(record["added"])
 
 
-async def test_workloads_that_did_not_opt_in_cost_no_call_and_stay_as_they_are(plane, namespace, installed):
+async def test_workloads_without_the_label_cost_no_call(plane, namespace, installed):
     before = await calls(installed)
     for manifest in (app("Deployment"), batch_job()):
         plain = copy.deepcopy(manifest)
@@ -123,7 +121,7 @@ async def test_workloads_that_did_not_opt_in_cost_no_call_and_stay_as_they_are(p
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
-async def test_a_template_holds_the_devices_and_its_pods_get_the_rest_once(plane, nodes, namespace, installed, kind):
+async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
     manifest = batch_job() if kind == "Job" else app(kind)
     created = await plane.api.create(manifest, namespace=namespace)
@@ -135,7 +133,7 @@ async def test_a_template_holds_the_devices_and_its_pods_get_the_rest_once(plane
     assert_equipped_once(pod)
 
 
-async def test_the_label_of_a_workload_reaches_its_pods_and_fails_closed(plane, nodes, namespace, installed):
+async def test_the_label_of_a_workload_reaches_its_pods(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
     created = await plane.api.create(build_labelled(), namespace=namespace)
     assert created["spec"]["template"]["metadata"]["labels"][FABRIC] == "ib"
@@ -294,8 +292,9 @@ def build_unchanged(kind: str) -> dict:
 
 async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
     created = await plane.api.create(app("Deployment"), namespace=namespace)
+    generation = await sites.metric(installed.webhook, "railwright_policy_generation")
     await installed.policy(POLICY.replace("sharedMemory: 1Gi", "sharedMemory: 1Gi, devInfiniband: true"))
-    await sites.wait_metric(installed.webhook, "railwright_policy_generation", 2)
+    await sites.wait_metric(installed.webhook, "railwright_policy_generation", generation + 1)
     before = await calls(installed)
     await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)
     assert await calls(installed) == before, "an update of metadata is no call"
@@ -420,16 +419,15 @@ async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, 
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def opted_in(plane):
+async def opted_in(plane, module_site):
     await plane.make_namespace("opted-in", {FABRIC: "ib"})
+    await module_site.install(POLICY, "opted-in")
     yield "opted-in"
+    await module_site.unregister()
     await plane.remove_namespace("opted-in")
 
 
-async def test_in_a_namespace_that_opts_in_templates_hold_the_devices(plane, opted_in, site):
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(opted_in)
+async def test_a_namespace_label_equips_templates(plane, opted_in):
     plain = app("Deployment")
     del plain["spec"]["template"]["metadata"]["labels"][FABRIC]
     created = await plane.api.create(plain, namespace=opted_in, dry_run=True)
@@ -437,7 +435,7 @@ async def test_in_a_namespace_that_opts_in_templates_hold_the_devices(plane, opt
     assert FABRIC not in created["spec"]["template"]["metadata"]["labels"]
 
 
-async def test_a_wrong_label_is_refused_where_the_user_sees_it(plane, namespace, installed):
+async def test_a_wrong_label_refuses_the_workload(plane, namespace, installed):
     with pytest.raises(api.ApiError) as refused:
         await plane.api.create(app("Deployment", label="rocee"), namespace=namespace)
     assert f"Deployment {namespace}/t" in str(refused.value)
