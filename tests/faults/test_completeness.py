@@ -6,7 +6,7 @@ import pathlib
 import fault_report
 
 HERE = pathlib.Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "reliability.md"
+PAGE = HERE.parents[1] / "docs" / "evidence" / "reliability.md"
 FAULTS = fault_report.faults()
 KEYS = {"fault", "where", "expected"}
 
