@@ -52,8 +52,8 @@ README = """# Helm chart of railwright
     helm install railwright manifests/chart --namespace railwright-system --create-namespace
 
 There is one installation per cluster, in a namespace and under a name of your choice.
-[docs/reference/chart.md](../../docs/reference/chart.md) describes installing, upgrading and uninstalling, and the danger
-of `--force`. These are its values, written by manifests/charting/build.py:
+[docs/reference/chart.md](../../docs/reference/chart.md) describes installing, upgrading and uninstalling, and the
+danger of `--force`. These are its values, written by manifests/charting/build.py:
 """
 
 

@@ -17,7 +17,7 @@ import yaml.constructor
 import yaml.resolver
 from packaging import requirements, version
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 class Internals(NamedTuple):

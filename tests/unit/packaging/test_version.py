@@ -15,7 +15,7 @@ import yaml
 
 from railwright.fabric import version
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 _WITHOUT = {"build", "dist", "data", "__pycache__"}
 
 

@@ -14,7 +14,7 @@ import zipfile
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTAINERFILE = (ROOT / "Containerfile").read_text()
 # of https://www.apache.org/licenses/LICENSE-2.0.txt

@@ -9,7 +9,7 @@ from certs import installation, inventory
 from railwright.cli import dispatch
 from railwright.serving import addresses
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
+MANIFESTS = Path(__file__).parents[3] / "manifests"
 DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
 BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
 ALL = [document for path in BASE for document in yaml.safe_load_all(path.read_text()) if document]

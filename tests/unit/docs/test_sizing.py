@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 _ROW = re.compile(
     r"^\| (?P<server>webhook|extender) \| (?P<where>[^|]+) \| (?P<request>\d+[MG]i) \| (?P<limit>\d+[MG]i) \|",
     re.MULTILINE,

@@ -8,7 +8,7 @@ import msgspec
 from railwright.fabric import resources, scheduling_views, views
 from railwright.fabric.workloads import membership
 
-WIRE = pathlib.Path(__file__).resolve().parents[1] / "data" / "wire"
+WIRE = pathlib.Path(__file__).resolve().parents[2] / "data" / "wire"
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
 
 

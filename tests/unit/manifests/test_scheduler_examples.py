@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "manifests" / "examples" / "schedulers"
 PAGE = (ROOT / "docs" / "schedulers.md").read_text()
 KUBE = yaml.safe_load((EXAMPLES / "kube-scheduler.yaml").read_text())
