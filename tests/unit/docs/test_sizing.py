@@ -14,7 +14,7 @@ _ROW = re.compile(
 
 
 def rows() -> list[re.Match[str]]:
-    return list(_ROW.finditer((ROOT / "docs" / "sizing.md").read_text()))
+    return list(_ROW.finditer((ROOT / "docs" / "evidence" / "performance.md").read_text()))
 
 
 def test_the_page_recommends_memory_for_both_servers_and_each_size():

@@ -1,4 +1,4 @@
-"""Each command's page has its examples, and each example runs: by a real shell, against files and an API server."""
+"""The examples in the help of each command run: by a real shell, against files and an API server."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import varied_clusters
 import yaml
 from aiohttp import web
 
-from railwright.cli import dispatch, programs
+from railwright.cli import dispatch
 from railwright.fabric import names
 
 LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples]
@@ -154,19 +154,6 @@ async def run(folder, environment, line, until=b""):
             process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     return process.returncode, (shown + out).decode(), err.decode()
-
-
-def test_every_command_has_a_page_with_its_options_codes_and_examples():
-    for leaf in LEAVES:
-        page = (pages.DOCS / "commands" / f"{leaf.name.split()[1]}.md").read_text()
-        for argument in leaf.arguments:
-            for option in argument.option_strings:
-                assert f"`{option}" in page, (leaf.name, option)
-        assert all(f"| {code} | {meaning} |" in page for code, meaning in leaf.list_exit_codes())
-        assert all(f"$ {line}\n" in page for line in leaf.examples)
-    assert {path.stem for path in (pages.DOCS / "commands").glob("*.md")} == (
-        set(dispatch.COMMANDS) - set(programs.PROGRAMS)
-    )
 
 
 def test_the_examples_need_no_variable_of_this_machine():
