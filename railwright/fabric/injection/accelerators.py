@@ -70,7 +70,7 @@ def read_amount(container: views.Container, resource: str) -> int:
     limit = limits.get(resource) if limits else None
     if request is None and limit is None:
         return 0
-    if request == limit:
+    if request is not None and request == limit:
         return max(0, _parse_amount(request, container, resource))
     return max([0, *[_parse_amount(text, container, resource) for text in (request, limit) if text is not None]])
 

@@ -64,8 +64,8 @@ def _gets_networks(pod: applied_pod.AppliedPod, ctx: context.InjectionContext) -
 def _check_networks_exist(ctx: context.InjectionContext) -> None:
     """Raise RefusedError if the NetworkAttachmentDefinition of a rail does not exist."""
     existing = ctx.known.networks
-    for rail in ctx.rails if existing is not None else ():
-        if rail.network and rail.network not in existing:
+    for rail in ctx.rails:
+        if existing is not None and rail.network and rail.network not in existing:
             raise rejections.RefusedError(
                 "missing-network",
                 f"NetworkAttachmentDefinition {'/'.join(rail.network)} of fabric {ctx.fabric_name} does not exist; "
