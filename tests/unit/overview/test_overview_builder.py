@@ -17,7 +17,7 @@ from railwright.fabric.overview import (
     recent_events,
 )
 from railwright.fabric.placement.state import assumed_pods
-from railwright.fabric.policy import claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 POLICY = placing.policy(required=True, oversubscription=[8])
 
@@ -89,7 +89,7 @@ def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_na
     policy = read_claims_policy()
     cluster = Cluster([placing.node("a-0", "a")], policy=policy)
     (slices, _) = devices.build_slices("a-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
-    named = claimed_resources.list_claim_resources(policy.document)
+    named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
             inventory.replace_classes(devices.read_classes(devices.build_class("dranet", "true")))
@@ -109,7 +109,7 @@ def build_claimed(**slices) -> Cluster:
     policy = read_claims_policy()
     cluster = Cluster([placing.node("a-0", "a")], policy=policy)
     offered = devices.build_slices("a-0", **slices)
-    named = claimed_resources.list_claim_resources(policy.document)
+    named = claimed_rails.list_claim_resources(policy.document)
     cluster.state.change_devices(
         lambda inventory: (
             inventory.replace_classes(devices.read_classes(devices.NIC_CLASS))
