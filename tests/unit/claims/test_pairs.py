@@ -122,7 +122,7 @@ def test_pairs_by_another_attribute_count_as_soon_as_a_claim_names_it(known):
         assert known.count_pairs("n1", demand).pods == pods  # GPUs have neither of the first two
 
 
-def test_so_many_attributes_that_some_are_not_compared_refuse_no_node(known):
+def test_attributes_beyond_the_limit_of_comparison_refuse_no_node(known):
     requests = claimed.build_requests((0,), gpus=1)["requests"]
     for number in range(20):
         constraint = {"matchAttribute": f"example.com/a{number}"}
