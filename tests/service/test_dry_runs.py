@@ -71,7 +71,7 @@ def complete(pod: dict, *, injects: bool = True) -> dict:
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_quotes(tmp_path):
+async def test_changes_and_warnings_are_read(tmp_path):
     header = '299 - "say \\"hello\\" to C:\\\\"'
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
@@ -128,7 +128,7 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
     assert answer == dry_runs.Uninjected()
 
 
-async def test_what_is_no_answer_about_the_pod_is_an_error_of_the_cluster(tmp_path):
+async def test_other_answers_are_errors_of_the_cluster(tmp_path):
     for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
@@ -152,7 +152,7 @@ def run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("key", ["railwright.io/fabrik", "railwrite.io/fabric"])
-async def test_a_misspelt_label_is_named_though_the_webhook_is_not_called(run, key):
+async def test_a_misspelt_label_is_named_without_a_call_of_the_webhook(run, key):
     pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {key: "f"}}}
 
     def admit(pod: dict) -> web.Response:
@@ -167,7 +167,7 @@ async def test_a_misspelt_label_is_named_though_the_webhook_is_not_called(run, k
     assert f"KeyUnknown: label {key} 'f' has no effect" in out
 
 
-async def test_a_key_that_the_webhook_warns_of_is_named_once(run):
+async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
     labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
     pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
     header = "299 - \"KeyMisplaced: label railwright.io/skip 'mounts' has no effect: ...\""
@@ -200,7 +200,7 @@ WEBHOOK_AWAY = 'Internal error occurred: failed calling webhook "pods.railwright
         (refuse(500, WEBHOOK_AWAY), "the API server could not call railwright's webhook: no endpoints available"),
     ],
 )
-async def test_a_pod_that_the_api_server_rejects_is_a_finding_whoever_rejects_it(run, policy, answer, cause):
+async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answer, cause):
     code, out, _ = await run(answer, POD, "explain", policy=policy)
     assert (code, "injected: fabric" in out) == (1, False)
     assert f"refused: {cause}" in out
@@ -212,7 +212,7 @@ async def test_a_pod_that_the_api_server_rejects_is_a_finding_whoever_rejects_it
     assert f"the fabric's rules {checked}" in err
 
 
-async def test_a_pod_that_is_created_without_the_webhook_is_not_called_injected(run):
+async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
     def admit(pod: dict) -> web.Response:
         return web.json_response(complete(pod, injects=False), status=201)
 
