@@ -104,7 +104,7 @@ async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, me
         assert await dry_runs.ask(client, POD) == expected
 
 
-async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
+async def test_a_pod_unseen_by_the_webhook_is_no_answer(tmp_path):
     async with serving(tmp_path, lambda pod: web.json_response(complete(pod, injects=False), status=201)) as (
         client,
         _,

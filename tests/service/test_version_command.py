@@ -52,7 +52,7 @@ async def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
+async def test_it_shows_images_and_the_digest_of_the_policy(cluster, capsys):
     digest = f"sha256:{hashlib.sha256(varied_clusters.POLICY.encode()).hexdigest()}"
     code, out, err = await run(capsys, "--kubeconfig", cluster[0])
     lines = (
