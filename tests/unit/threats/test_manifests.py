@@ -190,7 +190,7 @@ def test_replicas_spread_where_there_are_two_nodes(name):
 
 
 @every_deployment
-def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
+def test_each_critical_finding_of_kube_score_is_explained_beside_it(name):
     """All its fatal findings of version 1.20: no limit of CPU, no ephemeral storage, and the image's tag."""
     (container,) = pod_of(name)["containers"]
     resources = container["resources"]
@@ -216,7 +216,7 @@ def test_the_policy_for_written_keys_ignores_status_updates():
     assert rule["operations"] == ["UPDATE"]
 
 
-def test_all_judges_have_the_same_limit_of_annotations():
+def test_the_limit_of_annotations_is_one_number_everywhere():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
@@ -287,7 +287,7 @@ def test_t18_an_outage_affects_only_opted_in_pods():
             assert "is-no-mirror-pod" in {condition["name"] for condition in hook["matchConditions"]}, hook["name"]
 
 
-def test_the_admission_policies_match_what_the_webhook_matches():
+def test_webhook_and_admission_policies_select_the_same_objects():
     """Else a pod would be denied that nobody was to inject, or pass unseen."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (

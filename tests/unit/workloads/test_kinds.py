@@ -57,7 +57,7 @@ def test_explain_shows_pods_as_controllers_make_them(row, version):
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
-def test_explain_ignores_a_label_that_is_not_copied(kind):
+def test_explain_ignores_a_label_that_no_controller_copies_to_pods(kind):
     tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
     (pod,) = explained.expand(tree, "prod")
     assert FABRIC not in pod.pod["metadata"].get("labels", {})
