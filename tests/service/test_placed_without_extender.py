@@ -79,7 +79,7 @@ async def serve(site: Site):
         yield f"http://{at}"
 
 
-async def test_a_pod_that_the_extender_was_asked_about_has_no_reason():
+async def test_a_pod_placed_with_the_extender_has_no_reason():
     site = Site()
     site.ask(BOUND["uid"])
     async with serve(site) as url:
@@ -87,7 +87,7 @@ async def test_a_pod_that_the_extender_was_asked_about_has_no_reason():
     assert site.events == []
 
 
-async def test_a_pod_that_no_scheduler_asked_about_is_told_in_its_record_on_its_job_and_in_the_metric():
+async def test_a_pod_placed_without_the_extender_is_reported():
     site = Site()
     site.ask("another")
     async with serve(site) as url:
@@ -106,7 +106,7 @@ async def test_a_pod_that_no_scheduler_asked_about_is_told_in_its_record_on_its_
     assert b'railwright_webhook_warnings_total{code="PlacedWithoutExtender"} 1.0' in site.counters.format_exposition()
 
 
-async def test_a_pod_that_is_older_than_the_extenders_memory_has_no_reason():
+async def test_a_pod_older_than_the_extender_has_no_reason():
     """A scheduler may have asked the extender before it was restarted."""
     site = Site()
     async with serve(site) as url:
@@ -154,7 +154,7 @@ UNKNOWN = [b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", build_reply(b"[]")
 
 
 @pytest.mark.parametrize("reply", UNKNOWN, ids=["busy", "not an answer", "late"])
-async def test_a_pod_for_which_the_extender_has_no_answer_is_not_reported(reply):
+async def test_a_pod_without_an_answer_is_not_reported(reply):
     """The scheduler may have asked it all the same."""
     slow, site = SlowServer(reply), Site()
     async with slow.open() as url:
@@ -206,7 +206,7 @@ async def test_an_extender_that_cannot_be_reached_is_reported():
     assert [problem and problem.get("problem") for problem in problems] == ["the extender cannot be reached"] * 2
 
 
-def test_a_pod_without_a_decision_is_told_who_has_asked():
+def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
     site = Site()
     assert "was asked about no pod" in site.verbs.explain_absence("train/x")
     site.ask("another")
