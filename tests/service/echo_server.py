@@ -8,7 +8,7 @@ from railwright.serving import command_line, logs, metrics, probes, routes, serv
 
 async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    table = (routes.Route("/echo", lambda call: routes.Reply(call.body), immediate=True),)
+    table = (routes.Route("/echo", lambda call: routes.Reply(call.body)),)
     return await server.Server(OPTIONS, table, checks, counters).run()
 
 
