@@ -49,16 +49,20 @@ class ChunkedBody:
     """A body in chunks. Bytes after its end are dropped, so that its connection must be closed."""
 
     def __init__(self) -> None:
-        self._content = bytearray()
         self._received = 0
-        self.is_complete = False
-        self._parser = httptools.HttpRequestParser(self)
+        self._content = _Content()
+        self._parser = httptools.HttpRequestParser(self._content)
         self._parser.feed_data(_CHUNKED_HEAD)
 
     @property
     def size(self) -> int:
         """Bytes of content so far."""
-        return len(self._content)
+        return self._content.size
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the last chunk has arrived."""
+        return self._content.is_complete
 
     def get_buffer(self, inbox: memoryview) -> memoryview:
         """Return the inbox, because the bytes are parsed."""
@@ -72,20 +76,26 @@ class ChunkedBody:
         except httptools.HttpParserError as error:
             if not self.is_complete:
                 raise BodyError(str(error)) from None
-        if self._received > _MAX_FRAMING * len(self._content) + SMALL:
+        if self._received > _MAX_FRAMING * self.size + SMALL:
             raise BodyError("it has more chunk sizes, extensions and trailers than content")
 
     def get_content(self) -> bytes:
         """Return the decoded body."""
-        return bytes(self._content)
+        return b"".join(self._content.parts)
 
-    # --- called by httptools ------------------------------------------------------------------------------
+
+class _Content:
+    """Receives content from httptools. No cycle with the parser: its megabytes would wait for a garbage collection."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.is_complete = False
 
     def on_body(self, data: bytes) -> None:
-        """Append content."""
         if not self.is_complete:
-            self._content += data
+            self.parts.append(data)
+            self.size += len(data)
 
     def on_message_complete(self) -> None:
-        """Note the end."""
         self.is_complete = True

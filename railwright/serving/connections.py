@@ -13,8 +13,8 @@ import math
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import NamedTuple, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, cast
 
 from railwright.serving import bodies, dispatch, heads, routes
 
@@ -42,7 +42,7 @@ async def open_port(
     context: ssl.SSLContext | None = None,
     *,
     is_admitted: IsAdmitted = admit_any,
-    stopped: Callable[[], Awaitable[object]] | None = None,
+    stopped: Callable[[], Coroutine[Any, Any, object]] | None = None,
 ) -> AsyncIterator["Connections"]:
     """Serve a bound socket during a `with` block, with TLS if there is a context.
 
@@ -61,9 +61,9 @@ async def open_port(
         yield connections
     finally:
         listener.close()
-        ends = [asyncio.ensure_future(connections.finish(dispatcher.limits.finish_seconds))]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(connections.finish(dispatcher.limits.finish_seconds))]
         if stopped is not None:
-            ends.append(asyncio.ensure_future(stopped()))
+            ends.append(asyncio.create_task(stopped()))
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         connections.close()
         for end in ends:
@@ -138,6 +138,11 @@ class _Request(NamedTuple):
     parameters: Mapping[str, str]
 
 
+class _Incomplete(NamedTuple):
+    request: _Request
+    body: bodies.SizedBody | bodies.ChunkedBody
+
+
 class Connection(asyncio.BufferedProtocol):
     """One connection."""
 
@@ -147,8 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         self._pending = b""  # received bytes that nobody has handled
         self._searched = 0  # bytes of `_pending` that do not contain the end of the head
-        self._request: _Request | None = None  # whose body is received
-        self._body: bodies.SizedBody | bodies.ChunkedBody
+        self._incomplete: _Incomplete | None = None  # request whose body is received
         self._reserved = 0  # bytes of memory for that body
         self._task: asyncio.Task[None] | None = None  # awaits a handler
         self._writable = asyncio.Event()
@@ -159,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """True while a request is in flight."""
-        return self._request is not None or self._task is not None
+        return self._incomplete is not None or self._task is not None
 
     # --- the event loop's calls ---------------------------------------------------------------------------
 
@@ -177,14 +181,15 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes."""
         del sizehint
-        return self._owner.inbox if self._request is None else self._body.get_buffer(self._owner.inbox)
+        inbox = self._owner.inbox
+        return inbox if self._incomplete is None else self._incomplete.body.get_buffer(inbox)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
         if self._is_lingering or self._is_closed:
             return
-        if self._request is not None:
-            self._receive_body(self._request, self._body.get_buffer(self._owner.inbox)[:nbytes])
+        if self._incomplete is not None:
+            self._receive_body(self._incomplete, self._incomplete.body.get_buffer(self._owner.inbox)[:nbytes])
             return
         self._pending += self._owner.inbox[:nbytes]
         if self._task is not None or not self._writable.is_set():
@@ -266,22 +271,22 @@ class Connection(asyncio.BufferedProtocol):
         beginning, self._pending = self._pending, b""
         if "expect" in request.head.headers:
             self._transport.write(_CONTINUE)
-        self._request, self._is_idle = request, False
+        self._is_idle = False
         self._deadline.set(self._limits.body_seconds)
         if length is None:
-            self._body = bodies.ChunkedBody()
+            self._incomplete = _Incomplete(request, bodies.ChunkedBody())
             if beginning:
-                self._receive_body(request, memoryview(beginning))
+                self._receive_body(self._incomplete, memoryview(beginning))
             return
         try:
-            self._body = bodies.SizedBody(length, beginning)
+            self._incomplete = _Incomplete(request, bodies.SizedBody(length, beginning))
         except OSError:  # no memory
             self.close()
             return
         self._reserve(length)
 
-    def _receive_body(self, request: _Request, data: memoryview) -> None:
-        body = self._body
+    def _receive_body(self, incomplete: _Incomplete, data: memoryview) -> None:
+        request, body = incomplete
         try:
             body.receive(data)
             if self._reserved < body.size:  # chunks: their number is unknown in advance
@@ -301,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher.memory.reserved_bytes += size
 
     def _end_body(self) -> None:
-        self._request = None
+        self._incomplete = None
         self._reserve(-self._reserved)
 
     def _answer(self, request: _Request, body: bytes | memoryview, *, closes: bool) -> None:
@@ -399,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.report_progress()
 
     def _expire(self) -> None:
-        if self._request is not None:
+        if self._incomplete is not None:
             self._reject(routes.HttpError(408, f"the body did not arrive within {self._limits.body_seconds:g} s"))
             return
         if not self._is_idle and not self._is_lingering:
