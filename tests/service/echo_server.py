@@ -3,7 +3,7 @@
 import os
 import sys
 
-from railwright.serving import command_line, logs, metrics, probes, routes, server, startup
+from railwright.serving import command_line, logs, metrics, probes, routes, server
 
 
 async def main() -> int:
@@ -15,4 +15,4 @@ async def main() -> int:
 if __name__ == "__main__":
     OPTIONS = command_line.parse("webhook", sys.argv[1:], os.environ)
     logs.configure()
-    sys.exit(startup.start(OPTIONS, main))
+    sys.exit(server.start(OPTIONS, main))
