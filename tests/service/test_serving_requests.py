@@ -41,7 +41,7 @@ async def test_the_query_and_the_peer_reach_a_handler_and_errors_are_json():
         await caller.close()
 
 
-async def test_bytes_that_are_no_request_behind_one_close_the_connection_without_a_log_line(caplog):
+async def test_garbage_after_a_request_closes_the_connection_without_a_log_line(caplog):
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n"
     async with shell.running(shell.ECHO) as server:
         for parts in ([b"NONSENSE\r\n\r\n"], [b"POST * HTTP/1.1\r\n", b"Host: x\r\n\r\n"], [b"X" * 100_000] * 5):
@@ -61,7 +61,7 @@ async def test_bytes_that_are_no_request_behind_one_close_the_connection_without
     assert not caplog.records
 
 
-async def test_a_request_in_flight_ends_before_a_connection_with_half_a_request_behind_it_is_closed():
+async def test_a_request_in_flight_is_answered_before_its_connection_is_closed():
     async def wait(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0.4)
         return routes.Reply(call.body)
