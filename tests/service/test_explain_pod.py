@@ -228,7 +228,7 @@ PLACED = {"railwright.io/placement": json.dumps({"node": "a"})}
         ({"annotations": RECORD}, {"schedulerName": "my-sched"}, [], "; the pod's schedulerName is my-sched; if this"),
         ({"annotations": RECORD}, {}, GATES, "; the pod has scheduling gates, and no scheduler looks at it"),
         ({"annotations": RECORD}, {"nodeName": "a"}, [], "; the pod has no annotation railwright.io/placement: it was"),
-        ({"annotations": {**RECORD, **PLACED}}, {"nodeName": "a"}, [], "; the pod's schedulerName is default-scheduler"),
+        ({"annotations": {**RECORD, **PLACED}}, {"nodeName": "a"}, [], "; the pod's schedulerName is default-"),
         ({"labels": {"railwright.io/fabrik": "roce"}}, {}, [], ""),
     ],
 )
