@@ -18,7 +18,7 @@ Key = claim_cache.Key
 
 
 class RailChoices:
-    """The rails of gangs. One is chosen at a time, so that the next choice knows it."""
+    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
 
     def __init__(self, state: states.State) -> None:
         self._state = state

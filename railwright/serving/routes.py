@@ -10,7 +10,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 class Call(NamedTuple):
-    """A completely received request."""
+    """A request whose body has arrived."""
 
     body: bytes
     parameters: Mapping[str, str]  # of the {name} segments of the path
