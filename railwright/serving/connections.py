@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
             self._resume()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release everything. A handler that waits runs on; nobody receives its reply."""
+        """Release everything. A waiting handler continues; its reply is dropped."""
         self._is_closed = True
         self._owner.discard(self)
         self._deadline.stop()

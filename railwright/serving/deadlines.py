@@ -15,7 +15,7 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
-        """Replace the deadline by one in so many seconds."""
+        """Set the deadline to `seconds` from now."""
         self._time = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._time:
             self._restart()

@@ -1,4 +1,4 @@
-"""The dashboard's port: who may read it, what it sends and when, and what nobody gets from it."""
+"""The dashboard's port: who may read it, and what it sends."""
 
 import asyncio
 import base64
@@ -85,7 +85,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
             assert delta["full"]
 
 
-async def test_a_node_says_why(shown, session):
+async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     url, _, vista = shown
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
@@ -212,7 +212,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session):
+async def test_the_page_is_public_and_its_data_is_not(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200
@@ -371,7 +371,7 @@ async def test_the_end_of_the_server_ends_the_streams(session):
 
 
 async def test_endless_headers_and_excess_connections_are_closed(monkeypatch, session):
-    """The limits of every port of ours, in front of aiohttp's application."""
+    """The limits of railwright's ports also hold for aiohttp's application."""
     monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
     async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
         reader, writer = await asyncio.open_connection(where.host, where.port)

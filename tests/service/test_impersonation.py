@@ -23,7 +23,7 @@ COMMANDS = (
 
 @pytest.fixture
 async def server(tmp_path):
-    """(kubeconfig, the requests it got); refuses everything, or is silent where a test asks it to be."""
+    """Yield a kubeconfig and the requests to its server, which refuses all of them or does not answer."""
     requests, silence = [], asyncio.Event()
 
     async def answer(request):

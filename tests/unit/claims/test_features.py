@@ -45,7 +45,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_fields_that_are_said_to_be_read_are_those_of_the_views(name):
+def test_the_fields_listed_as_read_are_those_of_the_views(name):
     read = {field for field, decision in FIELDS[name].items() if decision == "read"}
     known = {field.encode_name for field in msgspec.structs.fields(VIEWS[name])}
     assert read == known & FIELDS[name].keys()

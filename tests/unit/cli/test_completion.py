@@ -41,7 +41,7 @@ def test_the_first_word_is_a_command():
         (("nonsense", "--x"), []),
     ],
 )
-def test_then_what_that_command_takes(words, expected):
+def test_later_words_are_the_commands_options_and_values(words, expected):
     assert list_candidates(*words) == expected
 
 

@@ -139,7 +139,7 @@ def test_infos_alone_are_no_failure(lint):
     assert "info N05" in out
 
 
-def test_nothing_found_is_said(lint):
+def test_lint_without_findings_prints_so(lint):
     code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
     assert (code, out) == (0, "nothing found in 1 container or file\n")
 

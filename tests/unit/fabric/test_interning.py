@@ -41,7 +41,7 @@ def test_the_memory_of_texts_does_not_grow_without_end():
     assert len(known) <= interning.MAX_STRINGS
 
 
-def test_nodes_of_the_webhook_share_their_labels_and_stay_what_they_are():
+def test_nodes_of_the_webhook_share_labels_and_stay_equal():
     nodes = states.State().nodes
     excerpts = [nodes.excerpt(decode(node_views.Node, node(name))) for name in ("a", "b")]
     assert excerpts[0] == decode(node_views.Node, node("a"))

@@ -194,7 +194,7 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
 # --- forced names -----------------------------------------------------------------------------------------
 
 
-def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else_is_added():
+def test_a_forced_variable_overrides_envfrom_with_a_warning():
     by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)

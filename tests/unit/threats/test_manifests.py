@@ -140,7 +140,7 @@ def test_t14_what_an_account_may_change_is_named_one_by_one(account):
                     assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
 
 
-def test_t05_what_grows_into_the_roles_of_users_reads_pod_groups_and_none_writes_the_policy():
+def test_t05_aggregated_roles_read_pod_groups_and_none_writes_the_policy():
     bound = {binding["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for binding in objects(kind)}
     aggregated = []
     for role in (*objects("Role"), *objects("ClusterRole")):
@@ -274,7 +274,7 @@ def left_out(selector: dict) -> set[str]:
     return {value for row in rows if row["operator"] == "NotIn" for value in row["values"]}
 
 
-def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_the_cluster():
+def test_t18_an_outage_affects_opted_in_pods_only_and_no_system_namespace():
     for hook in hooks():
         assert hook["timeoutSeconds"] <= 5
         if hook["name"] == "policy.railwright.io":
@@ -288,7 +288,7 @@ def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_t
 
 
 def test_webhook_and_admission_policies_select_the_same_objects():
-    """Else a pod would be denied that nobody was to inject, or pass unseen."""
+    """Otherwise a pod would be denied that is not to be injected, or pass without injection."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (
         ("railwright-injected", "pods.railwright.io"),

@@ -64,7 +64,7 @@ def test_a_bad_one_is_refused_with_every_error_its_line_and_path():
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other": GOOD}])
-def test_one_without_the_key_is_refused(data):
+def test_a_config_map_without_the_key_is_refused(data):
     assert "key policy.yaml is missing" in answer(data)["status"]["message"]
 
 
