@@ -79,7 +79,7 @@ class _Posted(msgspec.Struct):
 
 
 class _Buckets:
-    """The token buckets of one limit. The least recently used one is dropped first: it is full when it is needed again."""
+    """The token buckets of one limit. The least recently used one is dropped first: a new one is full."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit

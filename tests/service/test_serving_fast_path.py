@@ -55,7 +55,7 @@ async def test_requests_that_are_not_plain_are_answered_by_aiohttp(changed):
         await caller.close()
 
 
-async def test_requests_in_one_packet_are_answered_in_their_order_and_those_after_them_too():
+async def test_requests_in_one_packet_are_answered_in_order():
     async with shell.running(shell.ECHO) as server:
         caller = await server.open()
         one = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n"
@@ -80,7 +80,7 @@ async def test_a_request_in_pieces_is_answered_and_the_next_whole_one_goes_the_s
         await caller.close()
 
 
-async def test_an_idle_connection_is_closed_after_its_time_by_the_short_way_too():
+async def test_an_idle_plain_connection_is_closed_after_its_time():
     async with shell.running(shell.ECHO, keepalive_seconds=0.3) as server:
         caller = await server.open()
         await caller.ask(BODY)

@@ -59,7 +59,7 @@ def test_files_are_offered_where_a_file_is_wanted_and_nowhere_else():
         )
     )
 )
-def test_no_line_breaks_it(words):
+def test_completion_accepts_any_line(words):
     *_, directive = completion.format_lines(completion.find(PARSER, words))
     assert directive in {":0", ":4"}
 

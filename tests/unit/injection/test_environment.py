@@ -316,7 +316,7 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
-def test_a_rank_that_runs_open_mpi_keeps_it_off_the_rails_but_for_what_a_twin_forbids():
+def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())
     assert beside(after) == {

@@ -213,7 +213,7 @@ def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback
     assert assess_logs(noise + GOOD, ALSO).state == log_types.RDMA
 
 
-def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
+def test_a_rail_that_one_pod_lacks_is_named():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
     assert results.state == log_types.PARTIAL
     assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
