@@ -646,7 +646,7 @@ class AdmissionCode(ReasonCode):
         "WouldInject",
         (
             "fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get "
-            "{parts:short}"
+            "{parts:all}"
         ),
         "The fabric is in audit mode: the pod is not changed, and the warning names what would be added.",
         "Set `mode: enforce` in the policy to have it added.",
