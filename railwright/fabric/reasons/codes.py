@@ -644,10 +644,7 @@ class AdmissionCode(ReasonCode):
 
     WOULD_INJECT = (
         "WouldInject",
-        (
-            "fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get "
-            "{parts:all}"
-        ),
+        ("fabric {fabric} is in audit mode, so nothing is changed; with `mode: enforce` the pod would get {parts:all}"),
         "The fabric is in audit mode: the pod is not changed, and the warning names what would be added.",
         "Set `mode: enforce` in the policy to have it added.",
     )
