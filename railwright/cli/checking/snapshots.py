@@ -26,6 +26,7 @@ VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-conf
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
 DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
+SERVER_PERMISSIONS = "server-permissions"  # those that the servers' ServiceAccounts lack
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
@@ -147,6 +148,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     may: Mapping[str, bool] = {}  # permissions by SelfSubjectAccessReview
     dry_runs: tuple[DryRun, ...] = ()
     namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
+    denied: Mapping[str, tuple[str, ...]] = {}  # permissions that a server needs and lacks, by ServiceAccount
 
     def get_all(self, source: str) -> tuple[Any, ...]:
         """Return the objects of a source, () if it could not be read."""

@@ -57,6 +57,7 @@ def restrict(whole, row):
         dry_runs=whole.dry_runs if snapshots.DRY_RUNS in sources else (),
         namespaced_pods=whole.namespaced_pods if snapshots.NAMESPACED_PODS in sources else (),
         may=whole.may if snapshots.PERMISSIONS in sources else {},
+        denied=whole.denied if snapshots.SERVER_PERMISSIONS in sources else {},
     )
 
 
