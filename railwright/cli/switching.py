@@ -26,7 +26,7 @@ _POLICIES = ("injected", "injected-by-namespace", "written-keys")  # of manifest
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"
-_INSTALL = "`helm upgrade` or `kubectl apply -k` of the installation"
+_INSTALL = "`helm upgrade --reset-then-reuse-values` or `kubectl apply -k` of the installation"
 _DISABLED = """\
 Labelled pods are then created as they are written: without networks and NCCL settings they train over TCP, if at all.
 - Running pods keep what they have.
@@ -126,7 +126,7 @@ class Switch:
         ]
 
     async def _save(self, objects: Sequence[Object]) -> Sequence[Object]:
-        """Write the copy and return its objects. Those of an earlier copy stay in it, if a run of `disable` was interrupted."""
+        """Write the copy and return its objects. Those of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
         restored = {_describe(item): item for item in (*(saved or ()), *map(_strip, objects))}
         document = {

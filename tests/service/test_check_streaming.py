@@ -52,7 +52,7 @@ async def test_a_server_without_its_permissions_fails(installation):
     installation.lacking = {"railwright-extender": {("list", "pods"), ("watch", "pods")}}
     code, out, _ = await finish(await start(installation))
     assert code == 1
-    assert "× servers have the permissions that they need (railwright-extender)" in out
+    assert "servers have the permissions that they need (railwright-extender)" in out
     assert "it lacks 2 permissions: list pods -A, watch pods -A" in out
 
 

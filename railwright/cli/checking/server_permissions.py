@@ -1,7 +1,7 @@
 """Check that the ServiceAccounts of the servers have the permissions of their roles in manifests/base.
 
 A server that loses a permission goes on with what it has read before, so nothing else fails at first. The API server is
-asked (SubjectAccessReview) rather than roles and bindings are compared: a site may grant the permissions in its own way.
+asked (SubjectAccessReview) instead of comparing roles and bindings: a site may grant the permissions in its own way.
 """
 
 import functools

@@ -311,8 +311,11 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def format_apply_command(snapshot: ClusterSnapshot) -> str:
-    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl."""
+def format_apply_command(snapshot: ClusterSnapshot, setting: str = "") -> str:
+    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl.
+
+    `setting` (KEY=VALUE) is a value of the chart that the release must have: Helm keeps another one that was set.
+    """
     for name in (WEBHOOK, EXTENDER, CERTS):
         metadata = get_path(snapshot.find("deployments", name), "metadata")
         labels, annotations = get_map(metadata, "labels"), get_map(metadata, "annotations")
@@ -320,7 +323,8 @@ def format_apply_command(snapshot: ClusterSnapshot) -> str:
             return f"change it in the repository that {deployer} deploys"
         if labels.get(_MANAGED_BY) == "Helm":
             release = annotations.get(_RELEASE, "railwright")
-            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
+            value = f" --set {setting}" if setting else ""
+            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reset-then-reuse-values{value}"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
 
 

@@ -129,12 +129,23 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
     installations.install_by_helm(released)
     for trees, command_line in (
         (kustomized, "kubectl apply -k FOLDER"),
-        (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
+        (released, "helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values"),
     ):
         change(trees)
         hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("open", "webhook.failurePolicy=Fail"), ("no guard", "admissionPolicy.mode=Deny")]
+)
+def test_a_fix_by_helm_sets_the_value_that_the_release_may_have_changed(name, setting):
+    trees = installations.healthy()
+    installations.install_by_helm(trees)
+    BREAKS[name][0](trees)
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
+    assert f"--reset-then-reuse-values --set {setting}" in hint
 
 
 @pytest.mark.parametrize(
