@@ -66,7 +66,7 @@ async def test_commands_list_without_pages_too(stub, client):
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
-async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
+async def test_a_silent_watch_is_resumed_without_a_log_line(stub, watch, caplog):
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([bookmark(7), None])
     with caplog.at_level(logging.INFO, logger="railwright.cluster"):
@@ -101,7 +101,7 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "list and watch on nodes" in fields[0]["fix"]
 
 
-async def test_a_server_that_hangs_up_at_once_is_not_asked_in_a_tight_loop(stub, watch):
+async def test_a_server_that_hangs_up_is_not_asked_in_a_tight_loop(stub, watch):
     stub.lists.append(listing(version=5))
     stub.watches.append([])
     _, cache, _ = watch(longest_pause_seconds=1.0)
