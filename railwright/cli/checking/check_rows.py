@@ -13,6 +13,11 @@ import msgspec
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
 
+DISABLED = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+ENABLE = "railwright enable"
 EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
 _APPLY = re.compile(r"\{apply(?: (?P<setting>[^}\s]+))?\}")  # as APPLY; `{apply KEY=VALUE}` sets a value of the chart

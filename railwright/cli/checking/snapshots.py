@@ -27,6 +27,7 @@ VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
 DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
 SERVER_PERMISSIONS = "server-permissions"  # those that the servers' ServiceAccounts lack
+DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
@@ -101,6 +102,7 @@ SOURCES: tuple[Source, ...] = (
     Source("admission-policies", _ADMISSION, "validatingadmissionpolicies"),
     Source("admission-bindings", _ADMISSION, "validatingadmissionpolicybindings"),
     Source("policy", "v1", "configmaps", _OWN, POLICY),
+    Source(DISABLED, "v1", "configmaps", _OWN, installed_names.DISABLED),
     Source(FABRIC_POLICY, names.POLICY_API_VERSION, names.POLICY_PLURAL, _OWN, POLICY),
     Source("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     Source("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
@@ -187,6 +189,11 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     def fabric_policy(self) -> Any | None:
         """Return the FabricPolicy, which is in force if it exists; None otherwise."""
         return self.get_one(FABRIC_POLICY)
+
+    @property
+    def is_disabled(self) -> bool:
+        """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
+        return self.get_one(DISABLED) is not None
 
     @property
     def policy_name(self) -> str:

@@ -148,6 +148,15 @@ def test_a_fix_by_helm_sets_the_value_that_the_release_may_have_changed(name, se
     assert f"--reset-then-reuse-values --set {setting}" in hint
 
 
+def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
+    trees = installations.healthy()
+    trees["mutating"].clear()
+    trees["admission-bindings"].clear()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    hints = {result.check: result.hint for result in assess_trees(trees) if result.state is check_rows.State.FAIL}
+    assert hints == {"mutating-configuration": "railwright enable", "admission-policy": "railwright enable"}
+
+
 @pytest.mark.parametrize(
     ("marks", "deployer"),
     [
