@@ -99,7 +99,7 @@ def histogram(
 
 
 class Metrics:
-    """The metrics of one server. A row with `only` is exposed by that server alone; others count it without effect."""
+    """The metrics of one server. A row with `only` is exposed by that server alone; in the other it is a no-op."""
 
     # --- every server ---------------------------------------------------------------------------------
     build_info = gauge("build_info", "Always 1; the labels identify the running version.", "version", "server")
