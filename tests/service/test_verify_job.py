@@ -191,7 +191,7 @@ async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     assert "rank 1 of 2 do not show their network" in out
     code, _, err = await verify(cluster, tmp_path, "job/none", "-n", "prod")
     assert code == 2
-    assert "verify job/none: no pod in namespace prod belongs to it" in err
+    assert "job/none: no pod in namespace prod belongs to it" in err
     cluster.forbidden = "/log"
     code, _, err = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
     assert code == 2

@@ -276,10 +276,7 @@ class Code(ReasonCode):
     CAPACITY_NEVER = (
         "CapacityNever",
         Group.GANG,
-        (
-            "the gang never fits: it needs {slots_needed} slots, and without any other pod the eligible nodes have "
-            "{slots}"
-        ),
+        texts.format_capacity_never,
         "The gang does not fit even if no other pod runs, so waiting does not help.",
         "Reduce the gang or its requests, or add nodes; uncordon nodes that are to be used.",
     )

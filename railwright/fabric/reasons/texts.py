@@ -183,6 +183,12 @@ def format_capacity(*, pods: int, slots_needed: int, slots: int, rails: Sequence
     return f"{_format_remaining(pods, slots_needed)}{needs}; the cluster has slots for {slots}"
 
 
+def format_capacity_never(*, slots_needed: int, slots: int) -> str:
+    """Format CapacityNever."""
+    owner, needed = "pod" if slots_needed == 1 else "gang", text.format_count(slots_needed, "slot")
+    return f"the {owner} never fits: it needs {needed}, and without any other pod the eligible nodes have {slots}"
+
+
 def format_capacity_not_offered(*, pods: int, slots_needed: int, slots: int, not_offered: reason.Some) -> str:
     """Format CapacityNotOffered."""
     cause = _format_not_offered(not_offered) or "the scheduler does not offer the others"
