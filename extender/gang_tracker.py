@@ -92,7 +92,7 @@ class Gangs:
         if request.spec.scheduling_group is not None and not _enter_domain(tracked, decision, now):
             return
         if self._needs_diagnosis(tracked, plan, remaining, now):
-            tracked.reasons = decision.diagnose() if decision.gang.has_domains else diagnosis.NO_ISSUES
+            tracked.reasons = decision.diagnose()
             tracked.diagnosed_at = now
         tracked.plan, tracked.remaining = plan, remaining
         if plan.is_complete and self._is_better(tracked, request, plan, remaining):
@@ -280,7 +280,7 @@ def _enter_domain(tracked: TrackedGang, decision: engine.Decision, now: float) -
     kube-scheduler simulates the placement in one domain after the other. Of the domains that cannot hold the gang, the
     one with the most slots is kept. Which of the others kube-scheduler takes is known when the pods are bound.
     """
-    leaves, plan = frozenset(decision.list_offered_leaves()), decision.plan
+    leaves, plan = decision.offered_leaves, decision.plan
     if now - tracked.decided_at > WAITING_SECONDS:
         tracked.offered_leaves, tracked.simulated = leaves, ()
     if not leaves.isdisjoint(tracked.offered_leaves):

@@ -40,7 +40,7 @@ from extender import kube_wire, schedulers, scheduling_requests, watches  # noqa
 from extender import state as states  # noqa: E402
 from railwright.cluster import sources  # noqa: E402
 from railwright.fabric.claims import claim_index, objects  # noqa: E402
-from railwright.fabric.placement.state import placed_peers  # noqa: E402
+from railwright.fabric.placement.state import gang_status  # noqa: E402
 from railwright.serving import turns  # noqa: E402
 
 GANGS, SIZE, LEAF_NODES = 16, 8, 8
@@ -98,7 +98,7 @@ class Extender:
         tree = msgspec.json.decode(body)
         cluster = self.state.cluster
         answer = self.handlers.filter(body)
-        placed = {pod.key: node for pod in cluster.pods.values() if (node := placed_peers.find_node(pod, cluster))}
+        placed = {pod.key: node for pod in cluster.pods.values() if (node := gang_status.find_node(pod, cluster))}
         pod, nodes, _ = kube_wire.read_arguments(body)
         asked = scheduling_requests.build_kube_request(pod, nodes, self.origin.store.current, self.state)
         assert asked is not None

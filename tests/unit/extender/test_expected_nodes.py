@@ -10,7 +10,7 @@ import pytest
 from placing import LEAF, build_pod_group, node, pod, policy
 
 from extender import expected_nodes, schedulers, state
-from railwright.fabric.placement.state import placed_peers
+from railwright.fabric.placement.state import gang_status
 from railwright.serving import turns
 
 NODES = [f"{leaf}-{number}" for leaf in "ab" for number in range(3)]
@@ -167,7 +167,7 @@ def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
     pod, nodes, _ = schedulers.kube_wire.read_arguments(build_body(peer, free))
     request = schedulers.scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
-    seen = {known.key for known in cluster.pods.values() if placed_peers.find_node(known, cluster)}
+    seen = {known.key for known in cluster.pods.values() if gang_status.find_node(known, cluster)}
     return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.list_unseen(request)}
 
 

@@ -15,7 +15,7 @@ from placing import GPU, LEAF, RAILS, RESOURCES, node, pod, policy
 
 from extender import decoding, kube_wire, schedulers, state
 from railwright.fabric import names, network_views, views
-from railwright.fabric.placement.nodes.terms import locality
+from railwright.fabric.placement import locality
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import scheduler_plugins
 from railwright.serving import turns

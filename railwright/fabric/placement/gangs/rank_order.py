@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_status
+from railwright.fabric.placement.state import gang_status
 from railwright.fabric.workloads import membership
 
 
