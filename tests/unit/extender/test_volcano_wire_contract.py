@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import extending
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import LEAF, node, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -79,20 +80,20 @@ class Handlers:
         for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.cluster.upsert_node(known_node)
         chosen = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
 
     def prioritize(self, body: object, scope: str = "") -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope)))
+        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(body).encode(), scope)))
 
     def predicate(self, body: object) -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(body).encode(), "")))
+        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(body).encode(), "")))
 
     def event(self, verb: str, body: object) -> dict:
-        handle = {"allocate": self.verbs.volcano_allocate, "deallocate": self.verbs.volcano_deallocate}[verb]
+        handle = {"allocate": self.verbs.volcano.allocate, "deallocate": self.verbs.volcano.deallocate}[verb]
         return json.loads(handle(json.dumps(body).encode(), ""))
 
     def close(self, body: object) -> dict:
-        return json.loads(self.verbs.volcano_close(json.dumps(body).encode(), ""))
+        return json.loads(self.verbs.volcano.close_session(json.dumps(body).encode(), ""))
 
 
 def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:
@@ -129,9 +130,9 @@ def test_fields_that_are_not_known_change_no_answer(field):
 def test_each_object_and_list_alone_may_be_null(path):
     handlers = Handlers()
     if path[0] == "task":
-        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {path})))
+        assert_scored(handlers.kube.prioritize(set_null(PRIORITIZE, {path})))
     else:
-        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {("nodes", 0, *path[1:])})))
+        assert_scored(handlers.kube.prioritize(set_null(PRIORITIZE, {("nodes", 0, *path[1:])})))
     assert handlers.predicate(set_null(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
 
 
@@ -173,7 +174,7 @@ def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
 
 def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
     handlers = Handlers()
-    answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
+    answer = handlers.kube.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Handlers().prioritize(PRIORITIZE)
     assert min(answer["nodeScore"].values()) > 0
-    assert handlers.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
+    assert handlers.kube.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
