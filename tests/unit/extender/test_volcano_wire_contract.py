@@ -130,9 +130,9 @@ def test_fields_that_are_not_known_change_no_answer(field):
 def test_each_object_and_list_alone_may_be_null(path):
     handlers = Handlers()
     if path[0] == "task":
-        assert_scored(handlers.kube.prioritize(set_null(PRIORITIZE, {path})))
+        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {path})))
     else:
-        assert_scored(handlers.kube.prioritize(set_null(PRIORITIZE, {("nodes", 0, *path[1:])})))
+        assert_scored(handlers.prioritize(set_null(PRIORITIZE, {("nodes", 0, *path[1:])})))
     assert handlers.predicate(set_null(PREDICATE, {path}))["code"] == (BUSY if path == NOTHING_IDLE else 0)
 
 
@@ -174,7 +174,7 @@ def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
 
 def test_without_a_nodes_idle_the_cluster_state_has_the_free_amounts():
     handlers = Handlers()
-    answer = handlers.kube.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
+    answer = handlers.prioritize(set_null(PRIORITIZE, {("nodes", number, "Idle") for number in range(len(NAMES))}))
     assert answer == Handlers().prioritize(PRIORITIZE)
     assert min(answer["nodeScore"].values()) > 0
-    assert handlers.kube.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}
+    assert handlers.prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}

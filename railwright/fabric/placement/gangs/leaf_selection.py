@@ -122,6 +122,8 @@ def _list_candidates(problem: LeafProblem) -> Iterator[Slots]:
     Ring edges leave every domain strictly inside the enclosing one. The uplinks of these domains must carry that,
     including the domains of the peers.
     """
+    # Bottom up: a gang inside one leaf crosses no uplinks, inside one spine only those of its leaves, and so on. At
+    # each level the domains whose uplinks are too slow drop out: a gang that is spread further could not leave them.
     depth = max(map(len, problem.slots), default=0)
     fresh = {leaf: slots for leaf, slots in problem.slots.items() if leaf not in problem.peer_leaves}
     for level in range(depth + 1):
@@ -222,6 +224,8 @@ def _choose_by_spines(left: int, count: int, candidates: Slots, problem: LeafPro
     order = sorted((max_slots[spine] for spine in others), reverse=True)
     free_slots = sum(max_slots[spine] for spine in free)
     prices: Sequence[_Price] = ()
+    # The fewest spines first. All sets of a size are tried while they are few; of many sets only those that are best at
+    # some price of a leaf, which also shows when no set of this size can have enough slots.
     for size in range(min(count, len(others)) + 1):
         if free_slots + sum(order[:size]) < left:
             continue
@@ -353,7 +357,8 @@ def _choose_tightest(left: int, count: int, candidates: Slots) -> _Selection:
         rest = order[: len(order) - len(taken)]
         last_leaf = next(leaf for leaf in rest if candidates[leaf] >= missing)
         return _Selection((*taken, last_leaf), is_exact=False)
-    # reach[i][k]: bit s is set if k of the first i leaves have s slots in total
+    # A knapsack: reach[i][k] has bit s set if k of the first i leaves have s slots in total. The lowest bit from `left`
+    # on is the tightest sum; walking back from it shows which leaves it has.
     limit = (1 << (left + candidates[order[-1]] + 1)) - 1
     reach = [[1] + [0] * count]
     for leaf in order:
