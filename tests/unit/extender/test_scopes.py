@@ -149,7 +149,8 @@ def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(s
 
 
 def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
-    site = Site(required=site.verbs.decider.policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
+    placement = site.verbs.decider.policy().document.fabrics["roce"].placement
+    site = Site(required=placement.rails == "required", rails_each=100)
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)
     assert site.predicate("blue", theirs, N) == 2

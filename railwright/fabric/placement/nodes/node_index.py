@@ -17,64 +17,11 @@ from railwright.fabric.placement.nodes import (
     scheduling_signature,
     score_terms,
 )
-from railwright.fabric.placement.state import assumed_pods, cluster_state
+from railwright.fabric.placement.state import assumed_pods, cluster_state, domain_index
 
 MAX_INDEXES = 16  # cached signatures, about 2 MB each at 5,000 nodes; a cluster runs few kinds of large jobs at a time
 _MAX_CLASSES = 20_000  # node classes; the index is rebuilt above that
 _NODES_PER_STEP = 100  # evaluated between two turns of an event loop: 1 to 5 ms for nodes of a new kind of pod
-
-
-class DomainIndex:
-    """The leaf of each node and the size of each domain, for one set of domain keys; updated from the change log.
-
-    All signatures of a fabric share it, so a new kind of job does not read all node labels again.
-    """
-
-    def __init__(self, cluster: cluster_state.ClusterState, domains: tuple[str, ...], rails: tuple[str, ...]) -> None:
-        self._cluster = cluster
-        self._domains = domains
-        self._rails = rails
-        self._position = -1
-        self._domain_sizes: dict[topology.Domain, int] | None = None
-        self.leaf_by_node: dict[str, topology.Domain] = {}
-        self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
-
-    def refresh(self) -> None:
-        """Update the nodes that changed since the last call."""
-        changed = self._cluster.change_log.read_since(self._position)
-        self._position = self._cluster.change_log.position
-        if changed is None:
-            self.leaf_by_node.clear()
-            self.nodes_by_leaf.clear()
-            self._domain_sizes = None
-            changed = self._cluster.nodes
-        for name in changed:
-            self._update_node(name)
-
-    def _update_node(self, name: str) -> None:
-        node = self._cluster.nodes.get(name)
-        leaf = None if node is None else topology.get_domain(self._cluster.locate(node, self._domains, self._rails))
-        old = self.leaf_by_node.get(name)
-        if old == leaf:
-            return
-        self._domain_sizes = None
-        if old is not None:
-            del self.leaf_by_node[name], self.nodes_by_leaf[old][name]
-            if not self.nodes_by_leaf[old]:
-                del self.nodes_by_leaf[old]
-        if leaf is not None:
-            self.leaf_by_node[name] = leaf
-            self.nodes_by_leaf.setdefault(leaf, {})[name] = None
-
-    @property
-    def domain_sizes(self) -> Mapping[topology.Domain, int]:
-        """Return the number of nodes of each domain at any level, free or not."""
-        if self._domain_sizes is None:
-            self._domain_sizes = {}
-            for leaf, names in self.nodes_by_leaf.items():
-                for level in range(len(leaf)):
-                    self._domain_sizes[leaf[level:]] = self._domain_sizes.get(leaf[level:], 0) + len(names)
-        return self._domain_sizes
 
 
 class NodeIndex:
@@ -85,7 +32,7 @@ class NodeIndex:
         signature: scheduling_signature.SchedulingSignature,
         cluster: cluster_state.ClusterState,
         assumed: assumed_pods.AssumedPods,
-        domains: DomainIndex,
+        domains: domain_index.DomainIndex,
         *,
         below: int | None = None,
     ) -> None:
@@ -201,7 +148,7 @@ class NodeIndexes:
         self._cluster = cluster
         self._assumed = assumed
         self._indexes: OrderedDict[Hashable, NodeIndex] = OrderedDict()
-        self._domain_indexes: OrderedDict[Hashable, DomainIndex] = OrderedDict()
+        self._domain_indexes: OrderedDict[Hashable, domain_index.DomainIndex] = OrderedDict()
 
     def get(self, signature: scheduling_signature.SchedulingSignature, *, below: int | None = None) -> NodeIndex:
         """Return the node index of a signature, updated. With `below`, pods of lower priority count as removed."""
@@ -234,11 +181,11 @@ class NodeIndexes:
         for name in self._cluster.nodes:
             self._cluster.get_free(name)
 
-    def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> DomainIndex:
+    def _get_domain_index(self, domains: tuple[str, ...], rails: tuple[str, ...]) -> domain_index.DomainIndex:
         key = (domains, rails)
         index = self._domain_indexes.get(key)
         if index is None:
-            index = self._domain_indexes[key] = DomainIndex(self._cluster, domains, rails)
+            index = self._domain_indexes[key] = domain_index.DomainIndex(self._cluster, domains, rails)
             if len(self._domain_indexes) > MAX_INDEXES:
                 self._domain_indexes.popitem(last=False)
         return index
