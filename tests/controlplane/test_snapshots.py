@@ -1,4 +1,4 @@
-"""docs/snapshots.md on a real cluster: its commands read the files that its kubectl commands write."""
+"""docs/reference/snapshots.md on a real cluster: its commands read the files that its kubectl commands write."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from test_terminal import LEAF, POLICY, pod
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-async def test_what_kubectl_writes_is_read_by_every_command_of_the_page(plane, namespace, nodes, site, tmp_path):
+async def test_every_command_reads_what_kubectl_writes(plane, namespace, nodes, site, tmp_path):
     await nodes.make("snap-0", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: "leaf-0"})
     await site.policy(POLICY)
     await plane.api.create(pod(namespace, "llm", 0, "snap-0"))
@@ -29,7 +29,7 @@ async def test_what_kubectl_writes_is_read_by_every_command_of_the_page(plane, n
     }
     (tmp_path / "job.yaml").write_text(json.dumps(pod(namespace, "asked", 0, "")))
     printed = {}
-    for block in pages.blocks(pages.DOCS / "snapshots.md"):
+    for block in pages.blocks(pages.DOCS / "reference" / "snapshots.md"):
         for line in block.text.splitlines() if block.language == "console" else ():
             process = await asyncio.create_subprocess_shell(
                 line.removeprefix("$ "), cwd=tmp_path, env=environment,

@@ -16,7 +16,7 @@ DELAYS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0)
 END_SECONDS = 1.0  # without waiting for a CPU; a server that drains takes ten, kubelet's grace is 45
 
 
-async def test_every_pod_runs_on_a_node_of_its_own_without_a_restart(installed):
+async def test_pods_run_on_separate_nodes_without_a_restart(installed):
     for component in ("certs", "extender", "webhook"):
         pods = await installed.list_pods(component)
         assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES), component
@@ -25,7 +25,7 @@ async def test_every_pod_runs_on_a_node_of_its_own_without_a_restart(installed):
             assert status["restartCount"] == 0, pod["metadata"]["name"]
 
 
-async def test_every_container_runs_as_65532_on_a_root_that_cannot_be_written(installed):
+async def test_containers_run_as_65532_on_a_read_only_root(installed):
     code = (
         "import os\n"
         "status = dict(line.split(':', 1) for line in open('/proc/self/status').read().splitlines())\n"
@@ -96,7 +96,7 @@ async def test_webhooks_are_on_two_nodes_again_after_a_drain(installed):
 
 
 @pytest.mark.parametrize("component", ["webhook", "extender", "certs"])
-async def test_a_server_told_to_end_while_it_starts_ends_at_once(installed, component):
+async def test_sigterm_during_start_ends_a_server_at_once(installed, component):
     """The servers have no valid policy: they never become ready, however quickly they start, and so must not drain.
 
     They are not PID 1, for which the kernel would drop a signal before the program has a handler.

@@ -21,7 +21,7 @@ async def test_both_nodes_offer_their_rails_and_gpus(real_site):
         assert offered == {"nvidia.com/gpu": "8"} | shares | functions
 
 
-async def test_pods_of_two_nodes_reach_each_other_and_nobody_else(real_site, pod_namespace):
+async def test_pods_of_two_nodes_reach_each_other_and_no_other_host(real_site, pod_namespace):
     addresses = {}
     for node in layout.NODES:
         pod = pods.describe(f"on-{node}", node=node)
@@ -44,7 +44,7 @@ async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
     assert "default" not in real_site.network.run_ip("route")
 
 
-def test_a_killed_run_leaves_no_process_mount_namespace_cgroup_or_file(capable_machine, scratch_folder):
+def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
     code = "import sys; from realnode import hold; hold.main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, str(scratch_folder)]

@@ -38,7 +38,7 @@ async def server(tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_every_request_of_every_command_impersonates_the_user_and_all_groups(server, command):
+async def test_every_request_impersonates_user_and_groups(server, command):
     kubeconfig, requests, _ = server
     given = ("--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml", "--as-group", "hpc")
     assert await asyncio.to_thread(main, [*command, *given]) == 2
@@ -57,7 +57,7 @@ async def test_no_request_impersonates_anyone_without_the_options(server, comman
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_no_command_waits_longer_than_it_was_told_to(server, capsys, command):
+async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, command):
     kubeconfig, _, silence = server
     silence.set()
     async with asyncio.timeout(15):

@@ -216,7 +216,7 @@ def test_fields_of_a_later_release_change_nothing(served, verb, data):
 
 @verbs
 @given(data=st.data())
-def test_what_go_leaves_empty_may_be_null(served, verb, data):
+def test_empty_lists_and_maps_of_go_may_be_null(served, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.sets(st.sampled_from(EMPTIED[verb]), min_size=1, max_size=6)):
         if path in places(tree):  # not below one that is null by now
@@ -228,7 +228,7 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
 
 @verbs
 @given(data=st.data())
-def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, verb, data):
+def test_any_value_is_answered_or_refused_with_a_reason(served, verb, data):
     path = data.draw(st.sampled_from([path for path in places(BODIES[verb]) if path[0] != "NodeNames"]))
     tree = change(verb, path, data.draw(VALUES))
     check(verb, tree, *served.post(verb, tree))
@@ -266,7 +266,7 @@ def test_asking_commits_to_nothing(served):
     assert answers() == before
 
 
-def test_what_one_volcano_has_announced_is_busy_for_another_and_for_kube_scheduler(served):
+def test_assumed_pods_are_busy_for_other_schedulers(served):
     """The captured allocate of a pod on gpu-5, by the path of one instance; the captured questions by other paths."""
     event = json.loads((WIRE / "volcano-allocate.json").read_bytes())
     asked = json.loads((WIRE / "volcano-prioritize.json").read_bytes())

@@ -52,7 +52,7 @@ async def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
+async def test_version_shows_the_images_of_the_servers_and_the_digest_of_the_policy(cluster, capsys):
     digest = f"sha256:{hashlib.sha256(varied_clusters.POLICY.encode()).hexdigest()}"
     code, out, err = await run(capsys, "--kubeconfig", cluster[0])
     lines = (
@@ -71,7 +71,7 @@ async def test_it_shows_the_images_of_the_servers_and_the_digest_of_the_policy(c
     }
 
 
-async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
+async def test_version_names_the_fabric_policy_in_force(cluster, capsys):
     kubeconfig, objects = cluster
     objects[RESOURCE] = {"metadata": {"name": "railwright-policy"}, "spec": {"fabrics": {"f": {"transport": "tcp"}}}}
     _, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
@@ -80,7 +80,7 @@ async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
     assert json.loads(out)["policy_object"]["kind"] == "FabricPolicy"
 
 
-async def test_an_account_without_the_right_to_read_the_resource_learns_which_right_is_missing(cluster, capsys):
+async def test_a_missing_right_is_named(cluster, capsys):
     kubeconfig, objects = cluster
     objects[RESOURCE] = 403
     code, out, err = await run(capsys, "--kubeconfig", kubeconfig)
@@ -92,7 +92,7 @@ async def test_an_account_without_the_right_to_read_the_resource_learns_which_ri
     ) in err
 
 
-async def test_what_does_not_exist_is_not_installed(cluster, capsys):
+async def test_missing_deployments_are_shown_as_not_installed(cluster, capsys):
     kubeconfig, objects = cluster
     objects.clear()
     code, out, _ = await run(capsys, "--kubeconfig", kubeconfig)
@@ -123,7 +123,7 @@ async def test_the_version_of_the_command_needs_no_cluster(capsys, monkeypatch, 
 
 
 @pytest.mark.parametrize("name", sorted({*faults.ANSWERS, *faults.CONNECTIONS} - {"a cluster without railwright"}))
-async def test_of_a_cluster_that_cannot_be_used_it_says_so_after_its_own_version(
+async def test_an_unusable_cluster_is_reported_after_the_own_version(
     faulty_clusters, tmp_path, capsys, monkeypatch, name
 ):
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)

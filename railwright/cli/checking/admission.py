@@ -13,7 +13,6 @@ from railwright.cluster import installed_names
 from railwright.fabric import intent, names, text
 from railwright.fabric.injection import missed
 from railwright.fabric.policy import model as documents
-from railwright.fabric.policy import selectors
 from railwright.fabric.reasons.codes import AdmissionCode
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
@@ -72,7 +71,7 @@ def _build_plan(snapshot: snapshots.ClusterSnapshot, name: str, fabric: document
     allowed = [
         snapshots.get_name(namespace)
         for namespace in namespaces
-        if selectors.matches(fabric.namespaces, snapshots.get_map(namespace, "metadata", "labels"))
+        if fabric.namespaces.matches(snapshots.get_map(namespace, "metadata", "labels"))
         and snapshots.get_name(namespace) not in ("kube-system", snapshot.namespace)
         and not snapshots.get_path(namespace, "metadata", "deletionTimestamp")
     ]

@@ -14,7 +14,6 @@ from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
 from railwright.fabric.policy import model as documents
-from railwright.fabric.policy import selectors
 
 Fabric = documents.Fabric
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
@@ -79,7 +78,7 @@ def _check_namespaces(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
         name = intent.resolve_default(label, document)
         if name not in document.fabrics:
             problems.append(f"{snapshots.get_name(namespace)} names {label!r}, which is not a fabric of the policy")
-        elif not selectors.matches(document.fabrics[name].namespaces, labels):
+        elif not document.fabrics[name].namespaces.matches(labels):
             problems.append(
                 f"{snapshots.get_name(namespace)} may not use fabric {name}: its labels do not match `namespaces`"
             )

@@ -6,8 +6,8 @@ Most rows run once per fabric; the subject of the assessment is the fabric.
 from railwright.cli.checking import check_rows, offered_devices, policy, snapshots
 from railwright.cli.checking.check_rows import fail, ok, skip, warn
 from railwright.fabric import hypernodes, node_views, text, topology
+from railwright.fabric.policy import model, presets
 from railwright.fabric.policy import model as documents
-from railwright.fabric.policy import presets, selectors
 
 _NO_NODES = "no node has accelerators and rails of this fabric"
 _CLAIMED = "the rails come as claims: see claim-devices"
@@ -82,7 +82,7 @@ def _check_devices(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check
         return skip(_NO_NODES)
     unknown: dict[str, list[str]] = {}
     for node in with_rails:
-        shape = selectors.find_shape(document, node.metadata.labels)
+        shape = model.find_shape(document.node_shapes, node.metadata.labels)
         shape_devices = shape.devices if shape else {}
         for rail in fabric.rails:
             if not shape_devices.get(rail.name, rail.device):
@@ -155,7 +155,7 @@ def _check_numa(snapshot: snapshots.ClusterSnapshot, fabric: Fabric) -> check_ro
         return skip(_NO_NODES)
     unknown = []
     for node in with_rails:
-        shape = selectors.find_shape(document, node.metadata.labels)
+        shape = model.find_shape(document.node_shapes, node.metadata.labels)
         if node.metadata.name not in reported and not (shape and shape.numa):
             unknown.append(node.metadata.name)
     if unknown:
@@ -174,10 +174,14 @@ def _check_shapes(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
     accelerated = offered_devices.list_accelerated(snapshot)
     if not accelerated:
         return skip("no node has accelerators")
-    used = {shape.name for node in accelerated if (shape := selectors.find_shape(document, node.metadata.labels))}
+    used = {
+        shape.name for node in accelerated if (shape := model.find_shape(document.node_shapes, node.metadata.labels))
+    }
     unused = [shape.name for shape in document.node_shapes if shape.name not in used]
     shapeless = [
-        node.metadata.name for node in accelerated if selectors.find_shape(document, node.metadata.labels) is None
+        node.metadata.name
+        for node in accelerated
+        if model.find_shape(document.node_shapes, node.metadata.labels) is None
     ]
     if shapeless:
         return warn(

@@ -11,7 +11,7 @@ from railwright.cli import output
 from railwright.cli.checking import check_rows, command, printing
 from railwright.fabric import names
 
-PAGE = (installations.ROOT / "docs" / "check.md").read_text()
+PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 ROWS = [row for group in command.GROUPS for row in group.rows]
 
 

@@ -1,5 +1,6 @@
 """Expressions are evaluated in another process, which ends when one of them takes too long."""
 
+import os
 import resource
 import time
 
@@ -37,7 +38,7 @@ async def test_each_question_has_its_answer():
     assert [answers[number].match for number in range(4)] == [Match.YES, Match.NO, Match.UNKNOWN, Match.UNKNOWN]
 
 
-async def test_an_expression_that_takes_too_long_is_unknown_and_the_next_one_is_evaluated_by_a_new_process():
+async def test_a_slow_expression_is_unknown_and_a_new_process_evaluates_the_next():
     questions = [
         *ask(SLOW, number=4000),
         evaluations.Question(9999, "device.driver.size() == 1 && 1 + 1 == 2", "d", selecting.offer({}).device),
@@ -52,6 +53,16 @@ async def test_an_expression_that_takes_too_long_is_unknown_and_the_next_one_is_
     if rest:
         answers = {**answers, **await expression_process.answer(rest)}
     assert answers[9999].match is Match.YES
+
+
+async def test_all_answers_count_if_the_process_takes_too_long_to_exit(tmp_path, monkeypatch):
+    """Such a process blames no expression, and is not asked again."""
+    lingering = "from railwright.cluster import expression_process\nexpression_process.main()\nwhile True: pass\n"
+    (tmp_path / "lingering.py").write_text(lingering)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(expression_process, "_JOB", bounded_process.Job("lingering", "evaluates expressions"))
+    answers = await expression_process.answer(ask("1 + 1 == 3", number=2), 0.5)
+    assert [(answer.match, answer.cause) for answer in answers.values()] == [(Match.NO, "")] * 2
 
 
 @pytest.mark.parametrize("expression", COSTLY, ids=range(len(COSTLY)))

@@ -171,7 +171,7 @@ def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
 
 
-def test_what_pods_of_higher_priority_have_stays_busy_on_a_node_with_victims():
+def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
     cluster = Cluster(a=2)
     for number, priority in enumerate((LOW, HIGH)):
         cluster.show(build_pod(f"half-{number}", gpus=4, rails=number, priority=priority, on="a-00"))
@@ -292,7 +292,7 @@ def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
 
 
 @pytest.mark.parametrize("pause", [0, 2, 6])
-def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(pause):
+def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(pause):
     cluster = Cluster(few=4, right=8, many=11)
     scheduler = KubeScheduler(cluster)
     assert scheduler.run(cluster.create("big", 24)) is None
@@ -317,7 +317,7 @@ def test_another_scheduler_is_not_misled_by_a_gang_that_fits_nowhere():
     assert cluster.leaves_of(KubeScheduler(cluster).run(peers)) == {"right": 8}
 
 
-def test_what_one_scheduler_has_placed_stays_when_another_offers_the_node():
+def test_pods_of_one_scheduler_stay_when_another_offers_their_node():
     cluster = Cluster(a=3, b=8)
     first, second = cluster.create("first", 2), cluster.create("second", 2, scheduler="second")
     scheduler = KubeScheduler(cluster)

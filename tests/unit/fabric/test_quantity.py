@@ -1,0 +1,63 @@
+"""Quantities: Kubernetes' grammar, exactly."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railwright.fabric import quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        ("1", 1000),
+        ("0", 0),
+        ("500m", 500),
+        ("1.5", 1500),
+        ("64Gi", 64 * 2**30 * 1000),
+        ("2Ti", 2 * 2**40 * 1000),
+        ("1k", 1_000_000),
+        ("1e3", 1_000_000),
+        ("1E", 10**18 * 1000),
+        ("1E2", 100_000),
+        ("100n", 1),
+        ("+2", 2000),
+        ("-1", -1000),
+        (".5", 500),
+        ("5.", 5000),
+        (8, 8000),
+        (0.5, 500),
+    ],
+)
+def test_milli_is_exact_and_rounds_up(text, milli):
+    assert quantity.parse_milli(text) == milli
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GPU", " 1", "1Gi ", "1 Gi", "1gi", "1KI", "--1", "1e", "0x10", "1_000", "٣", "1" * 100, True]
+)
+def test_quantities_that_kubernetes_rejects_are_rejected(text):
+    with pytest.raises(quantity.InvalidQuantityError):
+        quantity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["1e21", "100Ei", "9223372036854775808", 10**21, 1e300, "9223372036854775807"])
+def test_quantities_are_capped_at_kubernetes_maximum(text):
+    assert quantity.parse_units(text) == 2**63 - 1
+    if isinstance(text, str):
+        assert quantity.parse_units(f"-{text}") == 1 - 2**63
+
+
+@given(st.integers(0, 2**63), st.sampled_from(["", "k", "Ki", "Gi", "E"]))
+def test_whole_rounds_up(number, suffix):
+    value = quantity.parse(f"{number}{suffix}")
+    assert quantity.parse_units(f"{number}{suffix}") - 1 < value <= quantity.parse_units(f"{number}{suffix}")
+
+
+def test_a_huge_exponent_costs_no_huge_number():
+    assert quantity.parse("1e999999") == 2**63 - 1
+    assert quantity.parse("1e-999999") == Fraction(1, 10**9)
+    assert quantity.parse("0e999999") == quantity.parse("0e-999999") == 0
+    assert quantity.parse("1e-3") == Fraction(1, 1000)

@@ -1,0 +1,120 @@
+"""Alerts ask only for what is there, and whoever is woken by one finds out what to do."""
+
+import re
+
+import pytest
+import queries
+import yaml
+from admitting import ROOT
+
+COMPONENT = ROOT / "manifests" / "components" / "prometheus"
+RULES = yaml.safe_load((COMPONENT / "alerts.yaml").read_text())
+ALERTS = [rule for group in RULES["spec"]["groups"] for rule in group["rules"]]
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+PARTS = ("Meaning", "Check", "Fix")
+
+
+def entries() -> dict[str, str]:
+    """Return the text of every entry of the runbook, by its heading."""
+    parts = re.split(r"^## (.+)$", RUNBOOK, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+alerts = pytest.mark.parametrize("alert", ALERTS, ids=[alert["alert"] for alert in ALERTS])
+
+
+@alerts
+def test_an_alert_asks_only_for_metrics_and_labels_that_exist(alert):
+    assert queries.problems(alert["expr"]) == []
+
+
+@alerts
+def test_an_alert_says_how_bad_it_is_and_what_it_is(alert):
+    assert alert.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch("Railwright[A-Za-z]+", alert["alert"])
+    assert alert["labels"].keys() == {"severity"}
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook"}
+    assert all(alert["annotations"].values())
+
+
+@alerts
+def test_an_alerts_text_shows_only_labels_that_its_expression_keeps(alert):
+    text = alert["annotations"]["summary"] + alert["annotations"]["description"]
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= queries.groupings(alert["expr"])
+    assert text.count("{{") == text.count("}}")
+
+
+@alerts
+def test_an_alert_contains_its_entry_of_the_runbook(alert):
+    entry = entries()[alert["alert"]]
+    assert re.findall(r"^\*\*(\w+):\*\* \S", entry, re.MULTILINE) == list(PARTS)
+    paragraphs = dict(re.findall(r"^\*\*(\w+):\*\* (.+)$", entry, re.MULTILINE))
+    text = alert["annotations"]["runbook"]
+    for part in ("Check", "Fix"):
+        assert f"{part}: " + re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", paragraphs[part]) in text
+    assert "](" not in text
+    assert "{{" not in text, "Prometheus would read it as a template"
+
+
+def test_no_object_links_to_a_site_that_does_not_exist():
+    for path in (ROOT / "manifests").rglob("*"):
+        if path.suffix in {".yaml", ".json", ".tpl", ".txt"}:
+            assert not re.search(r"https?://(\w+\.)*railwright\.io", path.read_text()), path
+
+
+def test_the_runbook_has_no_entry_without_an_alert_and_keeps_their_order():
+    assert list(entries()) == [alert["alert"] for alert in ALERTS]
+
+
+def test_the_runbooks_links_lead_somewhere():
+    anchors = {heading.lower() for heading in entries()}
+    for page, anchor in re.findall(r"\]\(([\w.]*)(?:#([\w-]+))?\)", RUNBOOK):
+        assert (ROOT / "docs" / (page or "runbook.md")).exists(), page
+        assert page or anchor in anchors, anchor
+
+
+def test_the_runbook_names_no_metric_that_does_not_exist():
+    shown = set(queries.ours()) | {row.full_name for row in queries.metrics_reference.list_rows()}
+    for name in re.findall(r"railwright_\w+", RUNBOOK):
+        assert name in shown, name
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rate(railwright_gone_total[5m]) > 0", "railwright_gone_total does not exist"),
+        ('railwright_policy_valid{fabric="f"}', "railwright_policy_valid has no label fabric"),
+        ("sum by (fabric) (railwright_policy_valid)", "nothing in it has the label fabric"),
+        ("max_over_time(railwright_gone[1h:5m]) > 0", "railwright_gone does not exist"),
+        ("histogram_quantile(0.9, railwright_extender_nodes)", "railwright_extender_nodes does not exist"),
+        ("up == 1 unless railwright_gone", "railwright_gone does not exist"),
+    ],
+)
+def test_unknown_metrics_are_found_anywhere_in_an_expression(text, problem):
+    assert queries.problems(text) == [problem]
+
+
+def test_an_alert_with_invalid_promql_is_an_error():
+    with pytest.raises(ValueError, match="sum by"):
+        queries.problems("sum by (a (b)")
+
+
+def test_all_servers_are_scraped_by_the_port_they_have():
+    objects = yaml.safe_load_all((COMPONENT / "scraping.yaml").read_text())
+    service, monitor = sorted(objects, key=lambda document: document["kind"])
+    labels = service["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    target = service["spec"]["ports"][0]["targetPort"]
+    scraped = 0
+    for path in (ROOT / "manifests" / "base").glob("*.yaml"):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] != "Deployment":
+                continue
+            template = document["spec"]["template"]
+            ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+            assert target in ports, path
+            assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+            scraped += 1
+    assert scraped >= 2

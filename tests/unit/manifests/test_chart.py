@@ -1,0 +1,153 @@
+"""The Helm chart's generated part: as the manifests and the values say today, and strict about keys."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+import yaml
+from admitting import ROOT
+
+CHART = ROOT / "manifests" / "chart"
+SOURCE = ROOT / "manifests" / "charting"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def load(name):
+    """Load a module of manifests/charting, which imports its neighbours by name."""
+    if str(SOURCE) not in sys.path:
+        sys.path.append(str(SOURCE))
+    spec = importlib.util.spec_from_file_location(f"charting_{name}", SOURCE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_files_are_up_to_date():
+    ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
+
+
+def test_a_missing_helm_is_reported_with_its_address(tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, SOURCE / "render.py"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "Helm 3 is missing. Install it (https://helm.sh/docs/intro/install)" in ran.stderr
+
+
+def test_the_defaults_and_the_shipped_values_are_valid():
+    for path in sorted(CHART.glob("values*.yaml")):
+        jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("webhok", {}),
+        ("webhook.replica", 3),
+        ("webhook.replicas", 0),
+        ("webhook.replicas", "2"),
+        ("webhook.failurePolicy", "fail"),
+        ("webhook.timeoutSeconds", 31),
+        ("webhook.excludedNamespaces", ["a, b"]),
+        ("image.digest", "sha256:12"),
+        ("certificates.mode", "self-signed"),
+        ("admissionPolicy.accelerators", ["x'] || true || ['"]),
+        ("admissionPolicy.accelerators", []),
+        ("policy.document", {"fabrics": {}}),
+        ("policy.create", True),
+        ("webhook.minAvailable", 1),
+    ],
+)
+def test_unknown_keys_and_invalid_values_are_refused(path, value):
+    made = value
+    for key in reversed(path.split(".")):
+        made = {key: made}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(made, SCHEMA)
+
+
+PODS = {"webhook", "extender", "certificates"}  # tables that helpers of _pods.tpl get as `.values`
+WITHIN = {  # tables that a file reads by `with .Values.TABLE`
+    "image": "_helpers.tpl",
+    "metrics.dashboards": "dashboards.yaml",
+    "metrics.prometheusRule": "alerts.yaml",
+    "metrics.serviceMonitor": "service-monitor.yaml",
+}
+
+
+def test_every_value_is_read_by_a_template_and_no_template_reads_another():
+    texts = {path.name: path.read_text() for path in sorted((CHART / "templates").rglob("*")) if path.is_file()}
+    read = {key for text in texts.values() for key in re.findall(r"\.Values\.([A-Za-z.]+)", text)}
+    for table, name in WITHIN.items():
+        assert f"with .Values.{table} " in texts[name]
+        read |= {f"{table}.{key}" for key in re.findall(r"[( ]\.([a-z]\w*)", texts[name])}
+    helped = set(re.findall(r"\.values\.([A-Za-z.]+)", texts["_pods.tpl"]))
+    rows = [row for row in load("values").rows() if row.path[0] != "global"]
+    known = {".".join(row.path) for row in rows if not row.table}
+    tables = {".".join(row.path) for row in rows if row.table}
+    pods = {key for key in known if key.partition(".")[0] in PODS}
+    assert known <= read | {key for key in pods if key.partition(".")[2] in helped}, "a value without effect"
+    assert helped <= {key.partition(".")[2] for key in pods}, "a value without a default and a meaning"
+    unknown = read - known - tables
+    assert not {key for key in unknown if key.rpartition(".")[0] not in WITHIN}, "a value without a default"
+    assert all(row.text for row in rows)
+
+
+def test_the_chart_has_no_hook_but_its_test_and_renders_a_policy_only_where_one_is_given():
+    """GitOps tools run hooks at every sync, or never: what a hook writes is put over what an operator edited."""
+    for path in sorted((CHART / "templates").rglob("*.yaml")):
+        hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))
+        assert hooks == ({"test"} if path.parent.name == "tests" else set()), path
+    text = (CHART / "templates" / "policy.yaml").read_text()
+    body = re.sub(r"\{\{- /\*.*?\*/\}\}\n", "", text, flags=re.DOTALL)
+    assert body.startswith("{{- with .Values.policy.document }}\n")
+    assert body.endswith("{{- end }}\n")
+    assert body.count("{{- end }}") == 1
+    base = yaml.safe_load((ROOT / "manifests" / "base" / "kustomization.yaml").read_text())
+    assert "policy.yaml" not in base["resources"]
+
+
+LABELS = {"name", "instance", "version", "component", "part-of", "managed-by"}
+RENDERED = sorted(
+    path
+    for folder in ("base", "overlays", "components")
+    for path in (ROOT / "manifests" / folder).rglob("*.yaml")
+    if path.name != "kustomization.yaml"
+)
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=[f"{path.parent.name}/{path.name}" for path in RENDERED])
+def test_every_object_has_the_recommended_labels_and_plain_yaml(path):
+    text = path.read_text()
+    for document in yaml.safe_load_all(text):
+        labels = document["metadata"]["labels"]
+        missing = {f"app.kubernetes.io/{name}" for name in LABELS} - labels.keys()
+        assert missing <= ({"app.kubernetes.io/managed-by"} if path.name == "policy.yaml" else set()), document["kind"]
+    objects = text if path.name != "policy.yaml" else text.partition("\ndata:")[0]
+    tokens = list(yaml.scan(objects))
+    assert not [token for token in tokens if isinstance(token, yaml.AnchorToken | yaml.AliasToken)]
+    starts = [index for index, token in enumerate(tokens) if isinstance(token, yaml.FlowMappingStartToken)]
+    assert all(isinstance(tokens[index + 1], yaml.FlowMappingEndToken) for index in starts), "only {} is inline"
+
+
+def test_the_values_have_comments_that_helm_docs_reads():
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    keys = [index for index, line in enumerate(lines) if index and lines[index - 1].strip().startswith("# --")]
+    assert len(keys) == len(load("values").rows())
+
+
+def test_no_template_writes_what_others_fill():
+    """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
+    for path in sorted((CHART / "templates").rglob("*.yaml")):
+        text = path.read_text()
+        assert "lookup" not in text or path.name == "refusals.yaml", path
+        assert "genCA" not in text
+        for part in text.split("---\n"):
+            if re.search(r"^kind: (Secret|Lease)$", part, re.MULTILINE):
+                assert not re.search(r"^(data|stringData|spec):", part, re.MULTILINE), path

@@ -1,0 +1,213 @@
+"""The shipped examples: each job with one label comes out of admission as its hand-written twin."""
+
+import base64
+import copy
+import json
+
+import jsonpatch
+import pytest
+import yaml
+from admitting import EXAMPLES
+from meanings import meaning, networks_of, pods_of, ranks_of
+
+from railwright.cluster import policies
+from railwright.fabric import names, quantity
+from railwright.fabric.injection import facts
+from railwright.fabric.multus import annotation
+from railwright.fabric.nccl import conf
+from webhook import pods
+
+SITES = ("360-roce", "360-infiniband", "vivo-roce", "sriov-8-rail", "pvrdma-mpi", "ack-erdma")
+VOLCANO_SITES = ("360-roce", "360-infiniband", "vivo-roce")
+FABRIC_ENV = ("NCCL_", "GLOO_", "TP_")
+TUNING = {"NCCL_ALGO"}  # a user's own, in the job with the label as in the hand-written one
+RDMA = tuple(f"nvidia.com/mlx5_{index}" for index in range(4))
+
+
+def load(site: str, name: str) -> dict:
+    return yaml.safe_load((EXAMPLES / site / f"{name}.yaml").read_text())
+
+
+def policy_of(site: str):
+    policy = policies.read((EXAMPLES / site / "policy.yaml").read_text())
+    assert not isinstance(policy, policies.Rejected), policy
+    return policy
+
+
+def pod_of(job: dict) -> dict:
+    (pod,) = pods_of(job).values()
+    return pod
+
+
+def answer_review(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
+    """Return the pod after admission, and the warnings."""
+    namespace = pod["metadata"]["namespace"]
+    request = {
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": namespace,
+        "object": pod,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    answer = pods.handle(
+        json.dumps(review).encode(), policy_of(site), lambda namespace: known or facts.ClusterFacts(namespace)
+    )
+    response = json.loads(answer.body)["response"]
+    assert response["allowed"], response
+    patch = json.loads(base64.b64decode(response.get("patch", base64.b64encode(b"[]"))))
+    return jsonpatch.apply_patch(copy.deepcopy(pod), patch), response.get("warnings", [])
+
+
+def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
+    after, warnings = answer_review(site, pod, known)
+    assert all(warning.startswith("N34: ") and "NCCL_ALGO=" in warning for warning in warnings), (
+        warnings
+    )  # the user's own tuning, which lint speaks of
+    return after
+
+
+@pytest.mark.parametrize("site", [site for site in SITES if site != "pvrdma-mpi"])
+def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
+    given, twins = pods_of(load(site, "job")), pods_of(load(site, "handwritten"))
+    for role, twin in twins.items():
+        assert meaning(admit(site, given[role])) == meaning(twin)
+        assert meaning(given[role]) != meaning(twin), "the job must lack what the webhook is to add"
+
+
+def test_mpi_ranks_read_by_file_what_was_written_on_mpiruns_command_line_and_the_rest_is_equal():
+    site = "pvrdma-mpi"
+    twins = ranks_of(pods_of(load(site, "handwritten")))
+    ours = ranks_of({role: admit(site, pod) for role, pod in pods_of(load(site, "job")).items()})
+    assert ours == twins
+    assert ours[0] == {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "0", "NCCL_NET_GDR_LEVEL": "LOC"}
+
+
+@pytest.mark.parametrize(("label", "read"), [("tcp", {"NCCL_NET": "Socket"}), ("none", {})])
+def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
+    job = load("pvrdma-mpi", "job")
+    job["metadata"]["labels"][names.FABRIC] = label
+    after = {role: admit("pvrdma-mpi", pod) for role, pod in pods_of(job).items()}
+    worker = after["worker"]
+    assert "volumes" not in worker["spec"] or all("hostPath" not in volume for volume in worker["spec"]["volumes"])
+    assert not worker["spec"]["containers"][0].get("securityContext", {}).get("privileged")
+    settings = conf.parse(worker["metadata"].get("annotations", {}).get(names.NCCL_CONF, ""))
+    assert {key: settings[key] for key in read} == read
+    assert bool(settings) == bool(read)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_job_is_the_handwritten_one_less_its_network_parts_plus_one_label(site):
+    job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
+    labels = [job["metadata"].pop("labels", {}), *(part.get("metadata", {}).pop("labels", {}) for part in parts(job))]
+    (label,) = [label_or_none for label_or_none in labels if label_or_none]
+    assert list(label) == [names.FABRIC]
+    assert label[names.FABRIC] in policy_of(site).document.fabrics
+    for template in parts(twin):
+        extra = {names.NETWORKS, *next(iter(policy_of(site).document.fabrics.values())).annotations}
+        assert set(template.pop("metadata", {}).get("annotations", {})) <= extra
+        (container,) = template["spec"]["containers"]
+        own = [variable for variable in container.pop("env", []) if variable["name"] in TUNING]
+        container |= {"env": own} if own else {}
+        for amounts in container.get("resources", {}).values():
+            for name in [name for name in amounts if name != "nvidia.com/gpu"]:
+                assert quantity.parse(amounts.pop(name)) in {1, 8}
+        for key in ("securityContext", "volumeMounts"):
+            container.pop(key, None)
+        template["spec"].pop("volumes", None)
+        words = container.get("command", [])
+        for at in reversed([i for i, word in enumerate(words) if word.startswith("NCCL_") and words[i - 1] == "-x"]):
+            del words[at - 1 : at + 1]
+    for template in parts(job):
+        if not template.get("metadata", {"": ""}):
+            del template["metadata"]
+    assert job == twin
+
+
+def parts(job: dict) -> list[dict]:
+    """Return the templates themselves, to be changed in place."""
+    spec = job["spec"]
+    replicas = spec.get("tasks") or (spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]).values()
+    return [replica["template"] for replica in replicas]
+
+
+@pytest.mark.parametrize("site", VOLCANO_SITES)
+def test_volcano_jobs_are_gangs_by_the_pytorch_plugin(site):
+    for name in ("job", "handwritten"):
+        job = load(site, name)
+        assert (job["apiVersion"], job["kind"]) == ("batch.volcano.sh/v1alpha1", "Job")
+        assert "pytorch" in job["spec"]["plugins"]
+        assert job["spec"]["minAvailable"] == job["spec"]["tasks"][0]["replicas"]
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_second_admission_changes_nothing(site):
+    for pod in pods_of(load(site, "job")).values():
+        once = admit(site, pod)
+        assert admit(site, once) == once
+
+
+def test_handwritten_pods_under_the_label_keep_every_value_and_get_only_the_record():
+    pod = pod_of(load("360-roce", "handwritten"))
+    pod["metadata"]["labels"] = {names.FABRIC: "roce"}
+    result = admit("360-roce", pod)
+    assert json.loads(result["metadata"]["annotations"].pop(names.INJECTION))["fabric"] == "roce"
+    assert result == pod
+
+
+def test_the_derived_roce_environment_names_exact_devices_and_no_gid_index():
+    pod = pod_of(load("360-roce", "job"))
+    pod["metadata"]["labels"][names.FABRIC] = "default"
+    (container,) = meaning(admit("360-roce", pod))["spec"]["containers"]
+    assert container["env"] == {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_NET_GDR_READ": "1",
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
+        "NCCL_IB_ADDR_RANGE": "192.168.0.0/16",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "TP_SOCKET_IFNAME": "eth0",
+    }
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_every_fabric_of_every_example_admits_its_job_on_a_cluster_that_has_its_networks(site):
+    known = networks_of(site)
+    for name, fabric in policy_of(site).document.fabrics.items():
+        resources = {rail.resource or known.get(tuple((rail.network or "/").split("/"))) for rail in fabric.rails} - {
+            None
+        }
+        for pod in pods_of(load(site, "job")).values():
+            pod["metadata"].setdefault("labels", {})[names.FABRIC] = name
+            namespace = pod["metadata"]["namespace"]
+            offered = frozenset({*resources, "nvidia.com/gpu"})
+            (container,) = admit(site, pod, facts.ClusterFacts(namespace, {}, known, offered))["spec"]["containers"]
+            if "nvidia.com/gpu" in container.get("resources", {}).get("limits", {}):
+                assert resources <= set(container["resources"]["limits"])
+
+
+def test_vivos_pods_that_still_say_host_network_are_warned_and_get_no_networks():
+    pod = pod_of(load("vivo-roce", "job"))
+    pod["spec"]["hostNetwork"] = True
+    after, (warning,) = answer_review("vivo-roce", pod)
+    assert warning.startswith("HostNetwork: spec.hostNetwork is true: fabric roce adds no networks")
+    assert after["metadata"]["annotations"].keys() - pod["metadata"]["annotations"].keys() == {names.INJECTION}
+    (container,) = after["spec"]["containers"]
+    assert len(container["resources"]["limits"]) == 5, "the devices are the pod's all the same"
+    assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in container["env"]}
+
+
+def test_a_user_s_tuning_survives_and_half_a_node_gets_half_of_a_rail_optimized_fabric():
+    pod = pods_of(load("sriov-8-rail", "job"))["worker"]
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4"
+    pod["metadata"]["labels"][names.FABRIC] = "sriov-per-rail"
+    known = networks_of("sriov-8-rail")
+    after = admit("sriov-8-rail", pod, facts.ClusterFacts("ai-training", {}, known, frozenset(known.values())))
+    (container,) = after["spec"]["containers"]
+    assert {entry["name"]: entry["value"] for entry in container["env"]}["NCCL_ALGO"] == "allreduce:ring"
+    assert [s.name for s in annotation.parse(after["metadata"]["annotations"][names.NETWORKS], "x")] == [
+        f"ib{rail}-sriov-rail" for rail in range(4)
+    ]
+    assert {name for name in container["resources"]["limits"] if "sriov" in name} == {
+        f"nvidia.com/ib{rail}_sriov_vf" for rail in range(4)
+    }
