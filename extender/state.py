@@ -68,7 +68,7 @@ class WaitingPods:
             self.remove(uid)
 
     def list_due(self, now: float, seconds: float) -> Sequence[views.Pod]:
-        """Return at most _MAX_DUE pods that were not returned for `seconds`. Call it about once a second."""
+        """Return at most 10 pods that were not returned for `seconds`. Call it about once a second."""
         since = self._since
         due = [pod for uid, pod in self._pods.items() if now - since.setdefault(uid, now) >= seconds][:_MAX_DUE]
         since.update((pod.metadata.identity, now) for pod in due)
@@ -131,7 +131,7 @@ class Pods:
             if (
                 known.node if known else assumed_pod.uid in before
             ):  # a pod not observed before may be newer than the list
-                self._assumed.confirm(assumed_pod.uid)
+                self._assumed.forget(assumed_pod.uid)
             elif known:
                 self._assumed.see(known.uid, known.requests)
 
@@ -144,7 +144,7 @@ class Pods:
         if pod is not None and pod.node and not (before is not None and before.node):
             self._recent.record(pod.node, pod.scheduler, self._clock())
         if pod is None or pod.node:
-            self._assumed.confirm(obj.metadata.identity)
+            self._assumed.forget(obj.metadata.identity)
         else:
             self._assumed.see(pod.uid, pod.requests)
 
@@ -152,7 +152,7 @@ class Pods:
         """Remove a pod."""
         self._cluster.remove_pod(obj.metadata.identity)
         self._waiting.remove(obj.metadata.identity)
-        self._assumed.confirm(obj.metadata.identity)
+        self._assumed.forget(obj.metadata.identity)
 
 
 class Claims:

@@ -67,7 +67,7 @@ class FilterCall(msgspec.Struct, frozen=True):
 
 
 class _Guess(msgspec.Struct, frozen=True):
-    """Where a pod very likely is: on `node`, as long as that holds; otherwise on one of `best_nodes`."""
+    """A pod that is very likely on `node`, as long as that holds; otherwise on one of `best_nodes`."""
 
     pod: assumed_pods.AssumedPod  # without a node
     scheduler: str

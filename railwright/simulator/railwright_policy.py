@@ -105,7 +105,7 @@ class RailwrightPolicy:
         if self._has_events:
             for pod, host in zip(self._pods[job.number], hosts, strict=True):
                 self.state.upsert_pod(_bind(pod, self._cluster.hosts[host].name))
-                self.assumed.confirm(pod.metadata.uid)
+                self.assumed.forget(pod.metadata.uid)
         self._report_hosts()
 
     def on_end(self, job: job_stream.Job) -> None:

@@ -186,7 +186,7 @@ class PlacementEngine:
         that of `prepare`.
         """
         index = self.get_index(request) if index is None else index
-        retried_uids = self._assumed.find_stale_assumptions(request.uid)
+        retried_uids = assumed_pods.find_stale(self._assumed, request.uid)
         overrides = request_view.find_overrides(
             request,
             index,

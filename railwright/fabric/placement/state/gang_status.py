@@ -112,7 +112,7 @@ def build_status(
     Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
     launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
     """
-    retried_uids = assumed.find_stale_assumptions(request.uid)
+    retried_uids = assumed_pods.find_stale(assumed, request.uid)
     placed = list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
