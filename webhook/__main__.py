@@ -54,9 +54,11 @@ async def serve(options: settings.Settings) -> int:
         await expression_process.keep_answering(state.devices.list_questions, state.devices.answer)
 
     state.watched = origin.client is not None
+    post_event = pod_events.build_sink(poster)
     extender: extender_questions.Extender = extender_questions.NO_EXTENDER
     if options.extender_ops is not None:
-        extender = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
+        extender = remote = extender_questions.RemoteExtender(options.extender_ops, lambda: dt.datetime.now(dt.UTC))
+        background.append(lambda: remote.keep_asking(app.build_late_report(counters, post_event)))
 
     def refresh() -> None:
         counters.show_sources(**origin.read_metrics())
@@ -72,7 +74,7 @@ async def serve(options: settings.Settings) -> int:
             state,
             lambda: origin.store.current,
             counters,
-            pod_events.build_sink(poster),
+            post_event,
             traces,
             has_resource=lambda: origin.policy_objects.has_resource,
             extender=extender,

@@ -5,7 +5,9 @@ Passes each handler the policy in force and the caches. A pod's review is answer
 
 from collections.abc import Callable, Sequence
 
+from railwright.fabric import views
 from railwright.fabric.policy import model as policies
+from railwright.fabric.reasons import reason, rendering
 from railwright.serving import metrics, routes
 from railwright.serving import tracing as traces
 from webhook import (
@@ -78,6 +80,16 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),
     ]
     return tracing.wrap_routes(table)
+
+
+def build_late_report(counters: metrics.Metrics, post_event: EventSink) -> extender_questions.Report:
+    """Return a function that posts and counts a problem of a pod that became known after its binding."""
+
+    def report(pod: views.Pod, problem: reason.Reason) -> None:
+        post_event(bindings.build_gang_event(pod, rendering.describe_all((problem,))))
+        counters.webhook_warnings.labels(problem.code).inc()
+
+    return report
 
 
 def _count(reply: answer.Answer, counters: metrics.Metrics) -> routes.Reply:

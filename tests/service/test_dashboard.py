@@ -212,7 +212,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session):
+async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200

@@ -66,7 +66,7 @@ async def ask(stage, path: str, body: bytes, headers: dict) -> dict:
         return await answer.json()
 
 
-async def test_an_admission_continues_the_api_servers_trace_and_shows_its_steps(stage, collector):
+async def test_an_admission_continues_the_api_servers_trace(stage, collector):
     trace, span, headers = caller()
     tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
     answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
@@ -168,7 +168,7 @@ async def serve_traced(endpoint: str, *arguments: str):
         await made.close()
 
 
-async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector):
+async def test_waiting_and_failing_handlers_end_their_spans(collector):
     async def waiting(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0)
         with made.span("inner"):
@@ -219,7 +219,7 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
-async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
+async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
     collector.gate.clear()

@@ -218,14 +218,14 @@ def _check_uninjected(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessm
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()
     excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     unlabelled = (pod for pod in snapshot.namespaced_pods if names.FABRIC not in pod.metadata.labels)
-    opted_in, missing = 0, []
+    injected, missing = 0, []
     for pod in (*snapshot.get_all("pods"), *unlabelled):
         namespace = pod.metadata.namespace
         label = missed.find_label(pod, labels.get(namespace), accelerators, excluded)
         if label is not None and not missed.is_in_audit(label, snapshot.policy):  # those have the row audit-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
-        opted_in += names.INJECTION in pod.metadata.annotations
-    opted_in += len(missing)
+        injected += names.INJECTION in pod.metadata.annotations and not intent.read_record(pod).is_audit
+    opted_in = injected + len(missing)
     if missing:
         return fail(f"{len(missing)} of {opted_in}: {snapshots.join_limited(missing)}")
     if snapshots.NAMESPACED_PODS in snapshot.unread:

@@ -144,7 +144,10 @@ def render(record: PodRecord) -> Group:
             "created again"
         )
     if record.audit:
-        fabric = f"audit mode, so not changed by railwright; {record.audit}"
+        fabric = (
+            f"created in audit mode, so not changed by railwright; {record.audit}; once the fabric is enforced, delete "
+            "the pod, so that it is created again"
+        )
     lines: list[RenderableType] = [
         _format(f"Pod {record.pod}: {fabric}", "bold underline"),
         _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
