@@ -74,7 +74,7 @@ def build_routes(  # noqa: PLR0913 - the parts of the server, by name
         return _count(reply, counters)
 
     table = [
-        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, immediate=True, sheds=True),
+        routes.Route("/mutate/pods", mutate_pods, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/workloads", mutate_workloads, malformed=_MALFORMED, sheds=True),
         routes.Route("/mutate/bindings", mutate_bindings, malformed=_MALFORMED, sheds=True),
         routes.Route("/validate/policy", validate_policy, malformed=_MALFORMED),

@@ -178,7 +178,7 @@ async def test_waiting_and_failing_handlers_end_their_spans(collector):
         raise RuntimeError(SECRET)
 
     async with serve_traced(collector.endpoint) as made:
-        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
+        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken)])
         async with shell.running(table) as server:
             asking = await server.open()
             for path, status in (("/waiting", 200), ("/broken", 500)):
@@ -228,7 +228,7 @@ async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monk
         async with contextlib.AsyncExitStack() as stack:
             made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
-                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
+                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo)]))
             )
             asking = await server.open()
             slowest = 0.0
