@@ -58,7 +58,7 @@ Answer = Admitted | Rejected | Uninjected | Unanswered
 
 
 async def ask_all(client: clients.Client, pods: Sequence[Tree]) -> list[Answer]:
-    """Return what would become of each pod, see `ask`."""
+    """Dry-run each pod, see `ask`."""
     semaphore = asyncio.Semaphore(_AT_ONCE)
 
     async def ask_one(pod: Tree) -> Answer:
@@ -69,7 +69,7 @@ async def ask_all(client: clients.Client, pods: Sequence[Tree]) -> list[Answer]:
 
 
 async def ask(client: clients.Client, pod: Tree) -> Answer:
-    """Return what would become of a pod, whose metadata has a namespace. Raise ClusterError without an answer."""
+    """Dry-run a pod, whose metadata has a namespace. Raise ClusterError without an answer."""
     try:
         body, warnings = await _create(client, pod)
     except errors.ApiError as error:

@@ -1,4 +1,4 @@
-"""Check of fabrics in audit mode: what would change for the pods of now if they were created again and enforced."""
+"""Check of fabrics in audit mode: what would change for the existing pods if they were created again and enforced."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

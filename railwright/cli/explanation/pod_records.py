@@ -19,6 +19,7 @@ from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, installed_names, listing, watch_wire
 from railwright.fabric import event_views, intent, names, views
+from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
 
@@ -28,6 +29,8 @@ _FULL = (
     '"$(kubectl create token SERVICEACCOUNT)"), allow to ask the extender'
 )
 _COMPONENT = "railwright-extender"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
 _OUTCOMES = {
     "GangUnplaceable": "unplaceable",
@@ -44,6 +47,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str | None = None
 
 
@@ -106,6 +110,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     source: str = "pod"
     missed_label: str = ""  # of a pod that is not injected
     audit: str = ""  # what would have been done to a pod that was admitted in audit mode
+    warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
+    unasked: str = ""  # why no scheduler asked the extender about it, as far as the pod shows
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
@@ -150,6 +156,7 @@ def render(record: PodRecord) -> Group:
         )
     lines: list[RenderableType] = [
         _format(f"Pod {record.pod}: {fabric}", "bold underline"),
+        *[_format(f"warning: {warning.line}", "yellow") for warning in record.warnings],
         _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
     ]
     if record.placement is not None:
@@ -194,6 +201,24 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         events=reports,
         audit=_describe_audit(injection),
         missed_label=_find_missed_label(pod),
+        warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
+        unasked=_describe_unasked(pod, status),
+    )
+
+
+def _describe_unasked(pod: views.Pod, status: _Status) -> str:
+    """Return why a scheduler may not have asked about an injected pod."""
+    scheduler = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
+    if any(condition.reason == _GATED for condition in status.conditions or ()):
+        return "the pod has scheduling gates, and no scheduler looks at it until they are removed"
+    if pod.spec.node_name and names.PLACEMENT not in pod.metadata.annotations:
+        return (
+            f"the pod has no annotation {names.PLACEMENT}: it was created with spec.nodeName, so that no scheduler "
+            "placed it, or bound while the webhook did not answer"
+        )
+    return (
+        f"the pod's schedulerName is {scheduler}; if this scheduler has not asked about other pods either, its "
+        "configuration lacks the extender (`railwright check`), otherwise its own plugins reject every node"
     )
 
 
@@ -246,8 +271,10 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    cause = scaled_down or f"{output.escape_controls(no_extender.cause)}; {_FULL}"
-    print(f"railwright: without scores of nodes: {cause}", file=sys.stderr)
+    if record.fabric:  # schedulers ask about no other pod
+        advice = record.unasked if no_extender.has_answered else _FULL
+        cause = scaled_down or f"{no_extender.cause}; {advice}"
+        print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK
 
 

@@ -48,7 +48,7 @@ def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printe
     assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
 
 
-def test_an_empty_log_is_said_to_be_one(verify, tmp_path):
+def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     (tmp_path / "log").write_text("")
     code, out, _ = verify(tmp_path / "log")
     assert code == 2
