@@ -58,6 +58,7 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
     for name, svg in placement.draw_pictures().items():
         yield DOCS / name, svg
     yield tested_versions.DATA, tested_versions.format_data()
+    yield permissions.DATA, permissions.format_data()
 
 
 @functools.cache

@@ -120,8 +120,11 @@ def seen(
 ) -> snapshots.ClusterSnapshot:
     """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(_convert(item, typed[name]) for item in items) for name, items in trees.items()}
-    whole = snapshots.ClusterSnapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    objects = {name: tuple(_convert(item, typed[name]) for item in trees[name]) for name in typed.keys() & trees.keys()}
+    denied = dict(trees.get(snapshots.SERVER_PERMISSIONS, ()))
+    whole = snapshots.ClusterSnapshot(
+        names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more
+    )
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
     )

@@ -148,6 +148,8 @@ def _check_policies(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessmen
         policy_actions = actions.setdefault(str(snapshots.get_path(binding, "spec", "policyName")), set())
         policy_actions.update(snapshots.get_list(binding, "spec", "validationActions"))
     unbound = [name for name in own_policies if name not in actions]
+    if unbound and snapshot.is_disabled:
+        return fail(check_rows.DISABLED, check_rows.ENABLE)
     if unbound:
         return fail(f"{snapshots.join_limited(unbound)} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     without_deny = [name for name in own_policies if "Deny" not in actions[name]]

@@ -5,6 +5,7 @@ of the cluster, which holds the sources that the row names.
 """
 
 import enum
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -12,8 +13,14 @@ import msgspec
 from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
 
+DISABLED = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+ENABLE = "railwright enable"
 EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
+_APPLY = re.compile(r"\{apply(?: (?P<setting>[^}\s]+))?\}")  # as APPLY; `{apply KEY=VALUE}` sets a value of the chart
 
 
 class State(enum.StrEnum):
@@ -68,7 +75,7 @@ class Row(msgspec.Struct, frozen=True):
 
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
-        sources = (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        sources = (*self.reads, *self.uses, *(("deployments",) if _APPLY.search(self.hint) else ()))
         return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
 
 
@@ -192,8 +199,7 @@ def _build_result(
 ) -> Result:
     has_problem = assessment.state in (State.FAIL, State.WARN)
     hint = (assessment.hint or row.hint) if has_problem else ""
-    if APPLY in hint:
-        hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
+    hint = _APPLY.sub(lambda match: snapshots.format_apply_command(snapshot, match["setting"] or ""), hint)
     hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
     hint = hint.replace("{namespace}", snapshot.namespace)
     return Result(

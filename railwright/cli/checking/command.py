@@ -25,6 +25,7 @@ from railwright.cli.checking import (
     rails,
     reader,
     scheduling,
+    server_permissions,
     table,
     webhook_configurations,
     workloads,
@@ -38,6 +39,7 @@ _PICTURE_WIDTH = 140  # columns of the SVG
 CHECKS: check_rows.Checks = {
     **kubernetes.CHECKS,
     **installation.CHECKS,
+    **server_permissions.CHECKS,
     **certificates.CHECKS,
     **webhook_configurations.CHECKS,
     **policy.CHECKS,

@@ -27,7 +27,11 @@ _NAMES = {
     "{policy}": snapshots.POLICY,
 }
 _SOURCES = {
-    "everything": (*(source.name for source in snapshots.SOURCES), snapshots.NAMESPACED_PODS),
+    "everything": (
+        *(source.name for source in snapshots.SOURCES),
+        snapshots.NAMESPACED_PODS,
+        snapshots.SERVER_PERMISSIONS,
+    ),
     "workloads": snapshots.WORKLOADS,
 }
 

@@ -30,6 +30,8 @@ def find_excluded_namespaces(snapshot: snapshots.ClusterSnapshot) -> frozenset[s
 def _check_exists(source: str) -> check_rows.Assess:
     def assess(snapshot: snapshots.ClusterSnapshot) -> check_rows.Assessment:
         configuration = snapshot.find(source, snapshots.CONFIGURATION)
+        if configuration is None and source == "mutating" and snapshot.is_disabled:
+            return fail(check_rows.DISABLED, check_rows.ENABLE)
         if configuration is None:
             return fail(
                 f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist: the API server does not call the webhook"
