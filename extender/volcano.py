@@ -92,16 +92,18 @@ class Volcano:
 
     def _decode_prioritize(self, body: bytes) -> turns.Steps[tuple[volcano_wire.Task, list[volcano_wire.Node]]]:
         """Decode in turns, each in a trace span of its own, because other requests run between two turns."""
-        steps = volcano_wire.read_prioritize(body)
-        while True:
+        steps, decoded = volcano_wire.read_prioritize(body), None
+        while decoded is None:
             with self._decider.tracing.span("decode"):
                 try:
                     next(steps)
                 except StopIteration as end:
-                    task, nodes = end.value
-                    self._note(task, len(nodes))
-                    return task, nodes
-            yield
+                    decoded = end.value
+            if decoded is None:
+                yield
+        task, nodes = decoded
+        self._note(task, len(nodes))  # an attribute of the request's span
+        return task, nodes
 
     def _decode_event(self, body: bytes) -> volcano_wire.Task:
         with self._decider.tracing.span("decode"):
