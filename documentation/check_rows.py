@@ -52,4 +52,4 @@ def format_entries() -> str:
         for document in documents
         for hook in document["webhooks"]
     ]
-    return f"[\n{',\n'.join(map(json.dumps, entries))}\n]\n"
+    return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"
