@@ -123,9 +123,9 @@ test-interpreters: setup ## run unit and service tests on each other interpreter
 	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-faults: setup ## test all faults of docs/reliability.md, also the slow ones, and update its tables
+faults: setup ## test all faults of docs/evidence/reliability.md, also the slow ones, and update its tables
 	@nice -n 10 $(BIN)/python tests/controlplane/build.py
-	$(BIN)/pytest tests/faults --fault-report docs/reliability.md $(TEST_ARGS)
+	$(BIN)/pytest tests/faults --fault-report docs/evidence/reliability.md $(TEST_ARGS)
 	$(AGAIN) budget
 
 # Tests of one file do not share servers here, so both cores run them.

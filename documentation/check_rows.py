@@ -1,4 +1,4 @@
-"""Formats the rows of `railwright check` for docs/check.md: the explanation of each, and what it reads.
+"""Formats the rows of `railwright check` for docs/reference/check.md: the explanation of each, and what it reads.
 
 Writes the entries of the webhook configurations for the command, which compares those of a cluster with them.
 """

@@ -11,6 +11,7 @@ from documentation import (
     event_reasons,
     examples,
     glossary,
+    metrics_reference,
     permissions,
     placement,
     policy,
@@ -25,7 +26,6 @@ _ROWS = check_rows.FOLDER / "rows.md"
 
 MAKERS: Mapping[str, blocks.Maker] = {
     "policy-reference": policy.format_reference,
-    "command": commands.describe,
     "commands": commands.list_commands,
     "lint-overview": rules.format_overview,
     "lint-rules": rules.format_all,
@@ -34,6 +34,7 @@ MAKERS: Mapping[str, blocks.Maker] = {
     "admission-codes": reason_codes.list_admission,
     "variable-codes": reason_codes.list_variables,
     "events": event_reasons.list_reasons,
+    "metrics": metrics_reference.format_tables,
     "glossary": glossary.copy_table,
     "permissions": permissions.format_permissions,
     "file": examples.include_file,

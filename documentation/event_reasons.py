@@ -18,7 +18,7 @@ class EventReason(NamedTuple):
 
 REASONS = (
     EventReason(pod_events.REFUSED, "Warning", "owner of the pod", "A pod of this owner was rejected.",
-                "Correct what the message names; its code is in [rejections](interface.md#36-rejections)."),
+                "Correct what the message names; its code is in [rejections](../interface.md#36-rejections)."),
     EventReason(pod_events.WARNED, "Warning", "owner of the pod; the pod",
                 "A pod was admitted or bound with warnings.",
                 "Read the message; a finding of lint begins with its [code](lint.md)."),
@@ -37,12 +37,13 @@ REASONS = (
     EventReason(selector_reports.UNKNOWN, "Warning", "DeviceClass, ResourceClaimTemplate, ResourceClaim, ConfigMap",
                 "It is unknown which devices a CEL expression selects, or the expression fails for a device.",
                 "No node is refused for it: kube-scheduler decides. The message has expression, cause and fix; "
-                "[what is evaluated](dynamic-resource-allocation.md#expressions)."),
+                "[what is evaluated](../dynamic-resource-allocation.md#expressions)."),
     EventReason(gang_events.UNPLACEABLE, "Warning", "PodGroup, or first pod",
-                "The whole cluster cannot hold the gang, which has waited for 10 s.",
-                "The message names what is missing and who uses it. `railwright gangs` shows all that wait."),
+                "The whole cluster cannot hold the gang, which has waited for 10 s. Checked again every minute.",
+                "The message names what is missing and who uses it. It begins with `CapacityNever` if the gang would "
+                "not fit even without any other pod. `railwright gangs` shows all that wait."),
     EventReason(gang_events.MIXED, "Warning", "PodGroup, or first pod",
-                "Pods of the gang were admitted under different versions of the policy.",
+                "Pods of the gang were admitted under different versions of the policy; once for each mixture.",
                 "Recreate the pods of the older version."),
     EventReason(gang_events.SPREAD, "Warning", "PodGroup, or first pod",
                 "The gang runs on more leaves than its plan needed.",
@@ -50,7 +51,8 @@ REASONS = (
     EventReason(gang_events.DEGRADED, "Warning", "PodGroup, or first pod",
                 "The gang runs with less modelled bandwidth than its plan.", "The message names the limiting uplinks."),
     EventReason(gang_events.LIMITED, "Normal", "PodGroup, or first pod",
-                "The gang is placed as well as possible, below full bandwidth.", "None."),
+                "The gang is placed as well as possible, below full bandwidth.",
+                "Nothing: `railwright explain pod` exits with 0, and metrics count it as `compact`."),
 )  # fmt: skip
 
 

@@ -1,15 +1,14 @@
 """Writes the generated parts of the Helm chart: `python manifests/charting/build.py`. With `--check` it only lists the
 files that are out of date (exit code 1).
 
-Generated: values.yaml, values.schema.json, README.md, the files/ that have another source, Chart.yaml and the table of
-docs/chart.md. The templates are written by hand; `render.py` renders manifests/base and the overlays from them.
+Generated: values.yaml, values.schema.json, README.md, the files/ that have another source, and Chart.yaml. The
+templates are written by hand; `render.py` renders manifests/base and the overlays from them.
 """
 
 import argparse
 import base64
 import json
 import pathlib
-import re
 import sys
 import textwrap
 import tomllib
@@ -25,8 +24,7 @@ MANIFESTS = pathlib.Path(__file__).parents[1]
 CHART = MANIFESTS / "chart"
 ICON = MANIFESTS.parent / "railwright" / "dashboard" / "page" / "icon.svg"
 PACKAGE = MANIFESTS.parent / "pyproject.toml"
-PAGE, RUNBOOK = MANIFESTS.parent / "docs" / "chart.md", MANIFESTS.parent / "docs" / "runbook.md"
-BEGIN, END = "<!-- values: written by manifests/charting/build.py -->\n", "<!-- end of values -->\n"
+RUNBOOK = MANIFESTS.parent / "docs" / "runbook.md"
 DASHBOARDS = ("admission", "scheduling", "fabric")
 
 
@@ -36,13 +34,12 @@ def build_files() -> dict[pathlib.Path, str]:
         CHART / "values.yaml": format_values(),
         CHART / "values.schema.json": json.dumps(values.schema(), indent=2) + "\n",
         CHART / "Chart.yaml": format_chart(),
-        CHART / "README.md": f"{README}\n{BEGIN}{format_table()}{END}",
+        CHART / "README.md": f"{README}\n{format_table()}",
         CHART / "files" / "policy.yaml": yaml.safe_load((MANIFESTS / "base" / "policy.yaml").read_text())["data"][
             "policy.yaml"
         ],
         CHART / "files" / "fabricpolicies.yaml": custom_resource.format_spec(),
         CHART / "files" / "runbook.yaml": runbook.format_entries(RUNBOOK.read_text()),
-        PAGE: update_page(PAGE.read_text() if PAGE.exists() else BEGIN + END),
     }
     for name in DASHBOARDS:
         source = MANIFESTS / "components" / "prometheus" / "dashboards" / f"{name}.json"
@@ -55,7 +52,8 @@ README = """# Helm chart of railwright
     helm install railwright manifests/chart --namespace railwright-system --create-namespace
 
 There is one installation per cluster, in a namespace and under a name of your choice.
-[docs/chart.md](../../docs/chart.md) describes installing, upgrading and uninstalling, and the danger of `--force`.
+[docs/reference/chart.md](../../docs/reference/chart.md) describes installing, upgrading and uninstalling, and the
+danger of `--force`. These are its values, written by manifests/charting/build.py:
 """
 
 
@@ -98,13 +96,6 @@ def format_table() -> str:
             plain = json.dumps(row.default).replace('"', "") if row.default != "" else '""'
             lines.append(f"| `{'.'.join(row.path)}` | `{plain}` | {row.text.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
-
-
-def update_page(text: str) -> str:
-    """Return the page with the current table between its marks."""
-    return re.sub(
-        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}{format_table()}{END}", text, flags=re.DOTALL
-    )
 
 
 def list_stale(files: dict[pathlib.Path, str]) -> list[pathlib.Path]:

@@ -66,7 +66,7 @@ _NODE = (
         "current as soon as the pods are; --no-reports omits it",
         "assumed; without it railwright infers NUMA from node shapes and what is bound",
     ),
-    ("rails of a pod", "ceil(GPUs x rails / GPUs per node)", "docs/policy.md, railsPerPod: proportional"),
+    ("rails of a pod", "ceil(GPUs x rails / GPUs per node)", "docs/reference/policy.md, railsPerPod: proportional"),
 )
 _SCHEDULERS = (
     (

@@ -1,4 +1,4 @@
-"""The roles of manifests/base/user-rbac.yaml on the real API server: what docs/roles.md says that each gives."""
+"""The roles of manifests/base/user-rbac.yaml on the real API server: what docs/security.md says each gives."""
 
 import asyncio
 import pathlib

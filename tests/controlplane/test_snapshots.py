@@ -1,4 +1,4 @@
-"""docs/snapshots.md on a real cluster: its commands read the files that its kubectl commands write."""
+"""docs/reference/snapshots.md on a real cluster: its commands read the files that its kubectl commands write."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def test_what_kubectl_writes_is_read_by_every_command_of_the_page(plane, n
     }
     (tmp_path / "job.yaml").write_text(json.dumps(pod(namespace, "asked", 0, "")))
     printed = {}
-    for block in pages.blocks(pages.DOCS / "snapshots.md"):
+    for block in pages.blocks(pages.DOCS / "reference" / "snapshots.md"):
         for line in block.text.splitlines() if block.language == "console" else ():
             process = await asyncio.create_subprocess_shell(
                 line.removeprefix("$ "), cwd=tmp_path, env=environment,

@@ -143,7 +143,7 @@ def _describe_result(number: int, fault: dict, old: str | None) -> str:
 
 def _link_tests(number: int) -> str:
     paths = sorted({path for path, _ in _tests[number]})
-    return ", ".join(f"[{path.rpartition('/')[2]}](../{path})" for path in paths)
+    return ", ".join(f"[{path.rpartition('/')[2]}](../../{path})" for path in paths)
 
 
 def _format_row(number: int, *cells: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import promql_parser
 
-from railwright.serving import metrics_reference
+from documentation import metrics_reference
 
 # Metrics that others show, and the labels of them that we read.
 FOREIGN = {

@@ -128,7 +128,7 @@ livenessProbe:
   {{- toYaml .values.livenessProbe | nindent 2 }}
 # No CPU limit: it would slow the server down while cores are idle. No request or limit of ephemeral storage: the
 # root file system is read-only, kubelet rotates the log, and a node that does not count it would reject the pod.
-# The request of memory is for 1,000 nodes, the limit for 5,000 (docs/sizing.md).
+# The request of memory is for 1,000 nodes, the limit for 5,000 (docs/evidence/performance.md).
 resources:
   {{- toYaml .values.resources | nindent 2 }}
 securityContext:

@@ -142,7 +142,7 @@ async def _stream_results(
 def build_document(
     results: Sequence[check_rows.Result], *, server: str, namespace: str, version: str, good: bool
 ) -> Any:
-    """Return the output of `-o json`, documented in docs/check.md. Fields are added, never renamed or removed."""
+    """Return the output of `-o json`, as docs/reference/check.md has it. Fields are added, never renamed or removed."""
     counts = collections.Counter(result.state for result in results)
     return {
         "version": version,

@@ -169,11 +169,9 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
             _format_line(node.leaf),
             _format_line(_explain_node(node), "red" if node.rejection else ""),
         )
-    return [
-        Text(),
-        table,
-        _format_line(f"{len(listed)} of the {text.format_count(explanation.scored_nodes, 'node')} with a score", "dim"),
-    ]
+    # filters may have rejected nodes for which no score was requested
+    total = text.format_count(max(explanation.scored_nodes, len(explanation.nodes)), "node", part=len(listed))
+    return [Text(), table, _format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected", "dim")]
 
 
 def _explain_node(node: Node) -> str:

@@ -394,7 +394,7 @@ class Code(ReasonCode):
             "label these nodes"
         ),
         "Only nodes without a topology label have slots.",
-        "Label these nodes (docs/policy.md, `placement.domains`).",
+        "Label these nodes (docs/reference/policy.md, `placement.domains`).",
     )
     BANDWIDTH_UPLINKS = (
         "BandwidthUplinks",

@@ -12,7 +12,7 @@ from railwright.cli import output
 from railwright.cli.checking import command, printing
 from railwright.fabric import names
 
-PAGE = (installations.ROOT / "docs" / "check.md").read_text()
+PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 ROWS = command.ROWS
 
 

@@ -77,7 +77,7 @@ def test_every_command_has_two_examples_of_itself_that_its_own_parser_takes():
 
 
 def test_the_page_of_commands_has_every_command():
-    page = (ROOT / "docs" / "commands.md").read_text()
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
     assert [name for name in dispatch.COMMANDS if f"`{name}" not in page] == []
 
 

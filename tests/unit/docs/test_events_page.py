@@ -20,7 +20,7 @@ def test_every_reason_of_an_event_is_on_the_page():
     }
     assert len(posted) == 12
     assert {row.reason for row in event_reasons.REASONS} == posted
-    page = (pages.DOCS / "events.md").read_text()
+    page = (pages.DOCS / "reference" / "events.md").read_text()
     assert all(f"`{reason}`" in page for reason in posted)
     posting = [path for name in ("webhook", "extender") for path in (pages.ROOT / name).glob("*_events.py")]
     assert len(posting) == 4

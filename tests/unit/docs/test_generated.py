@@ -69,7 +69,7 @@ def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_t
 
 
 def test_every_key_that_is_ours_stands_on_the_page_of_labels():
-    page = (pages.DOCS / "labels.md").read_text()
+    page = (pages.DOCS / "reference" / "labels.md").read_text()
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
 

@@ -35,8 +35,8 @@ def test_every_relative_link_and_anchor_of_a_page_resolves(page):
 def test_a_link_to_nowhere_and_one_to_no_heading_are_found():
     page = pages.DOCS / "index.md"
     assert find_problem(page, "nowhere.md")
-    assert find_problem(page, "policy.md#nowhere")
-    assert not find_problem(page, "policy.md#nccl")
+    assert find_problem(page, "reference/policy.md#nowhere")
+    assert not find_problem(page, "reference/policy.md#nccl")
 
 
 def test_code_and_manifests_have_no_address_of_the_site():

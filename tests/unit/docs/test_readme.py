@@ -48,7 +48,7 @@ def test_the_demo_comes_before_the_installation_and_the_tests_after_the_screen()
 def test_the_status_says_what_has_not_been_tested_and_where_to_read_more():
     (status,) = re.findall(r"^\*\*Status\*\*: (.+)", SCREEN, re.MULTILINE)
     assert "No deployment has carried RDMA traffic in our tests yet" in status
-    assert {"docs/real-nodes.md", "docs/status.md"} <= set(re.findall(r"\]\((.+?)\)", status))
+    assert {"docs/evidence/real-nodes.md", "docs/evidence/status.md"} <= set(re.findall(r"\]\((.+?)\)", status))
 
 
 def test_licence_and_security_policy_are_linked():

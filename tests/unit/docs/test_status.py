@@ -8,5 +8,6 @@ from railwright.cli.checking import command
 
 
 def test_the_number_of_rows_is_that_of_the_command():
-    (count,) = re.findall(r"`railwright check` \| works: (\d+) rows", (pages.ROOT / "docs" / "status.md").read_text())
+    page = (pages.DOCS / "evidence" / "status.md").read_text()
+    (count,) = re.findall(r"`railwright check` \| works: (\d+) rows", page)
     assert int(count) == len(command.ROWS)

@@ -1,4 +1,4 @@
-"""Containers of pods with claims: what is there is compared with what was allocated (docs/preflight.md)."""
+"""Containers of pods with claims: what is there is compared with what was allocated (docs/injection.md#preflight)."""
 
 import json
 

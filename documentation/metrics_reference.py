@@ -1,0 +1,53 @@
+"""Formats the tables of all metrics, and the meaning of each label. Names, types and meanings come from the rows."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from railwright.serving import metric_row, metrics
+
+LABELS = {
+    "code": "HTTP status",
+    "digest": "`sha256:...` of the policy, as in the record of every pod",
+    "domain": "key of a topology domain in the policy",
+    "fabric": "name of a fabric in the policy; `unknown` for any other value",
+    "kind": "watched resource, such as `nodes`; for workloads, their kind",
+    "outcome": "result, such as `patched`, `allowed`, `refused`, `ok`, `malformed`, `failed`; in audit mode "
+    "`would-patch` and `would-refuse`; for gangs "
+    "`compact`, `spread`, `degraded`, `unplaceable`, `mixed`; for Events `written`, `held_back`, `dropped`, `failed`",
+    "path": "route of the server, with parameters as `{name}`",
+    "rail": "name of a rail in the policy; `rail0..rail3` where rails share a device pool",
+    "reason": "reason code; for rejections that of the audit annotation `refused`, for watches that of the log",
+    "role": "`worker`, `launcher`, `head`, ...; `unknown`",
+    "server": "`webhook` or `extender`",
+    "state": "for assumed pods `allocated`, `pipelined`, `unconfirmed`; for devices `free`, `busy`, `dead`, "
+    "`unschedulable`",
+    "verb": "verb of the scheduler's request",
+    "version": "version of railwright",
+}
+_SECTIONS: Sequence[tuple[str, metric_row.ServerName | None]] = (
+    ("Both servers", None),
+    ("Webhook", "webhook"),
+    ("Extender", "extender"),
+)
+
+
+def list_rows() -> Sequence[metric_row.Row[Any]]:
+    """Return all metrics in the order of the table."""
+    return [row for row in vars(metrics.Metrics).values() if isinstance(row, metric_row.Row)]
+
+
+def format_tables() -> str:
+    """Return a table for each server, and one of labels, in Markdown."""
+    return "\n".join(_build_lines())
+
+
+def _build_lines() -> Iterator[str]:
+    for title, only in _SECTIONS:
+        yield from (f"## {title}", "", "| metric | type | labels | meaning |", "|---|---|---|---|")
+        for row in list_rows():
+            if row.only == only:
+                labels = ", ".join(f"`{label}`" for label in row.labels)
+                yield f"| `{row.full_name}` | {row.type_name} | {labels} | {row.text} |"
+        yield ""
+    yield from ("## Labels", "", "| label | meaning |", "|---|---|")
+    yield from (f"| `{label}` | {text} |" for label, text in sorted(LABELS.items()))

@@ -1,0 +1,161 @@
+"""The examples in the help of each command run: by a real shell, against files and an API server."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+
+import api_stub
+import pages
+import pytest
+import varied_clusters
+import yaml
+from aiohttp import web
+
+from railwright.cli import dispatch
+from railwright.fabric import names
+
+LEAVES = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.examples]
+EXAMPLES = [(leaf, line) for leaf in LEAVES for line in leaf.examples]
+DEMO = pages.ROOT / "railwright" / "cli" / "demo"
+SERVED = ("dashboard", "demo --serve")  # until Ctrl-C
+SECONDS = 120.0
+VISTA = varied_clusters.Vista(1, 2, 3, gangs=0, waiting=0)
+VISTA.add_gang(4, name="llama", namespace="prod", placed=4)
+VISTA.add_gang(2, name="llm", namespace="prod", placed=2)
+RANK = {**VISTA.pods[-1], "metadata": {**VISTA.pods[-1]["metadata"], "name": "llm"}}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+LISTS = {
+    f"{ADMISSION}/mutatingwebhookconfigurations": [{"metadata": {"name": "railwright"}, "webhooks": []}],
+    f"{ADMISSION}/validatingadmissionpolicybindings": [],
+    "/api/v1/namespaces/prod/pods": [pod for pod in VISTA.pods if pod["metadata"]["namespace"] == "prod"],
+    "/api/v1/nodes": VISTA.nodes,
+    "/api/v1/pods": VISTA.pods,
+    "/apis/scheduling.volcano.sh/v1beta1/podgroups": VISTA.groups,
+    "/apis/batch/v1/jobs": [],
+    "/apis/apps/v1/statefulsets": [],
+    "/apis/apps/v1/replicasets": [],
+}
+POLICY = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
+LOG = next((pages.ROOT / "tests" / "data" / "nccl-logs").glob("*.log"))
+EXPLANATION = {"pod": "prod/llama-0", "outcome": "compact", "fabric": "roce", "scheduler": "volcano"}
+
+
+def refuse(status, reason):
+    return web.json_response({"kind": "Status", "reason": reason, "message": reason, "code": status}, status=status)
+
+
+class Objects:
+    """An API server that stores what it is given."""
+
+    def __init__(self):
+        policy = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY_KEY: varied_clusters.POLICY}}
+        self.objects, self.version = {POLICY: policy, "/api/v1/namespaces/prod/pods/llm": RANK}, 1
+
+    async def answer(self, request):
+        if request.path == "/version":
+            return web.json_response({"gitVersion": "v1.35.0"})
+        if "/proxy/explain/" in request.path:
+            return web.json_response(EXPLANATION)
+        if request.method in ("POST", "PUT", "PATCH"):
+            return self._store(request.path, request.method, yaml.safe_load(await request.read()))
+        if request.path.endswith("/log"):
+            return web.Response(text=LOG.read_text())
+        if request.method == "DELETE":
+            return web.json_response(self.objects.pop(request.path, {}))
+        if request.path in self.objects:
+            return web.json_response(self.objects[request.path])
+        if request.path in LISTS and "watch" not in request.query:
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": LISTS[request.path]})
+        return refuse(404, "NotFound")
+
+    def _store(self, path, method, body):
+        self.version += 1
+        if path.endswith("/selfsubjectaccessreviews"):
+            return web.json_response({"status": {"allowed": True}})
+        if method == "PATCH":  # an apply: creates, or replaces the fields that it has
+            body = {**self.objects.get(path, {}), **body}
+        body["metadata"] |= {"resourceVersion": str(self.version), "uid": f"u{self.version}"}
+        key = path if method != "POST" else f"{path}/{body['metadata'].get('name', '')}"
+        self.objects[key] = body
+        return web.json_response(body)
+
+
+@pytest.fixture
+async def place(tmp_path):
+    """(folder with the files that examples name, environment with an API server, railwright and kubectl)."""
+    folder, programs_ = tmp_path / "work", tmp_path / "bin"
+    (folder / "manifests" / "deep").mkdir(parents=True)
+    (tmp_path / ".config" / "fish" / "completions").mkdir(parents=True)
+    programs_.mkdir()
+    VISTA.write(folder)
+    shutil.copy(folder / "snapshot.json", folder / "snapshot.yaml")
+    shutil.copy(DEMO / "job.yaml", folder / "job.yaml")
+    shutil.copy(DEMO / "job.yaml", folder / "manifests" / "deep" / "job.yaml")
+    shutil.copy(DEMO / "policy.yaml", folder / "policy.yaml")
+    (folder / "fabricpolicy.yaml").write_text(yaml.safe_dump(build_resource(folder / "policy.yaml")))
+    shutil.copy(LOG, folder / "nccl.log")
+    write(programs_ / "railwright", f'PYTHONPATH="{pages.ROOT}" exec "{sys.executable}" -m railwright.cli "$@"')
+    write(programs_ / "kubectl", f'if [ "$1" = logs ]; then cat "{folder}/nccl.log"; else cat; fi')
+    async with api_stub.serve(Objects().answer) as port:
+        environment = {
+            "HOME": str(tmp_path),
+            "PATH": f"{programs_}:/usr/bin:/bin",
+            "KUBECONFIG": api_stub.kubeconfig(tmp_path, port),
+        }
+        yield folder, environment
+
+
+def build_resource(path):
+    """Return the FabricPolicy with this policy."""
+    policy = yaml.safe_load(path.read_text())
+    head = {key: policy.pop(key) for key in ("apiVersion", "kind")}
+    return {**head, "metadata": {"name": names.POLICY_CONFIGMAP, "namespace": names.NAMESPACE}, "spec": policy}
+
+
+def write(path, line):
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(("leaf", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+async def test_an_example_runs_as_it_stands_on_the_page(place, leaf, line):
+    folder, environment = place
+    if leaf.name == "railwright verify manifest":
+        shutil.copyfile(folder / "policy.yaml", folder / "own.yaml")
+        (folder / "policy.yaml").write_text(varied_clusters.POLICY)  # has the fabric that the examples name
+    if leaf.name == "railwright dashboard":
+        (folder / "policy.yaml").write_text(varied_clusters.POLICY)
+    if line == "railwright certs admission-config --out admission" or "--directory" in line:
+        await run(folder, environment, "railwright certs rotate --clients")
+    is_served = any(line.startswith(f"railwright {words}") for words in SERVED)
+    code, out, err = await run(folder, environment, line, until=b"http://" if is_served else b"")
+    assert "usage:" not in err
+    assert "Traceback" not in err
+    allowed = {code for code, _ in leaf.list_exit_codes() if code != 2} | ({130} if is_served else set())
+    assert code in allowed, out + err
+    assert out or line.startswith(("source", "railwright completion fish", "railwright policy schema >"))
+
+
+async def run(folder, environment, line, until=b""):
+    """(exit code, stdout, stderr) of a line of bash; with `until`, interrupted after stdout has these bytes."""
+    command = ["bash", "-o", "pipefail", "-c", f"exec {line}" if until else line]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    shown = b""
+    async with asyncio.timeout(SECONDS):
+        if until:
+            while until not in shown and (part := await process.stdout.readline()):
+                shown += part
+            process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    return process.returncode, (shown + out).decode(), err.decode()
+
+
+def test_the_examples_need_no_variable_of_this_machine():
+    assert not any(name in line for _, line in EXAMPLES for name in (os.path.sep + "home", "$HOME", "/root"))
+    assert json.loads(varied_clusters.POLICY)["defaultFabric"] == "roce", "the fabric that the examples name"

@@ -1,0 +1,92 @@
+"""The manifests and the code agree about certificates."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from certs import installation, inventory
+from railwright.cli import dispatch
+from railwright.serving import addresses
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+DOCUMENTS = [document for document in yaml.safe_load_all((MANIFESTS / "base" / "certs.yaml").read_text()) if document]
+BASE = [path for path in (MANIFESTS / "base").glob("*.yaml") if path.name != "kustomization.yaml"]
+ALL = [document for path in BASE for document in yaml.safe_load_all(path.read_text()) if document]
+COMPONENTS = MANIFESTS / "components"
+
+
+def one(kind: str, name: str = "railwright-certs", documents=ALL) -> dict:
+    (match,) = [document for document in documents if (document["kind"], document["metadata"]["name"]) == (kind, name)]
+    return match
+
+
+def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
+    shipped = {document["metadata"]["name"]: document for document in DOCUMENTS if document["kind"] == "Secret"}
+    servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
+    assert set(shipped) == servers
+    assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
+    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["secrets"]]
+    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
+    (rule,) = [rule for rule in one("Role")["rules"] if rule["resources"] == ["leases"]]
+    assert (rule["resourceNames"], set(rule["verbs"])) == (["railwright-certs"], {"get", "update", "create"})
+    (rule,) = one("ClusterRole")["rules"]
+    assert set(rule["resources"]) == set(installation.KINDS.values())
+    assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
+
+
+def test_nobody_else_may_read_a_secret():
+    for document in ALL:
+        if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] != "railwright-certs":
+            assert not any("secrets" in rule.get("resources", ()) for rule in document["rules"]), document["metadata"][
+                "name"
+            ]
+
+
+@pytest.mark.parametrize("server", inventory.SERVERS)
+def test_a_server_is_not_started_before_its_certificate_is_there_and_never_sees_the_authoritys_key(server):
+    pod = one("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
+    secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
+    (mounted,) = secrets
+    assert mounted["secretName"] == inventory.SECRETS[server]
+    assert {item["key"] for item in mounted["items"]} == {"tls.crt", "tls.key", "ca.crt"}
+    assert not mounted.get("optional")
+
+
+def test_the_arguments_of_the_deployment_are_ours():
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
+    assert parsed.command == "certs"
+    assert parsed.watch
+    (port,) = container["ports"]
+    assert addresses.parse_address(parsed.ops_listen).port == port["containerPort"]
+    assert parsed.lease == one("Lease")["metadata"]["name"]
+
+
+def test_the_components_for_callers_name_their_secrets():
+    shipped = {
+        document["metadata"]["name"]
+        for document in yaml.safe_load_all((COMPONENTS / "client-certificates" / "secrets.yaml").read_text())
+    }
+    assert shipped == {inventory.SECRETS[name] for name in inventory.CLIENTS}
+    text = (COMPONENTS / "client-certificates" / "kustomization.yaml").read_text()
+    assert all(name in text for name in shipped)
+    auth = (COMPONENTS / "client-auth" / "kustomization.yaml").read_text()
+    assert f"--client-names={inventory.CLIENTS['apiserver']}" in auth
+    production = (MANIFESTS / "overlays" / "production" / "kustomization.yaml").read_text()
+    assert f"--client-names={inventory.CLIENTS['scheduler']}" in production
+
+
+def test_cert_manager_issues_the_same_names_for_the_same_use():
+    path = MANIFESTS / "overlays" / "cert-manager" / "certificates.yaml"
+    issued = {
+        document["spec"]["secretName"]: document["spec"]
+        for document in yaml.safe_load_all(path.read_text())
+        if document["kind"] == "Certificate"
+    }
+    assert set(issued) == set(inventory.SECRETS.values())
+    for leaf in inventory.list_specs("railwright-system", clients=True):
+        certificate = issued[inventory.SECRETS[leaf.name]]
+        assert certificate["commonName"] == leaf.common_name
+        assert {*certificate.get("dnsNames", ()), *certificate.get("ipAddresses", ())} == set(leaf.hosts)
+        assert f"{leaf.usage} auth" in certificate["usages"]

@@ -1,0 +1,51 @@
+"""The page on schedulers and the shipped configurations say the same, and avoid what either scheduler trips over."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "manifests" / "examples" / "schedulers"
+PAGE = (ROOT / "docs" / "schedulers.md").read_text()
+KUBE = yaml.safe_load((EXAMPLES / "kube-scheduler.yaml").read_text())
+VOLCANO = yaml.safe_load((EXAMPLES / "volcano-scheduler.yaml").read_text())
+(ENTRY,) = KUBE["extenders"]
+PLUGINS = [plugin for tier in VOLCANO["tiers"] for plugin in tier["plugins"]]
+ARGUMENTS = next(plugin["arguments"] for plugin in PLUGINS if plugin["name"] == "extender")
+ALLOCATE = next(
+    configuration["arguments"] for configuration in VOLCANO["configurations"] if configuration["name"] == "allocate"
+)
+SHIPPED = {**KUBE, **ENTRY, **ARGUMENTS, **ALLOCATE}
+ROWS = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("key", "value"), ROWS, ids=[key for key, _ in ROWS])
+def test_what_the_page_says_is_shipped_is_shipped(key, value):
+    shipped = SHIPPED[key]
+    assert (type(shipped), shipped) == (type(json.loads(value)), json.loads(value))
+
+
+def test_the_page_names_every_setting_of_the_extenders_entries():
+    missing = [key for key in (*ARGUMENTS, *ENTRY) if key not in PAGE]
+    assert missing == []
+
+
+def test_https_to_the_extender_is_verified():
+    assert ENTRY["urlPrefix"].startswith("https://") == ENTRY["enableHTTPS"]
+    assert ENTRY["tlsConfig"].get("caFile")
+    assert "insecure" not in ENTRY["tlsConfig"]
+
+
+def test_volcano_gets_the_types_it_reads():
+    assert isinstance(ARGUMENTS["extender.managedResources"], list)
+    assert isinstance(ARGUMENTS["extender.ignorable"], bool)
+    order = [plugin["name"] for plugin in PLUGINS]
+    assert order.index("predicates") < order.index("extender")
+    assert "binpack" in order
+
+
+def test_both_manage_the_same_resources():
+    assert [resource["name"] for resource in ENTRY["managedResources"]] == ARGUMENTS["extender.managedResources"]

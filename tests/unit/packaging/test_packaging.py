@@ -1,0 +1,145 @@
+"""Packaging: the licence, the package's metadata, and an image built from locked packages."""
+
+import email
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONTAINERFILE = (ROOT / "Containerfile").read_text()
+# of https://www.apache.org/licenses/LICENSE-2.0.txt
+APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+
+def find_copied() -> list[str]:
+    """Return the files and folders of the checkout that the Containerfile copies."""
+    lines = re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE)
+    return [source for line in lines for source in line.split()[:-1]]
+
+
+def build(folder: pathlib.Path, target: str, output: pathlib.Path) -> pathlib.Path:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", output],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    (path,) = output.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    """Return a folder with what the Containerfile copies, and nothing else."""
+    folder = tmp_path_factory.mktemp("context")
+    for name in find_copied():
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(context, tmp_path_factory):
+    with zipfile.ZipFile(build(context, "wheel", tmp_path_factory.mktemp("wheel"))) as archive:
+        yield archive
+
+
+def read_member(archive, ending):
+    (name,) = [name for name in archive.namelist() if name.endswith(f".dist-info/{ending}")]
+    return archive.read(name)
+
+
+def test_the_licence_is_the_text_of_the_apache_licence_2_unchanged():
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
+
+
+def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
+    assert read_member(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    for name in (
+        "rows.md",
+        "tested_versions.json",
+        "webhook_entries.json",
+    ):  # railwright check explains its rows without a network
+        path = f"railwright/cli/checking/{name}"
+        assert wheel.read(path) == (ROOT / path).read_bytes()
+    metadata = email.message_from_bytes(read_member(wheel, "METADATA"))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
+
+
+def test_the_wheel_describes_itself(wheel):
+    metadata = email.message_from_bytes(read_member(wheel, "METADATA"))
+    assert metadata["Author"] == "The railwright authors"
+    assert metadata["Summary"]
+    assert metadata["Keywords"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert (ROOT / "README.md").read_text().strip() in metadata.get_payload(decode=True).decode()
+    oldest = int(metadata["Requires-Python"].removeprefix(">=3."))
+    versions = re.findall(r"Python :: 3\.(\d+)", "\n".join(metadata.get_all("Classifier")))
+    assert versions == [str(minor) for minor in range(oldest, 15)], "make test runs on these"
+
+
+def test_the_source_distribution_contains_the_licence(context, tmp_path):
+    with tarfile.open(build(context, "sdist", tmp_path)) as archive:
+        assert [name for name in archive.getnames() if re.fullmatch(r"[^/]+/LICENSE", name)]
+
+
+def test_the_build_backend_has_one_version_everywhere():
+    (pinned,) = PROJECT["build-system"]["requires"]
+    assert re.fullmatch(r"hatchling==[\d.]+", pinned)
+    assert pinned in PROJECT["project"]["optional-dependencies"]["dev"]
+    for lock in ("build", "dev"):
+        lines = (ROOT / "requirements" / f"{lock}.txt").read_text().splitlines()
+        assert f"{pinned} \\" in lines, f"requirements/{lock}.txt is older than pyproject.toml: make lock"
+
+
+def test_the_image_is_built_by_the_locked_backend_and_installs_nothing_without_a_hash():
+    commands = re.findall(r"pip (?:install|wheel) [^&\n]*", CONTAINERFILE)
+    ours = [command for command in commands if command.split()[-1].startswith((".", "/wheels"))]
+    others = [command for command in commands if command not in ours]
+    assert all("--no-deps" in command for command in ours)
+    assert all("--no-build-isolation" in command for command in ours if command.startswith("pip wheel"))
+    assert all("--require-hashes" in command for command in others)
+    assert any("requirements/build.txt" in command for command in others)
+
+
+def test_the_build_context_is_what_the_containerfile_copies():
+    lines = (ROOT / ".containerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*", "everything is left out"
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == set(find_copied())
+    assert "**/__pycache__" in rules
+
+
+def test_no_metadata_has_an_address_that_is_not_ours():
+    chart = (ROOT / "manifests/chart/Chart.yaml").read_text()
+    assert "urls" not in PROJECT["project"]
+    assert "email" not in str(PROJECT["project"]["authors"])
+    assert not re.search(r"https?://", chart)
+    security = (ROOT / "SECURITY.md").read_text()
+    assert not re.search(r"https?://|[\w.]+@[\w.]+", security)
+    assert "private vulnerability reporting" in security
+
+
+def test_the_chart_names_licence_maintainers_keywords_and_the_icon_of_the_dashboard():
+    chart = yaml.safe_load((ROOT / "manifests/chart/Chart.yaml").read_text())
+    assert chart["annotations"]["artifacthub.io/license"] == PROJECT["project"]["license"]
+    assert [person["name"] for person in chart["maintainers"]] == [
+        person["name"] for person in PROJECT["project"]["authors"]
+    ]
+    assert set(chart["keywords"]) <= set(PROJECT["project"]["keywords"])
+    assert len(chart["keywords"]) >= 5
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
