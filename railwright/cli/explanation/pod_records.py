@@ -4,7 +4,6 @@ It has no scores of nodes: only the extender has those.
 """
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, listing, watch_wire
+from railwright.cluster import errors, failures, installed_names, listing
 from railwright.fabric import event_views, intent, names, views
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
@@ -39,19 +38,15 @@ _WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of a pod."""
-
-    type: str = ""
-    status: str = ""
+class _Condition(views.PodCondition, frozen=True):
     message: str | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
+class _Status(views.PodStatus, frozen=True):
+    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # with their messages
 
 
-class _Pod(msgspec.Struct, frozen=True):
+class _Pod(views.Pod, frozen=True):
     status: _Status = _Status()
 
 
@@ -111,11 +106,7 @@ class PodRecord(msgspec.Struct, frozen=True):
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     """Return the record of a pod. Raise ClusterError."""
     path = f"/api/v1/namespaces/{namespace}/pods"
-    body = await client.get(f"{path}/{name}")
-    try:
-        pod, status = msgspec.json.decode(body, type=views.Pod), msgspec.json.decode(body, type=_Pod).status
-    except watch_wire.UNREADABLE as error:
-        raise failures.build_foreign(client.host, path, str(error)) from None
+    pod = await cluster_access.read_object(client, f"{path}/{name}", _Pod)
     if pod.metadata.name != name:
         raise failures.build_foreign(client.host, path)
     gang = membership.find_gang(pod)
@@ -125,7 +116,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     query = {"fieldSelector": f"source={_COMPONENT}"}
     events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", event_views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
-    return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
+    return _build(pod, sorted(map(_report, about_gang), key=lambda report: report.last))
 
 
 def is_finding(record: PodRecord) -> bool:
@@ -166,7 +157,7 @@ def render(record: PodRecord) -> Group:
     return Group(*lines)
 
 
-def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRecord:
+def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
     injection = intent.read_record(pod)
     node = pod.spec.node_name or ""
     outcomes = [_OUTCOMES[report.reason] for report in reports if report.reason in _OUTCOMES]
@@ -174,7 +165,7 @@ def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRec
         outcomes = [outcome for outcome in outcomes if outcome != "unplaceable"]
     unscheduled = [
         condition.message or ""
-        for condition in status.conditions or ()
+        for condition in pod.status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
     placement = _read_placement(pod.metadata.annotations.get(names.PLACEMENT))
@@ -230,12 +221,11 @@ def explain(
 ) -> int:
     """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
 
-    async def read_records() -> tuple[PodRecord, str]:
-        async with cluster_access.connect(options.get_cluster(arguments)) as client:
-            return await read(client, namespace, name), await _find_scaled_down(client)
+    async def read_records(client: clients.Client) -> tuple[PodRecord, str]:
+        return await read(client, namespace, name), await _find_scaled_down(client)
 
     try:
-        record, scaled_down = asyncio.run(read_records())
+        record, scaled_down = cluster_access.run(options.get_cluster(arguments), read_records)
     except errors.ApiError as error:
         if error.foreign:
             raise no_extender from None
@@ -251,8 +241,8 @@ def explain(
 async def _find_scaled_down(client: clients.Client) -> str:
     """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
     try:
-        deployment = msgspec.json.decode(await client.get(_DEPLOYMENT), type=_Deployment)
-    except (errors.ClusterError, *watch_wire.UNREADABLE):
+        deployment = await cluster_access.read_object(client, _DEPLOYMENT, _Deployment)
+    except errors.ClusterError:
         return ""
     if deployment.spec.replicas:
         return ""

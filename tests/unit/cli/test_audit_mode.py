@@ -3,9 +3,10 @@
 import io
 import json
 
+import msgspec
 import pytest
 import yaml
-from admitting import EXAMPLES, view
+from admitting import EXAMPLES
 from rich.console import Console
 
 from railwright.cli import __main__ as command_line
@@ -55,7 +56,7 @@ def test_explain_shows_a_rejection_that_would_be_made(tmp_path, capsys, audit_po
 
 
 def render(tree: dict) -> str:
-    record = pod_records._build(view(tree), pod_records._Status(), ())
+    record = pod_records._build(msgspec.convert(tree, pod_records._Pod), ())
     console = Console(file=io.StringIO(), width=400)
     console.print(pod_records.render(record))
     return console.file.getvalue()
