@@ -82,14 +82,15 @@ test: setup ## run unit, service, control-plane and the main real-node tests, a 
 # Schedulers, bindings, admission, claims, the policy's resource and installation: what may differ between versions of
 # Kubernetes and Volcano. Some run again without Dynamic Resource Allocation, whose API is then not served.
 OLDEST = admission allocation bindings chart check claim_shapes claim_templates claimed_rails explain gang \
-	gangs_of_any_rails kube_gangs kube_scheduler policy_resource rbac seeds two_schedulers workloads
-WITHOUT_CLAIMS = bindings check gang kube_scheduler two_schedulers
+	gangs_of_any_rails kube_gangs kube_scheduler policy_resource rbac seeds workloads
+WITHOUT_CLAIMS = bindings check gang kube_scheduler
+BOTH_SCHEDULERS = "tests/faults/test_placement.py::test_51_two_schedulers_never_get_the_same_rail"
 test-oldest: setup ## run the control-plane tests that depend on versions with the oldest supported Kubernetes and Volcano
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/python tests/controlplane/build.py
 	RAILWRIGHT_CONTROL_PLANE=oldest $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
-	$(OLDEST:%=tests/controlplane/test_%.py) $(TEST_ARGS)
+	$(OLDEST:%=tests/controlplane/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
 	RAILWRIGHT_CONTROL_PLANE=oldest-without-claims $(BIN)/pytest -m "plane and not soak" $(PLANES) $(SLOWEST) \
-	$(WITHOUT_CLAIMS:%=tests/controlplane/test_%.py) $(TEST_ARGS)
+	$(WITHOUT_CLAIMS:%=tests/controlplane/test_%.py) $(BOTH_SCHEDULERS) $(TEST_ARGS)
 
 # Kubelets, containerd, Multus and device plugins in namespaces. If the machine cannot run them, the tests are skipped with
 # the reason.

@@ -112,10 +112,15 @@ def _read(output: bytes) -> Answers:
 
 
 def _blame(asked: Sequence[evaluations.Question], error: bounded_process.ProcessError) -> Answers:
-    """Return the answers before a process ended, and that the expression is unknown which ended it."""
+    """Return the answers before a process ended, and that the expression is unknown which ended it.
+
+    A process that has answered everything may still exceed its time: on a busy host its exit takes seconds.
+    """
     answers = dict(_read(error.output))
     unanswered = [question for question in asked if question.number not in answers]
-    if not unanswered or not (answers or isinstance(error, bounded_process.ExceededError)):
+    if not unanswered:
+        return answers
+    if not answers and not isinstance(error, bounded_process.ExceededError):
         raise error
     culprit = unanswered[0].expression
     unknown = evaluations.Result(Match.UNKNOWN, f"was not evaluated: {error}")

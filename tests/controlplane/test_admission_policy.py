@@ -71,7 +71,7 @@ async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
         assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
 
 
-async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what_to_do(plane, guarded):
+async def test_an_opted_in_pod_is_denied_without_the_webhook(plane, guarded):
     namespace = await guarded()
     message = await create_denied(plane, POD(LABELLED), namespace)
     assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in message
@@ -83,7 +83,7 @@ async def test_where_the_webhook_is_gone_a_pod_that_opted_in_is_denied_with_what
     assert f"pod {namespace}/rank-" in await create_denied(plane, generated, namespace)
 
 
-async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(plane, guarded):
+async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, guarded):
     namespace = await guarded(fabric="ib")
     message = await create_denied(plane, POD({}), namespace)
     assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in message
@@ -94,7 +94,7 @@ async def test_in_a_namespace_that_opted_in_pods_with_accelerators_are_denied(pl
         await plane.api.create(pod, namespace=namespace, dry_run=True)
 
 
-async def test_the_api_server_denies_what_every_other_judge_of_missed_pods_counts(plane, guarded):
+async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
     """The cases that the metric and `railwright check` are held to, but for states that no pod is created in."""
     made: dict[tuple, str] = {}
     system = {"kube-system", names.NAMESPACE}
@@ -168,7 +168,7 @@ LEGITIMATE = {
 }
 
 
-async def test_whatever_the_webhook_answers_for_passes_and_what_it_wrote_stays(plane, guarded, site):
+async def test_injected_pods_pass_and_keep_what_was_written(plane, guarded, site):
     namespace = await guarded()
     await site.policy(POLICY)
     await site.start_webhook()

@@ -55,7 +55,7 @@ async def audited(site, namespace):
     return site
 
 
-async def test_nothing_is_changed_or_denied_until_one_key_is_set(plane, namespace, audited):
+async def test_audit_mode_changes_and_denies_nothing(plane, namespace, audited):
     created = await plane.api.create(pod("seen"), namespace=namespace)
     warnings = list(plane.api.warnings)
     assert any("WouldInject: fabric ib is in audit mode" in line for line in warnings), warnings

@@ -76,7 +76,7 @@ async def test_a_profile_with_an_extender_batches_no_pod(plane, namespace, nodes
     assert "Disabling signatures for profile because it has extenders configured" in log
 
 
-async def test_pods_with_claims_are_not_batched_without_an_extender_either(plane, namespace, schedulers):
+async def test_pods_with_claims_are_never_batched(plane, namespace, schedulers):
     await schedulers.kube(plugins=NO_DEFAULT_SPREAD)
     shape = shapes.load("aks-gb300")
     requests = [{"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": len(shape.gpus)}}]

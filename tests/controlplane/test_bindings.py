@@ -8,7 +8,7 @@ import json
 
 import pytest
 import pytest_asyncio
-from plane import volcano, waiting
+from plane import reverse_proxy, volcano, waiting
 
 LEAF = "fabric.topograph.run/tier-0"
 PLACEMENT, CONF = "railwright.io/placement", "railwright.io/nccl.conf"
@@ -73,15 +73,22 @@ async def seen(plane, namespace):
         await task
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def proxy(plane, module_site):
+    """Yield the proxy by which Volcano calls the extender."""
+    opened = await reverse_proxy.ReverseProxy().open()
+    await module_site.policy(POLICY)
+    opened.backend = (await module_site.start_extender()).port
+    await plane.schedulers.volcano(volcano.extender(f"{opened.url}/volcano", managed=RAILS))
+    yield opened
+    await plane.schedulers.reset()
+    await opened.close()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, site, schedulers, extender_proxy):
-    """railwright on the plane, Volcano asking its extender."""
-    await site.policy(POLICY)
-    _, extender = await asyncio.gather(site.start_webhook(), site.start_extender())
-    extender_proxy.backend = extender.port
-    conf = volcano.extender(f"{extender_proxy.url}/volcano", managed=RAILS)
-    await asyncio.gather(site.register(namespace), schedulers.volcano(conf))
-    return site
+async def installed(namespace, module_site, proxy):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace)
+    await module_site.unregister()
 
 
 async def running(plane, namespace: str, count: int) -> list[dict]:
@@ -113,9 +120,7 @@ def read_annotations(pod: dict) -> tuple[dict, str]:
 
 
 @BOTH
-async def test_placement_and_devices_of_the_node_come_together_with_its_name(
-    plane, namespace, nodes, installed, seen, scheduler
-):
+async def test_placement_and_devices_come_with_the_node(plane, namespace, nodes, installed, seen, scheduler):
     for shape in DEVICES:
         await nodes.make(f"gpu-{shape}", rails=dict.fromkeys(RAILS, 1), labels={"gpu": shape, LEAF: f"leaf-{shape}"})
     await create(plane, namespace, workload(scheduler, 2))
@@ -140,7 +145,7 @@ async def test_placement_and_devices_of_the_node_come_together_with_its_name(
 
 
 @BOTH
-async def test_a_rail_the_node_cannot_give_is_in_neither_list(plane, namespace, nodes, installed, scheduler):
+async def test_a_missing_rail_is_in_neither_list(plane, namespace, nodes, installed, scheduler):
     await nodes.make("gpu-new", rails={RAILS[0]: 1, RAILS[1]: 0}, labels={"gpu": "new"})
     await create(plane, namespace, workload(scheduler, 1, {"railwright.io/skip": "devices"}))
     (pod,) = await running(plane, namespace, 1)
@@ -149,9 +154,7 @@ async def test_a_rail_the_node_cannot_give_is_in_neither_list(plane, namespace, 
     assert conf == "NCCL_IB_HCA==mlx5_4\n"
 
 
-async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_so_does_ours(
-    plane, namespace, nodes, installed, extender_proxy
-):
+async def test_a_changed_annotation_survives_volcanos_binding(plane, namespace, nodes, installed, proxy):
     """Volcano binds with the annotations of the pod as its session began, and the API server writes them all."""
     changed = []
 
@@ -163,11 +166,11 @@ async def test_an_annotation_that_changes_after_volcanos_snapshot_survives_and_s
             changed.append(pod["metadata"]["annotations"])
             await asyncio.sleep(0.5)  # the webhook's watch is behind by milliseconds; Volcano waits for this answer
 
-    extender_proxy.hook = change_in_the_session
+    proxy.hook = change_in_the_session
     await nodes.make("gpu-old", rails=dict.fromkeys(RAILS, 1), labels={"gpu": "old", LEAF: "leaf-0"})
     await create(plane, namespace, workload("volcano", 1, {"changed": "old", "removed": "old", "same": "old"}))
     (pod,) = await running(plane, namespace, 1)
-    extender_proxy.hook = None
+    proxy.hook = None
     assert changed[0]["changed"] == "old"
     annotations = pod["metadata"]["annotations"]
     assert {key: annotations.get(key) for key in ("changed", "removed", "added", "same")} == {

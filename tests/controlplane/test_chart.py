@@ -330,7 +330,7 @@ async def test_what_is_switched_off_leaves_no_object(helm):
         (["--set=commonLabels.team=a,extender.podLabels.team=b"], "extender.podLabels and commonLabels both set team"),
     ],
 )
-async def test_values_that_cannot_work_are_refused_with_what_to_do(tmp_path, options, says):
+async def test_impossible_values_are_refused_with_a_fix(tmp_path, options, says):
     helm = releases.Helm(tmp_path)
     with pytest.raises(releases.FailedError, match=re.escape(says)):
         await helm("template", releases.RELEASE, str(CHART), *options)
@@ -473,7 +473,7 @@ async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
     assert "opted-in pods and workloads are\nrejected. Set" in later
 
 
-async def test_a_definition_of_another_release_is_refused_with_both_ways_out(plane, tmp_path, cluster, installed):
+async def test_a_definition_of_another_release_is_refused(plane, tmp_path, cluster, installed):
     helm = releases.Helm(tmp_path, plane.kubeconfig, namespace="elsewhere")
     render = ("template", "hpc", str(CHART), "--dry-run=server", "--set=fullnameOverride=railwright")
     with pytest.raises(releases.FailedError) as refused:
@@ -495,7 +495,7 @@ async def test_a_definition_of_another_release_is_refused_with_both_ways_out(pla
         await cluster.api.patch("CustomResourceDefinition", name, {"metadata": {"annotations": owner}})
 
 
-async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, installed):
+async def test_an_upgrade_and_a_rollback_keep_foreign_writes(plane, cluster, installed):
     held = await cluster.state()
     assert len(held[0]) == 1
     assert held[2:] == (POLICY, [["10.96.0.77"]])
@@ -510,9 +510,7 @@ async def test_an_upgrade_and_a_rollback_keep_what_others_wrote(plane, cluster, 
     assert await cluster.state() == held, "nor does a server-side apply take it away"
 
 
-async def test_the_emergency_switch_lets_labelled_pods_pass_and_helm_or_enable_undo_it(
-    plane, cluster, installed, namespace
-):
+async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, installed, namespace):
     """No webhook answers on the plane, so labelled pods are rejected, which is when the switch is used."""
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding"
     pod = guard.probe({guard.FABRIC: "ib"})
@@ -617,7 +615,7 @@ async def test_uninstalling_under_a_leader_that_runs_leaves_nothing(cluster, ins
     await cluster.gone()  # a leader that gives back what it led brings nothing back
 
 
-async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path):
+async def test_an_existing_policy_is_not_taken_over(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
     document.write_text(POLICY.replace("ib:", "other:"))
     await site.Site(cluster.plane).policy(POLICY)
@@ -634,7 +632,7 @@ async def test_a_policy_that_was_there_first_is_not_taken_over(cluster, tmp_path
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
 
 
-async def test_a_policy_of_the_values_is_put_back_while_it_is_given_and_stays_when_it_is_not(cluster, tmp_path):
+async def test_an_upgrade_restores_a_policy_of_the_values(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
     document.write_text(POLICY)
     given, edited = f"--set-file=policy.document={document}", {"data": {names.POLICY_KEY: "edited"}}
@@ -666,7 +664,7 @@ APPLY = {  # as GitOps tools do; no conflict is forced
 }
 
 
-async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing_that_others_write(plane, cluster):
+async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster):
     """As Argo CD does: `helm template` and an apply, without a release. The rotator works and an extender leads."""
     manifests = await cluster.helm("template", releases.RELEASE, str(CHART))
     account = site.Site(plane)
@@ -714,9 +712,7 @@ async def test_rendering_and_applying_again_changes_no_edited_policy_and_nothing
 
 
 @pytest.mark.parametrize("way", APPLY)
-async def test_a_policy_in_the_values_follows_each_rendering_and_stays_when_it_is_taken_away(
-    plane, cluster, tmp_path, way
-):
+async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_path, way):
     """As Argo CD and Flux's Kustomization do it: no hook runs, and `helm template` cannot look into the cluster."""
 
     async def apply(document):
@@ -775,7 +771,7 @@ def definition(group_version, kind):
     }
 
 
-async def test_the_overlays_are_accepted_where_their_kinds_are_and_else_refused_whole(plane, cluster):
+async def test_overlays_need_the_kinds_that_they_use(plane, cluster):
     dry = f"--set={MONITORED},certificates.mode=cert-manager"
     with pytest.raises(releases.FailedError, match="ensure CRDs are installed first"):
         await cluster.helm.install(dry)

@@ -15,15 +15,14 @@ _SLICE = "resource.k8s.io/v1/ResourceSlice"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def install(plane, namespace, site):
+async def install(namespace, module_site):  # in this order: it is unregistered before its namespace goes
     """Has railwright write claims for a shape in the namespace of the test: `await install(shape)`."""
 
     async def run(shape):
-        await site.policy(shape.build_policy())
-        await site.start_webhook()
-        await site.register(namespace)
+        await module_site.install(shape.build_policy(), namespace)
 
-    return run
+    yield run
+    await module_site.unregister()
 
 
 async def create_two_gangs(plane, namespace, shape, size=GANG):
@@ -40,7 +39,7 @@ async def create_two_gangs(plane, namespace, shape, size=GANG):
 
 
 @pytest.mark.parametrize("name", shapes.NAMES)
-async def test_two_gangs_get_true_pairs_and_equal_rails_each(plane, namespace, install, name):
+async def test_each_gang_gets_true_pairs_and_equal_rails(plane, namespace, install, name):
     shape = shapes.load(name)
     await install(shape)
     async with claim_gangs.offer(plane, shape, NODES):
@@ -52,7 +51,7 @@ async def test_two_gangs_get_true_pairs_and_equal_rails_each(plane, namespace, i
         await plane.remove_pods(namespace)
 
 
-async def test_a_pod_of_eight_gpus_and_32_nics_is_cut_into_claims_between_pairs(plane, namespace, install):
+async def test_claims_of_a_large_pod_are_cut_between_pairs(plane, namespace, install):
     shape = shapes.load("eks-p5")
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1):
@@ -74,9 +73,7 @@ _WITHOUT_TAINTS = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("trouble", ["removed", pytest.param("tainted", marks=_WITHOUT_TAINTS)])
-async def test_a_device_that_is_gone_or_tainted_keeps_pods_of_its_rail_out_until_it_is_back(
-    plane, namespace, install, trouble
-):
+async def test_pods_wait_for_a_removed_or_tainted_device(plane, namespace, install, trouble):
     shape = shapes.load("aks-gb300")
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1) as (node,):

@@ -28,17 +28,19 @@ ROOT_OF = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)} |
 UNUSED_SECONDS = 2
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, site):
-    """Yield the policy and the webhook, called for the namespace of the test, and the device classes."""
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def classes(plane):
     for tree in CLASSES:
         await plane.api.create(tree)
-    await site.policy(POLICY)
-    await site.start_webhook(f"--unused-template-seconds={UNUSED_SECONDS}")
-    await site.register(namespace)
-    yield site
+    yield
     for tree in CLASSES:
         await plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(namespace, module_site, classes):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace, options=(f"--unused-template-seconds={UNUSED_SECONDS}",))
+    await module_site.unregister()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -95,22 +97,7 @@ async def list_templates(plane, namespace):
     return {tree["metadata"]["name"]: tree for tree in await plane.api.list(TEMPLATE, namespace)}
 
 
-async def test_the_pods_of_a_job_get_true_pairs_and_one_set_of_rails(plane, installed, namespace, offer):
-    await offer("p4d-0", "p4d-1")
-    await plane.api.create(build_job("first", 2, gpus=4), namespace=namespace)
-    pods = await kubes.bound(plane.api, namespace, 2, f"{kubes.JOB_NAME}=first")
-    for pod in pods:
-        (container,) = pod["spec"]["containers"]
-        assert container["resources"]["limits"] == {"railwright.io/rails": "0"}
-        roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
-        assert gpus == [root for root in roots for _ in range(2)]
-    assert await list_rails(plane, namespace, pods) == [("rail0", "rail1")] * 2
-    job = await plane.api.get("batch/v1/Job", "first", namespace)
-    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert resources == {"claims": [{"name": "railwright"}]}  # no queue waits for GPUs that no node reports
-
-
-async def test_a_second_gang_gets_the_other_rails_and_a_restarted_pod_the_same(plane, installed, namespace, offer):
+async def test_each_gang_has_rails_in_pairs_and_a_restarted_pod_the_same(plane, installed, namespace, offer):
     await offer("p4d-0", "p4d-1")
     for name in ("first", "second"):
         await plane.api.create(build_job(name, 2, gpus=4), namespace=namespace)
@@ -118,6 +105,13 @@ async def test_a_second_gang_gets_the_other_rails_and_a_restarted_pod_the_same(p
     second = await kubes.bound(plane.api, namespace, 2, f"{kubes.JOB_NAME}=second")
     sets = {*await list_rails(plane, namespace, first)}, {*await list_rails(plane, namespace, second)}
     assert sorted(rails for (rails,) in map(list, sets)) == [("rail0", "rail1"), ("rail2", "rail3")]
+    for pod in (*first, *second):
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {"railwright.io/rails": "0"}
+        roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
+        assert gpus == [root for root in roots for _ in range(2)]
+    job = await plane.api.get("batch/v1/Job", "first", namespace)
+    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"claims": [{"name": "railwright"}]}  # no queue waits for GPUs that no node reports
     gone = second[0]["metadata"]["name"]
     await plane.api.delete("Pod", gone, namespace, grace=0)
 
@@ -130,23 +124,21 @@ async def test_a_second_gang_gets_the_other_rails_and_a_restarted_pod_the_same(p
     assert {*await list_rails(plane, namespace, again)} == sets[1]
 
 
-async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, site, offer, installed):
+async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, offer, installed):
     await offer("p4d-0")
-    await site.webhook.stop()
+    await installed.webhook.stop()
     name = "railwright-efa-8x4-0123456789"  # of an earlier policy
     pod = build_pod("late", gpus=0, labels={"name": "late"})
     pod["spec"]["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": name}]
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "railwright"}]}
     await plane.unregister_webhook(namespaces=[namespace])
     await plane.api.create(pod, namespace=namespace)
-    await asyncio.sleep(1)
-    assert not kubes.node_of(await plane.api.get("Pod", "late", namespace))
-    await site.start_webhook()
+    await installed.start_webhook(f"--unused-template-seconds={UNUSED_SECONDS}")
     assert await kubes.where(plane.api, namespace, "late") == "p4d-0"
     assert list(await list_templates(plane, namespace)) == [name]
 
 
-async def test_a_pod_on_its_own_gets_any_free_rails_in_pairs(plane, installed, namespace, offer):
+async def test_a_single_pod_gets_free_rails_in_pairs(plane, installed, namespace, offer):
     await offer("p4d-0")
     for number in range(4):
         await plane.api.create(build_pod(f"p{number}", 2, labels={"name": f"p{number}"}), namespace=namespace)
@@ -165,13 +157,11 @@ OWN_TEMPLATE = {
 }
 
 
-async def test_a_template_that_no_pod_names_is_removed_and_that_of_a_user_stays(plane, installed, namespace, offer):
+async def test_an_unused_template_is_removed_and_that_of_a_user_stays(plane, installed, namespace, offer):
     await offer("p4d-0")
     await plane.api.create(OWN_TEMPLATE, namespace=namespace)
     await plane.api.create(build_pod("p", 8, labels={"name": "p"}), namespace=namespace)
     assert await kubes.where(plane.api, namespace, "p") == "p4d-0"
-    assert len(await list_templates(plane, namespace)) == 2
-    await asyncio.sleep(UNUSED_SECONDS * 2)
     assert len(await list_templates(plane, namespace)) == 2
     await plane.api.delete("Pod", "p", namespace, grace=0)
 
@@ -195,7 +185,7 @@ async def test_a_pod_with_a_template_of_its_author_keeps_it(plane, installed, na
     assert stored["spec"]["resourceClaims"] == [{"name": "mine", "resourceClaimTemplateName": "mine"}]
 
 
-async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, installed, namespace, offer):
+async def test_an_unwritable_template_is_an_event_on_the_pod(plane, installed, namespace, offer):
     await offer("p4d-0")
     quota = {"hard": {"count/resourceclaimtemplates.resource.k8s.io": "0"}}
     await plane.api.create(
@@ -221,7 +211,7 @@ async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod(plane, i
     assert await kubes.where(plane.api, namespace, "p") == "p4d-0"
 
 
-async def test_a_quota_of_a_device_class_counts_the_devices_of_the_claims(plane, installed, namespace, offer):
+async def test_a_quota_of_a_device_class_counts_claimed_devices(plane, installed, namespace, offer):
     await offer("p4d-0")
     resource = "dranet.deviceclass.resource.k8s.io/devices"
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {resource: "8"}}}

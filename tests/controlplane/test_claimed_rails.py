@@ -78,9 +78,7 @@ async def list_allocated(client, namespace):
     return allocated
 
 
-async def test_the_allocator_gives_each_of_a_hundred_pods_the_rails_and_pairs_of_the_plan(
-    plane, claims, namespace, offer
-):
+async def test_a_hundred_pods_get_the_planned_rails_and_pairs(plane, claims, namespace, offer):
     leaves = [chr(ord("a") + number) for number in range(GANGS // 2)]
     await asyncio.gather(*(offer(f"{leaf}-{node:02}", leaf=leaf) for leaf in leaves for node in range(SIZE)))
     client = plane.api
@@ -114,7 +112,7 @@ async def test_the_allocator_gives_each_of_a_hundred_pods_the_rails_and_pairs_of
         )
 
 
-async def test_a_gang_waits_for_its_rails_with_the_reason_and_goes_on(plane, claims, namespace, offer):
+async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespace, offer):
     await asyncio.gather(offer("n-0", leaf="n"), offer("n-1", leaf="n"))
     client = plane.api
     await create_templates(client, namespace)
@@ -169,7 +167,7 @@ async def test_a_gang_goes_where_free_gpus_and_rails_are_pairs(plane, claims, na
     await waiting.wait(find_event, seconds=60, describe="an event that names the pair")
 
 
-async def test_rails_by_claims_and_by_a_device_plugin_are_used_in_one_cluster(plane, claims, namespace, nodes, offer):
+async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes, offer):
     await asyncio.gather(offer("slices-0", leaf="m"), nodes.make("plugin-0", rails=kubes.ONE_EACH))
     client = plane.api
     await create_templates(client, namespace)

@@ -1,13 +1,22 @@
 """Rails and GPUs that come by Dynamic Resource Allocation, on the real API server and its allocator."""
 
 import asyncio
+import copy
+import pathlib
 
 import devices
+import pytest
 import pytest_asyncio
+import yaml
 from plane import kube as kubes
 from plane import waiting
 
 GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
+FIELDS = yaml.safe_load(pathlib.Path("tests/data/claim-fields.yaml").read_text())
+ROOTS = ("ResourceSliceSpec", "DeviceClaim", "AllocationResult", "DeviceClassSpec", "DeviceTaintRuleSpec")
+SLICE = "resource.k8s.io/v1/ResourceSlice"
+NIC = "pci-0000-10-1b-0"
+TAINT = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
@@ -22,20 +31,23 @@ async def claims(plane):
         await plane.api.delete("resource.k8s.io/v1/DeviceClass", tree["metadata"]["name"])
 
 
+def change_nothing(slices):
+    return slices
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def offer(plane, nodes):
     """Makes nodes whose devices are in slices only; their slices go with the test."""
     made = []
 
-    async def make(name, **slices):
+    async def make(name, *, change=change_nothing):
         await nodes.make(name, gpus=0, rails={})
-        for tree in devices.build_slices(name, **slices):
+        for tree in change(devices.build_slices(name)):
             await plane.api.create(tree)
             made.append(tree["metadata"]["name"])
 
     yield make
-    for name in made:
-        await plane.api.delete("resource.k8s.io/v1/ResourceSlice", name)
+    await asyncio.gather(*(plane.api.delete(SLICE, name) for name in made))
 
 
 async def list_allocated(plane, namespace):
@@ -65,34 +77,21 @@ async def test_extended_resources_of_device_classes_are_rails(plane, claims, nam
     assert await kubes.where(client, namespace, "p2") in places
 
 
-async def test_nodes_with_a_device_plugin_and_nodes_with_slices_are_used_together(
-    plane, claims, namespace, nodes, offer
-):
+async def test_device_plugins_and_slices_are_used_together(plane, claims, namespace, nodes, offer):
     await asyncio.gather(offer("slices-0"), nodes.make("plugin-0", rails=kubes.ONE_EACH))
     places = {await kubes.place(plane.api, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "plugin-0"}
 
 
-async def test_a_tainted_device_takes_its_rail_out_and_puts_it_back(plane, claims, namespace, offer):
-    await offer("slices-0", taints={"pci-0000-10-1b-0": "NoSchedule"})
-    client = plane.api
-    await client.create(kubes.pod("p", gpus=1, labels={"name": "p"}), namespace=namespace)
-    await kubes.event(client, namespace, "p", NO_DEVICES)
-    healthy = devices.build_slices("slices-0")[0]["spec"]
-    await client.patch("resource.k8s.io/v1/ResourceSlice", "slices-0-dra.net", {"spec": healthy})
-    assert await kubes.where(client, namespace, "p") == "slices-0"
-
-
-async def test_a_rule_that_taints_a_device_takes_its_rail_out_and_puts_it_back(plane, claims, namespace, offer):
+async def test_a_rule_that_taints_a_device_takes_its_rail_out(plane, claims, namespace, offer):
     await offer("slices-0")
     client = plane.api
-    selector = {"driver": "dra.net", "pool": "slices-0", "device": "pci-0000-10-1b-0"}
-    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    selector = {"driver": "dra.net", "pool": "slices-0", "device": NIC}
     rule = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",
         "metadata": {"name": "broken"},
-        "spec": {"deviceSelector": selector, "taint": taint},
+        "spec": {"deviceSelector": selector, "taint": TAINT},
     }
     await client.create(rule)
     try:
@@ -103,31 +102,7 @@ async def test_a_rule_that_taints_a_device_takes_its_rail_out_and_puts_it_back(p
     assert await kubes.where(client, namespace, "p") == "slices-0"
 
 
-async def test_a_pod_with_claims_alone_is_placed_where_its_rails_are_free(plane, claims, namespace, offer):
-    await asyncio.gather(offer("slices-0"), offer("slices-1"))
-    client = plane.api
-    requests = [
-        {"name": name, "exactly": {"deviceClassName": device_class}}
-        for name, device_class in (("gpu", "gpu.nvidia.com"), ("nic0", "rail0"), ("nic1", "rail1"))
-    ]
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "rails"},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
-    await client.create(template, namespace=namespace)
-    for name in ("p0", "p1"):
-        pod = kubes.pod(name, gpus=0, rails={}, labels={"name": name})
-        pod["spec"]["resourceClaims"] = [{"name": "rails", "resourceClaimTemplateName": "rails"}]
-        # a managed resource, so that kube-scheduler calls the extender for a pod without extended resources
-        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "rails"}], "limits": {kubes.RAILS[0]: "0"}}
-        await client.create(pod, namespace=namespace)
-    places = {await kubes.where(client, namespace, name) for name in ("p0", "p1")}
-    assert places == {"slices-0", "slices-1"}
-
-
-async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classes(plane, claims, namespace, offer):
+async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims, namespace, offer):
     await asyncio.gather(offer("slices-0"), offer("slices-1"))
     client = plane.api
     limits, requests = (kubes.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
@@ -153,3 +128,97 @@ async def test_volcano_schedules_no_pod_with_extended_resources_of_device_classe
     await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
     # the same pod is scheduled at once without Volcano
     assert await kubes.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")
+
+
+def list_schemas(document):
+    """Yield the schemas of resource.k8s.io/v1 by name without its group."""
+    for name, schema in document["components"]["schemas"].items():
+        _, group, short = name.partition("api.resource.v1.")
+        if group:
+            yield short, schema
+
+
+def find_reference(schema):
+    """Return the name of the schema that a field's value has, "" if it has none of resource.k8s.io/v1."""
+    for inner in (schema, schema.get("items", {}), schema.get("additionalProperties", {})):
+        for part in (inner, *inner.get("allOf", ())):
+            if "$ref" in part:
+                return part["$ref"].partition("api.resource.v1.")[2]
+    return ""
+
+
+async def test_every_field_that_may_decide_an_allocation_is_in_the_data(plane):
+    """A field that a new Kubernetes adds fails this test, until it is read or `claim-fields.yaml` says why not."""
+    schemas = dict(list_schemas(await plane.api.request("GET", "/openapi/v3/apis/resource.k8s.io/v1")))
+    waiting, undecided = [*ROOTS], []
+    seen = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in schemas:
+            continue
+        seen.add(name)
+        for field, schema in schemas[name]["properties"].items():
+            decision = FIELDS.get(name, {}).get(field)
+            if decision is None:
+                undecided.append(f"{name}.{field}")
+            elif decision == "read" and (reference := find_reference(schema)):
+                waiting.append(reference)
+    assert not undecided
+    assert len(seen) > 15, seen
+
+
+def share_nic(slices):
+    nic = find_nic(slices)
+    nic["allowMultipleAllocations"] = True
+    nic["capacity"] = {"bandwidth": {"value": "400G", "requestPolicy": {"default": "100G"}}}
+    return slices
+
+
+def taint_nic(slices):
+    find_nic(slices)["taints"] = [TAINT]
+    return slices
+
+
+def offer_to_all_nodes(slices):
+    nic, own = find_nic(slices), slices[0]["spec"]
+    own["devices"].remove(nic)
+    shared = copy.deepcopy(slices[0])
+    shared["metadata"]["name"] = "network"
+    pool = {"name": "network", "generation": 1, "resourceSliceCount": 1}
+    shared["spec"] = {"driver": "dra.net", "pool": pool, "allNodes": True, "devices": [nic]}
+    return [*slices, shared]
+
+
+def find_nic(slices):
+    return next(device for device in slices[0]["spec"]["devices"] if device["name"] == NIC)
+
+
+RAIL0 = {"deviceClassName": "rail0"}
+ALTERNATIVES = [{"name": f"choice{number}", "deviceClassName": f"rail{number}"} for number in range(2)]
+CASES = {
+    "a part of a device": (share_nic, {"exactly": RAIL0}, 2),
+    "the second choice": (change_nothing, {"firstAvailable": ALTERNATIVES}, 2),
+    "a tolerated taint": (taint_nic, {"exactly": RAIL0 | {"tolerations": [{"operator": "Exists"}]}}, 1),
+    "a device of all nodes": (offer_to_all_nodes, {"exactly": RAIL0}, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_pod_that_the_allocator_can_serve_is_placed(plane, claims, namespace, offer, name):
+    change, request, pods = CASES[name]
+    client = plane.api
+    await offer("slices-0", change=change)
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "rail"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "nic", **request}]}}},
+    }
+    await client.create(template, namespace=namespace)
+    for number in range(pods):
+        pod = kubes.pod(f"p{number}", gpus=0, rails={}, labels={"name": f"p{number}"})
+        pod["spec"]["resourceClaims"] = [{"name": "rail", "resourceClaimTemplateName": "rail"}]
+        # a managed resource, so that kube-scheduler calls the extender for a pod without extended resources
+        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "rail"}], "limits": {kubes.RAILS[0]: "0"}}
+        await client.create(pod, namespace=namespace)
+        assert await kubes.where(client, namespace, f"p{number}") == "slices-0"

@@ -13,7 +13,7 @@ from test_admission import INJECTION, pod, policy
 from test_kube_scheduler import POLICY, RAILS, deployment
 
 
-async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_in(plane, namespace, site):
+async def test_only_the_api_servers_certificate_is_accepted(plane, namespace, site):
     """The plane's API server runs with the files of `railwright certs admission-config`."""
     await site.policy(policy("1"))
     port = plane.parts.port["webhook-with-client-auth"]
@@ -30,9 +30,7 @@ async def test_the_api_server_is_known_by_its_certificate_and_nobody_else_gets_i
     assert "railwright_http_rejected_total" in await running.metrics()
 
 
-async def test_kube_scheduler_is_answered_by_its_certificate_and_others_on_their_own_paths_only(
-    plane, namespace, nodes, site, schedulers
-):
+async def test_callers_have_the_paths_of_their_certificates(plane, namespace, nodes, site, schedulers):
     await nodes.make("free-0", rails=dict.fromkeys(RAILS, 1))
     await site.policy(POLICY)
     certificates = plane.certificates

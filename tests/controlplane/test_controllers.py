@@ -45,7 +45,7 @@ def gpus(pod: dict) -> str:
     return pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", "0")
 
 
-async def test_mpi_operator_makes_a_launcher_without_gpus_and_workers_that_wait_for_it_by_ssh(recorded):
+async def test_mpi_operator_makes_a_launcher_and_workers(recorded):
     pods = await recorded("mpi-operator", jobs.mpi_job("mpi"), "training.kubeflow.org/job-name=mpi", 3)
     assert {name: gpus(pod) for name, pod in pods.items()} == {
         "mpi-launcher-xxxxx": "0",
@@ -56,7 +56,7 @@ async def test_mpi_operator_makes_a_launcher_without_gpus_and_workers_that_wait_
     assert_recorded("mpi-operator-worker", pods["mpi-worker-1"])
 
 
-async def test_mpi_operators_launcher_that_is_a_worker_too_keeps_its_gpus(recorded):
+async def test_mpi_operator_makes_a_launcher_that_is_a_worker(recorded):
     job = jobs.mpi_job("mpi-both", workers=1, launcher_as_worker=True, launcher_gpus=1)
     pods = await recorded("mpi-operator", job, "training.kubeflow.org/job-name=mpi-both", 2)
     assert {name: gpus(pod) for name, pod in pods.items()} == {"mpi-both-launcher-xxxxx": "1", "mpi-both-worker-0": "1"}
@@ -65,7 +65,7 @@ async def test_mpi_operators_launcher_that_is_a_worker_too_keeps_its_gpus(record
     assert_recorded("mpi-operator-launcher-as-worker", pods["mpi-both-launcher-xxxxx"])
 
 
-async def test_training_operator_makes_a_master_and_workers_of_a_pytorch_job(recorded):
+async def test_training_operator_makes_pods_of_a_pytorch_job(recorded):
     job = jobs.pytorch_job("torch", workers=2)
     pods = await recorded("training-operator", job, "training.kubeflow.org/job-name=torch", 3)
     assert list(pods) == ["torch-master-0", "torch-worker-0", "torch-worker-1"]
@@ -73,20 +73,20 @@ async def test_training_operator_makes_a_master_and_workers_of_a_pytorch_job(rec
     assert_recorded("training-operator-pytorch-worker", pods["torch-worker-1"])
 
 
-async def test_training_operator_makes_a_chief_and_a_worker_of_a_tensorflow_job(recorded):
+async def test_training_operator_makes_pods_of_a_tensorflow_job(recorded):
     pods = await recorded("training-operator", jobs.tf_job("flow"), "training.kubeflow.org/job-name=flow", 2)
     assert list(pods) == ["flow-chief-0", "flow-worker-0"]
     assert_recorded("training-operator-tf-chief", pods["flow-chief-0"])
 
 
-async def test_jobset_makes_a_driver_and_workers_with_their_places_in_labels(recorded):
+async def test_jobset_labels_its_driver_and_workers(recorded):
     pods = await recorded("jobset", jobs.job_set("set"), "jobset.sigs.k8s.io/jobset-name=set", 3)
     assert list(pods) == ["set-driver-0-0-xxxxx", "set-workers-0-0-xxxxx", "set-workers-0-1-xxxxx"]
     assert_recorded("jobset-driver", pods["set-driver-0-0-xxxxx"])
     assert_recorded("jobset-worker", pods["set-workers-0-1-xxxxx"])
 
 
-async def test_leader_worker_set_makes_a_group_of_a_leader_and_two_workers(recorded):
+async def test_leader_worker_set_makes_a_leader_and_workers(recorded):
     job = jobs.leader_worker_set("group")
     pods = await recorded("lws", job, "leaderworkerset.sigs.k8s.io/name=group", 3)
     assert list(pods) == ["group-0", "group-0-1", "group-0-2"]

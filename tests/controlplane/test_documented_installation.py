@@ -6,7 +6,7 @@ import yaml
 from railwright.fabric import names, version
 
 
-async def test_the_documented_folder_renders_to_the_base_with_the_operators_image_and_policy(plane, tmp_path):
+async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):
     (text,) = [
         block.text
         for block in pages.blocks(pages.DOCS / "installing.md")

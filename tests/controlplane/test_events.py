@@ -1,6 +1,7 @@
 """Events on the owners of pods, and entries of the API server's audit log."""
 
 import pytest
+import pytest_asyncio
 from plane import api, audit_log, waiting
 
 POLICY = """
@@ -71,20 +72,13 @@ def words(event: dict) -> tuple[str, str, str, int]:
     return (event["type"], event["reason"], event["message"], event["count"])
 
 
-@pytest.fixture
-def installed(site, namespace):
-    async def installed():
-        await site.policy(POLICY)
-        await site.start_webhook()
-        await site.register(namespace)
-
-    return installed
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace)
+    await module_site.unregister()
 
 
-async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_set(
-    plane, namespace, installed, wait_for_events
-):
-    await installed()
+async def test_refused_pods_are_one_event_on_their_replica_set(plane, namespace, installed, wait_for_events):
     await plane.api.create(deployment("unfinished"), namespace=namespace)
     events = await wait_for_events(of="ReplicaSet", count=3)
     assert len(events) == 1, "many tries, one Event"
@@ -98,11 +92,8 @@ async def test_a_deployment_whose_pods_are_refused_says_so_once_on_its_replica_s
     assert SENTENCE in described
 
 
-async def test_a_warning_about_the_pods_of_a_volcano_job_is_an_event_on_the_job(
-    plane, nodes, namespace, installed, wait_for_events
-):
+async def test_warnings_of_pods_are_events_on_their_volcano_job(plane, nodes, namespace, installed, wait_for_events):
     await nodes.make("gpu-0")  # Volcano makes no pods of a job whose devices no node has
-    await installed()
     await plane.api.create(volcano_job(), namespace=namespace)
     events = await wait_for_events(of="Job")
     assert {(event["type"], event["reason"]) for event in events} == {("Warning", "FabricWarning")}
@@ -111,7 +102,6 @@ async def test_a_warning_about_the_pods_of_a_volcano_job_is_an_event_on_the_job(
 
 
 async def test_a_dry_run_leaves_no_event(plane, namespace, installed, wait_for_events):
-    await installed()
     owner = await plane.api.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}, namespace=namespace
     )
@@ -131,8 +121,7 @@ async def test_a_dry_run_leaves_no_event(plane, namespace, installed, wait_for_e
     assert ["'ibb-1'" in event["message"] for event in events] == [True], "the dry run came first and is not among them"
 
 
-async def test_the_audit_log_says_what_was_done_to_a_pod_and_why_another_was_refused(plane, namespace, installed):
-    await installed()
+async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
     for name, label in (("in", "ib"), ("out", "ibb")):
         pod = {"apiVersion": "v1", "kind": "Pod", **template(label)}
         pod["metadata"]["name"] = name

@@ -18,7 +18,7 @@ async def close(kube) -> None:
 
 
 @pytest.mark.parametrize("kube", [True], indirect=True, ids=["ignorable"])
-async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay_counted(plane, kube, nodes, namespace):
+async def test_pods_are_bound_without_an_ignorable_extender(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=2)
     await close(kube)
     await kubes.create(plane.api, namespace, [kubes.pod(f"p-{index}", gpus=0) for index in range(3)])
@@ -29,9 +29,7 @@ async def test_an_ignorable_extender_that_is_away_holds_up_nobody_and_rails_stay
 
 
 @pytest.mark.parametrize("kube", [False], indirect=True, ids=["not ignorable"])
-async def test_pods_wait_for_an_extender_that_is_not_ignorable_and_only_those_that_ask_for_a_rail(
-    plane, kube, nodes, namespace
-):
+async def test_pods_with_rails_wait_for_the_extender(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=2)
     await close(kube)
     await kubes.create(plane.api, namespace, [kubes.pod("railed-0", gpus=0), kubes.pod("bare-0", gpus=1, rails={})])

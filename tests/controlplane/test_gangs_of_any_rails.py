@@ -110,7 +110,7 @@ async def run_pods(plane, namespace):
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
-async def test_the_claims_of_others_decide_the_leaf_of_a_gang_whose_pods_share_nodes(plane, namespace, installed, run):
+async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, installed, run):
     pods = await run(plane, namespace)
     assert sorted(map(kubes.node_of, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     allocations = {

@@ -67,7 +67,7 @@ async def events(extender) -> tuple[float, float]:
     return allocated, await sites.metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
 
 
-async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_the_ledger(
+async def test_dry_runs_of_a_gang_leave_no_assumed_pods(
     plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     await training.make_leaves(nodes, a=4, b=5, c=3, d=6)
@@ -91,7 +91,7 @@ async def test_a_gang_lands_in_one_hyper_node_and_its_dry_runs_leave_nothing_in_
     assert seen <= {"a", "b", "d"}
 
 
-async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next_is_placed_at_once(
+async def test_a_gang_that_fits_no_hyper_node_holds_nothing(
     plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     """Each leaf has the GPUs for two such pods, but in halves of nodes: Volcano sees that only as it tries."""
@@ -118,7 +118,7 @@ async def test_a_gang_that_fits_no_hyper_node_waits_without_a_trace_and_the_next
     assert not any("nodeName" in pod["spec"] for pod in await training.pods(plane.api, namespace, "broken"))
 
 
-async def test_by_the_preset_a_gang_lands_in_the_tightest_hyper_node_whatever_the_labels_say(
+async def test_the_preset_prefers_the_tightest_hyper_node(
     plane, nodes, namespace, site, schedulers, extender_proxy, hyper_nodes
 ):
     """HyperNodes across the labels, and Volcano told nothing of topology."""

@@ -171,7 +171,7 @@ async def _seen_by_peers(client: api.Api, namespace: str) -> bool:
     return True
 
 
-async def test_around_other_webhooks_the_api_server_stores_what_strict_application_predicts(plane, namespace, crowded):
+async def test_pods_converge_between_other_webhooks(plane, namespace, crowded):
     by = admitting.policy(crowded)
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "mine"): None, (namespace, "theirs"): None}
     at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())

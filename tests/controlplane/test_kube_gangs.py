@@ -21,16 +21,6 @@ def pods(name: str, size: int, label: str, **kinds) -> list[dict]:
     return [kubes.pod(f"{name}-{index}", labels=labels, **kinds) for index in range(size)]
 
 
-async def start(plane, namespace: str, name: str, size: int, source: str) -> str:
-    """Start a gang; returns the selector of its pods."""
-    if source == "batch Job":
-        await kubes.create(plane.api, namespace, [kubes.job(name, size)])
-        return f"{kubes.JOB_NAME}={name}"
-    label = GROUP if source == "PodGroup label" else JOBSET
-    await kubes.release(plane.api, namespace, pods(name, size, label))
-    return f"{label}={name}"
-
-
 async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
     """Other jobs' pods that hold these on the nodes."""
     container = {"name": "c", "image": "i", "resources": {"limits": resources}}
@@ -40,20 +30,17 @@ async def occupy(plane, namespace: str, *names: str, resources: dict) -> None:
     await kubes.bound(plane.api, namespace, len(names), "other=job")
 
 
-@pytest.mark.parametrize("source", ["batch Job", "JobSet label", "PodGroup label"])
-async def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(plane, kube, nodes, namespace, source):
+async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))
-    selector = await start(plane, namespace, "train", 8, source)
-    placed = await kubes.bound(plane.api, namespace, 8, selector)
+    await kubes.release(plane.api, namespace, pods("train", 8, JOBSET))
+    placed = await kubes.bound(plane.api, namespace, 8, f"{JOBSET}=train")
     assert set(kubes.leaves_of(placed)) == {"right"}
 
 
 ORDERS = {
     "as a batch Job": None,
-    "in order": range(11),
-    "last first": range(10, -1, -1),
     "mixed": (4, 10, 0, 7, 2, 9, 1, 8, 3, 6, 5),
 }
 
@@ -62,7 +49,8 @@ ORDERS = {
 async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
     await kubes.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
-        selector = await start(plane, namespace, "train", 11, "batch Job")
+        await kubes.create(plane.api, namespace, [kubes.job("train", 11)])
+        selector = f"{kubes.JOB_NAME}=train"
     else:
         made, selector = pods("train", 11, GROUP), f"{GROUP}=train"
         await kubes.release(plane.api, namespace, [made[rank] for rank in order])
@@ -93,7 +81,7 @@ async def test_small_pods_complete_a_node_that_others_have_begun(plane, kube, no
     assert len({kubes.node_of(pod) for pod in placed}) == 1
 
 
-async def test_a_gang_short_of_one_rail_says_where_and_by_how_much(plane, kube, nodes, namespace):
+async def test_an_event_names_the_rail_that_a_gang_lacks(plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=4)
     await occupy(plane, namespace, "a-02", resources={kubes.RAILS[1]: "1"})
     await kubes.release(plane.api, namespace, pods("train", 4, GROUP))
@@ -122,9 +110,7 @@ def struck(kube, path: str, number: int, act):
 
 
 @pytest.mark.parametrize(("path", "most"), [("/scheduler/filter", 1), ("/scheduler/prioritize", 2)])
-async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted_within_it(
-    plane, kube, nodes, namespace, path, most
-):
+async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nodes, namespace, path, most):
     await kubes.make_leaves(nodes, few=3, right=6, many=8)
     killed = []
 
@@ -143,7 +129,7 @@ async def test_a_gang_keeps_together_though_the_extender_is_killed_and_restarted
     assert leaves[:2] == ["right", "right"]
 
 
-async def test_a_dead_rail_refuses_a_node_for_good_and_preemption_is_not_tried_there(plane, kube, nodes, namespace):
+async def test_preemption_is_not_tried_on_a_node_with_a_dead_rail(plane, kube, nodes, namespace):
     for name in ("dead", "busy"):
         await nodes.make(name, rails=kubes.ONE_EACH)
         # a pod without a priority, which a pod with one may preempt
@@ -157,7 +143,7 @@ async def test_a_dead_rail_refuses_a_node_for_good_and_preemption_is_not_tried_t
     assert message.partition("preemption: ")[2] == 'expected at least one victim pod on node "busy"'
 
 
-async def test_a_rail_that_lost_devices_lowers_the_score_and_does_not_refuse(plane, kube, nodes, namespace):
+async def test_a_degraded_rail_lowers_the_score(plane, kube, nodes, namespace):
     for name in ("degraded", "whole"):
         await nodes.make(name, gpus=4, rails=kubes.SHARED)
     await nodes.offer("degraded", {kubes.RAILS[0]: 50})
@@ -167,7 +153,7 @@ async def test_a_rail_that_lost_devices_lowers_the_score_and_does_not_refuse(pla
     assert await kubes.place(plane.api, namespace, "second", **kinds) == "degraded"
 
 
-async def test_with_rails_counted_by_kube_scheduler_a_rail_is_won_by_priority(plane, kube, nodes, namespace):
+async def test_a_counted_rail_is_won_by_priority(plane, kube, nodes, namespace):
     for name in ("dead", "held"):
         await nodes.make(name, rails=kubes.ONE_EACH)
     await nodes.offer("dead", {kubes.RAILS[0]: 0})

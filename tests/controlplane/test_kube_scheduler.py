@@ -42,9 +42,7 @@ def deployment(replicas: int) -> dict:
     }
 
 
-async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
-    plane, namespace, nodes, site, schedulers, extender_proxy
-):
+async def test_the_event_says_why_nodes_are_refused(plane, namespace, nodes, site, schedulers, extender_proxy):
     one_each = {RAILS[0]: 1, RAILS[1]: 1}
     await nodes.make("free-0", rails=one_each)
     await nodes.make("busy-0", rails=one_each)
@@ -94,7 +92,7 @@ async def test_busy_and_railless_nodes_are_not_chosen_and_the_event_says_why(
     await waiting.wait(event, describe="a FailedScheduling event with our sentences", seconds=60)
 
 
-async def test_the_example_configuration_is_accepted_and_leaves_counting_to_kube_scheduler(
+async def test_kube_scheduler_accepts_the_example_configuration(
     plane, namespace, nodes, site, schedulers, extender_proxy
 ):
     example = yaml.safe_load((EXAMPLES / "schedulers" / "kube-scheduler.yaml").read_text())["extenders"][0]

@@ -8,7 +8,6 @@ from plane import jobs
 
 FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
 RAILS = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
-PINS = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"}
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy
@@ -28,66 +27,11 @@ def container(pod: dict) -> dict:
     return only
 
 
-def env(pod: dict) -> dict:
-    return {variable["name"]: variable.get("value") for variable in container(pod).get("env", [])}
-
-
-def rails_of(pod: dict) -> set[str]:
-    return set(RAILS) & container(pod)["resources"].get("limits", {}).keys()
-
-
-def record(pod: dict) -> dict:
-    return json.loads(pod["metadata"]["annotations"][INJECTION])
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def injected(namespace, site):  # in this order: the product is taken away before its namespace
-    """Return the product at work on the test's namespace."""
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    return namespace
-
-
-async def test_an_mpi_jobs_workers_get_the_rails_and_its_launcher_only_pins_unless_it_is_a_worker_too(
-    plane, controllers, nodes, injected
-):
-    await nodes.make("gpu-0")
-    await controllers.start("mpi-operator")
-    await plane.api.create(jobs.mpi_job("mpi", labels=LABELS), namespace=injected)
-    launcher, *workers = await jobs.pods(plane.api, injected, jobs.of_kubeflow("mpi"), 3)
-    assert rails_of(launcher) == set()
-    assert env(launcher).keys() >= PINS
-    assert not [name for name in env(launcher) if name.startswith("NCCL_")]
-    assert {"securityContext"}.isdisjoint(container(launcher))
-    assert record(launcher)["role"] == "launcher"
-    for worker in workers:
-        assert rails_of(worker) == set(RAILS)
-        assert container(worker)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-        mounts = {volume_mount["mountPath"] for volume_mount in container(worker)["volumeMounts"]}
-        assert "/etc/nccl.conf" in mounts, "ranks started by ssh do not inherit the container's environment"
-        assert "NCCL_IB_HCA==mlx5_0,mlx5_1" in worker["metadata"]["annotations"]["railwright.io/nccl.conf"]
-        assert PINS.isdisjoint(env(worker))
-
-    job = jobs.mpi_job("both", workers=1, launcher_as_worker=True, launcher_gpus=1, labels=LABELS)
-    await plane.api.create(job, namespace=injected)
-    acting, worker = await jobs.pods(plane.api, injected, jobs.of_kubeflow("both"), 2)
-    assert rails_of(acting) == rails_of(worker) == set(RAILS)
-    assert env(acting).keys() >= PINS
-
-
-async def test_a_pytorch_jobs_master_and_workers_get_the_rails_alike(plane, controllers, nodes, injected):
-    await nodes.make("gpu-0")
-    await controllers.start("training-operator")
-    await plane.api.create(jobs.pytorch_job("torch", labels=LABELS), namespace=injected)
-    for pod in await jobs.pods(plane.api, injected, jobs.of_kubeflow("torch"), 2):
-        assert rails_of(pod) == set(RAILS)
-        assert env(pod)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
-        assert record(pod)["role"] == "worker"
-        assert all(
-            "resources" not in init_container or not set(RAILS) & set(init_container["resources"].get("limits", {}))
-            for init_container in pod["spec"].get("initContainers", [])
-        )
+async def injected(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    await module_site.install(POLICY, namespace)
+    yield namespace
+    await module_site.unregister()
 
 
 def on_the_object(manifest: dict) -> dict:
@@ -123,9 +67,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_one_label_on_a_workload_puts_the_devices_into_its_templates_and_the_rest_into_its_pods_once(
-    plane, controllers, nodes, injected, kind
-):
+async def test_one_label_on_a_workload_equips_its_templates_and_pods(plane, controllers, nodes, injected, kind):
     controller, manifest, selector, count = KINDS[kind]
     await nodes.make("gpu-0")
     await controllers.start(controller)

@@ -43,7 +43,7 @@ async def generations(plane) -> dict[str, int]:
     }
 
 
-async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_and_removed(plane, namespace):
+async def test_the_base_is_applied_twice_and_removed(plane, namespace):
     try:
         applied = await plane.kubectl("apply", "-k", str(BASE))
         assert "mutatingwebhookconfiguration.admissionregistration.k8s.io/railwright" in applied
@@ -83,7 +83,7 @@ async def test_the_base_is_accepted_twice_completed_by_the_certificates_command_
         await plane.kubectl("delete", "-k", str(BASE), "--ignore-not-found", "--wait=true", check=False)
 
 
-async def test_the_pods_of_the_base_pass_the_restricted_level_of_their_namespace(plane, namespace):
+async def test_the_pods_of_the_base_pass_the_restricted_level(plane, namespace):
     """A server-side dry run of both pod templates in a namespace that enforces `restricted`."""
     await plane.make_namespace("strict", {"pod-security.kubernetes.io/enforce": "restricted"})
     try:
@@ -159,7 +159,7 @@ async def test_a_service_account_may_do_nothing_beyond_its_role(plane, site):
             assert answer.strip() == "no", f"{user} may {verb} {resource}"
 
 
-async def test_a_server_without_its_role_is_not_ready_and_says_why(plane, site):
+async def test_a_server_without_its_role_is_not_ready(plane, site):
     await site.policy((ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml").read_text())
     kubeconfig = plane.certificates.kubeconfig("nobody", plane.parts.server, "nobody", ("system:authenticated",))
     server = await plane.serve("extender", "--plain-http", f"--kubeconfig={kubeconfig}")

@@ -112,7 +112,7 @@ async def explain(plane, extender, namespace, name) -> dict:
 
 @RUNS
 @KEYS
-async def test_a_gang_of_higher_priority_gets_one_leaf_and_evicts_no_more(plane, counted, nodes, namespace, key, runs):
+async def test_a_gang_of_higher_priority_evicts_one_leaf(plane, counted, nodes, namespace, key, runs):
     await kubes.make_leaves(nodes, a=4, b=4)
     for _ in range(runs):
         await start(plane, namespace, "low", 8, priority="low")
@@ -189,7 +189,7 @@ async def test_a_gang_evicts_pods_that_volcano_has_placed(plane, counted, nodes,
 
 @pytest.mark.soak
 @pytest.mark.parametrize("runs", [20])
-async def test_a_gang_evicts_as_many_pods_of_a_volcano_job_as_it_needs(plane, counted, nodes, namespace, runs):
+async def test_a_gang_evicts_no_more_volcano_pods_than_it_needs(plane, counted, nodes, namespace, runs):
     """The Job's controller creates them again at once, and Volcano may take nodes that are nominated for the gang."""
     await kubes.make_leaves(nodes, a=4, b=4)
     for number in range(runs):
@@ -214,7 +214,7 @@ async def test_a_gang_evicts_as_many_pods_of_a_volcano_job_as_it_needs(plane, co
 
 @RUNS
 @pytest.mark.parametrize(("size", "key"), [(24, ""), (12, kubes.LEAF)], ids=["no key", "leaf key"])
-async def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(
+async def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(
     plane, counted, nodes, namespace, size, key, runs
 ):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
@@ -228,9 +228,7 @@ async def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(
 
 
 @RUNS
-async def test_after_a_gang_that_fits_nowhere_volcano_places_the_next_one_in_its_leaf(
-    plane, counted, nodes, namespace, runs
-):
+async def test_volcano_places_the_gang_after_one_that_fits_nowhere(plane, counted, nodes, namespace, runs):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     for number in range(runs):
         await start(plane, namespace, "big", 24)
@@ -275,7 +273,7 @@ async def test_explain_describes_the_leaf_that_kube_scheduler_took(plane, counte
         await clear(plane, namespace)
 
 
-async def test_explain_says_of_a_gang_that_no_leaf_holds_how_many_the_largest_would(plane, counted, nodes, namespace):
+async def test_explain_says_how_many_pods_the_largest_leaf_holds(plane, counted, nodes, namespace):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     await start(plane, namespace, "big", 12, key=kubes.LEAF)
     await wait_refused(plane, namespace, "big")
@@ -287,7 +285,7 @@ async def test_explain_says_of_a_gang_that_no_leaf_holds_how_many_the_largest_wo
 
 
 @RUNS
-async def test_a_job_whose_pod_group_has_no_number_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace, runs):
+async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace, runs):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     for number in range(runs):
         await plane.api.create(kubes.job(f"train-{number}", 8), namespace=namespace)
@@ -367,7 +365,7 @@ async def test_with_claims_too_the_next_gang_gets_its_leaf(
 # --- two replicas, and rails that kube-scheduler does not count --------------------------------------------------
 
 
-async def test_a_gang_gets_its_leaf_though_the_leading_replica_dies_within_it(plane, nodes, namespace):
+async def test_a_gang_gets_its_leaf_when_the_leader_dies(plane, nodes, namespace):
     await kubes.make_leaves(nodes, few=4, right=8, many=11)
     async with replicas.pair(plane, kubes.POLICY) as pair:
         await plane.schedulers.kube(kubes.entry(pair.proxy.url, ignored=False))
@@ -386,7 +384,7 @@ async def test_a_gang_gets_its_leaf_though_the_leading_replica_dies_within_it(pl
 
 
 @pytest.mark.parametrize("gpus", [2, 8])
-async def test_rails_that_kube_scheduler_does_not_count_are_never_given_twice(plane, nodes, namespace, gpus):
+async def test_uncounted_rails_are_never_given_twice(plane, nodes, namespace, gpus):
     """A pod of 8 GPUs fills its node also by these. Pods of 2 would share it, and are refused with the setting."""
     await kubes.make_leaves(nodes, a=4)
     async with kubes.running(plane, ignored=True) as running:

@@ -140,7 +140,7 @@ async def list_events(plane, kind: str) -> set[tuple[str, str]]:
     return {(event["reason"], event["message"]) for event in events if event["involvedObject"]["kind"] == kind}
 
 
-async def test_the_definition_is_structural_and_the_api_server_itself_checks_values(plane, definition):
+async def test_the_api_server_checks_values_by_the_definition(plane, definition):
     example = yaml.safe_load(yaml.safe_load((BASE / "policy.yaml").read_text())["data"]["policy.yaml"])
     whole = {key: value for key, value in example.items() if key not in ("apiVersion", "kind")}
     created = await plane.api.create(resource({**whole, "colour": "red"}), dry_run=True)
@@ -163,7 +163,7 @@ async def test_the_definition_is_structural_and_the_api_server_itself_checks_val
         assert path in refused.value.message
 
 
-async def test_a_resource_of_another_name_says_why_it_is_not_in_force(plane, definition):
+async def test_a_resource_of_another_name_is_not_in_force(plane, definition):
     await plane.api.create(resource(spec("1"), "another"))
     there = await plane.api.get(KIND, "another", sites.NAMESPACE)
     (condition,) = there["status"]["conditions"]
@@ -182,7 +182,7 @@ async def test_every_example_of_a_policy_fits_the_definition(plane, definition):
                 assert stored["spec"] == content, path
 
 
-async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plane, namespace, site, validated):
+async def test_both_servers_follow_the_resource_and_then_the_config_map(plane, namespace, site, validated):
     await site.policy(document("1"))
     await site.start_webhook()
     await site.start_extender()
@@ -242,7 +242,7 @@ async def test_both_servers_follow_the_resource_and_the_config_map_after_it(plan
     await sites.wait_metric(site.extender, "railwright_policy_valid", 1)
 
 
-async def test_a_definition_that_is_installed_later_is_noticed_and_its_removal_too(plane, namespace, site):
+async def test_servers_notice_that_the_definition_comes_and_goes(plane, namespace, site):
     await site.policy(document("1"))
     await site.start_webhook()
     await site.register(namespace)
@@ -256,7 +256,7 @@ async def test_a_definition_that_is_installed_later_is_noticed_and_its_removal_t
     await in_force(plane, namespace, "1")
 
 
-async def test_a_folder_with_definition_and_resource_is_applied_twice_as_the_page_says(plane, site, tmp_path):
+async def test_definition_and_resource_are_applied_together(plane, site, tmp_path):
     (tmp_path / "crds.yaml").write_text((BASE / "crds.yaml").read_text())
     (tmp_path / "policy.yaml").write_text(json.dumps(resource(spec("1"))))
     (tmp_path / "kustomization.yaml").write_text("resources: [crds.yaml, policy.yaml]")

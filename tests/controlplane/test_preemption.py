@@ -2,7 +2,6 @@
 
 import uuid
 
-import msgspec
 import pytest_asyncio
 from plane import site as sites
 from plane import training, waiting
@@ -68,19 +67,7 @@ async def assert_unplaced(plane, namespace: str, name: str) -> None:
     assert not [pod["spec"]["nodeName"] for pod in listed if "nodeName" in pod["spec"]]
 
 
-async def list_refusals(plane, proxy, namespace: str, names: list[str]) -> dict[str, str]:
-    """Return the reason of each filtered node for a pod that uses a whole node and requires its rails."""
-    container = {"name": "c", "resources": {"requests": training.WHOLE}}
-    metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
-    body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
-    headers = {"Content-Type": "application/json"}
-    url = f"{proxy.url}/scheduler/filter"
-    async with plane.session.post(url, data=msgspec.json.encode(body), headers=headers) as answer:
-        said = await answer.json()
-    return said["FailedNodes"]
-
-
-async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preemptor_has_the_leaf(
+async def test_preemption_waits_until_victims_are_gone(
     plane, nodes, namespace, site, schedulers, extender_proxy, urgent
 ):
     a, b = await training.make_leaves(nodes, a=4, b=4)
@@ -94,7 +81,7 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await plane.api.create(training.job("urgent", 4, priority=urgent), namespace=namespace)
     going = await terminating(plane, namespace, "victim", 4)
     await assert_unplaced(plane, namespace, "urgent")
-    said = await list_refusals(plane, extender_proxy, namespace, a)
+    said = await training.list_refusals(plane, extender_proxy.url, namespace, a)
     assert set(said) == set(a), said
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
     assert await sites.metric(extender, "railwright_extender_requests_total", path="/volcano/allocate") > 4
@@ -102,7 +89,9 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await training.let_go(plane.api, going[:3])
     await assert_unplaced(plane, namespace, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
-    assert set(await list_refusals(plane, extender_proxy, namespace, a)) == set(a), "nor are they anybody else's"
+    assert set(await training.list_refusals(plane, extender_proxy.url, namespace, a)) == set(a), (
+        "nor are they anybody else's"
+    )
     await training.let_go(plane.api, going[3:])
     pods = await training.running(plane.api, namespace, "urgent", 4)
     assert training.leaves_of(pods) == ["a"]
@@ -110,9 +99,7 @@ async def test_a_victims_devices_are_its_own_until_it_is_gone_and_then_the_preem
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def test_a_gang_that_preempts_takes_its_room_in_one_leaf_where_one_is_enough(
-    plane, nodes, namespace, site, schedulers, extender_proxy, urgent
-):
+async def test_preemption_empties_one_leaf(plane, nodes, namespace, site, schedulers, extender_proxy, urgent):
     for number in range(4):  # Volcano goes through nodes as they came: never two of a leaf after each other
         await training.make_leaves(nodes, first=number, a=1, b=1, c=1)
     conf = training.conf(extender_proxy.url, **PREEMPT)
@@ -139,7 +126,7 @@ async def list_nominated_nodes(plane, namespace: str, name: str) -> list[str]:
     return await list_nominated()
 
 
-async def test_reclaimed_devices_stay_with_their_pods_until_those_are_gone_and_then_each_rank_has_its_nominated_node(
+async def test_reclaim_gives_each_rank_its_nominated_node(
     plane, nodes, namespace, site, schedulers, extender_proxy, queues
 ):
     """Volcano alone decides which pods are evicted and which rank replaces them: its reclaim requests no scores."""

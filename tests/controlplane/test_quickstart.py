@@ -14,7 +14,7 @@ NAMESPACE = quickstart.NAMESPACE
 WEBHOOKS, DEFINITION, WEBHOOK = "MutatingWebhookConfiguration", "CustomResourceDefinition", "railwright-webhook"
 
 
-async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_removes_all(plane, tmp_path):
+async def test_the_script_installs_checks_and_removes(plane, tmp_path):
     await releases.clear(plane.api)
     machines = plane_nodes.Nodes(plane.api)
     running = stand_ins.StandIns(plane, tmp_path)
@@ -54,7 +54,7 @@ async def test_the_script_ends_with_an_injected_pod_and_a_passing_check_and_remo
     assert await plane.api.get_or_none(DEFINITION, "fabricpolicies.railwright.io") is None
 
 
-async def test_an_installation_or_policy_that_is_not_the_scripts_own_is_neither_changed_nor_deleted(plane, tmp_path):
+async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
     await site.Site(plane).prepare()  # the namespace
     await releases.clear(plane.api)
     own = releases.Helm(tmp_path / "own", plane.kubeconfig)

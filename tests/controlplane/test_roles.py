@@ -44,7 +44,7 @@ async def wait_until_granted(person, verb: str, resource: str, *options: str) ->
     await waiting.wait(is_permitted, describe=f"the right to {verb} {resource}")
 
 
-async def test_view_of_a_namespace_has_its_pod_groups_and_edit_has_them_too(plane, namespace, person):
+async def test_view_and_edit_include_pod_groups(plane, namespace, person):
     for role in ("view", "edit"):
         binding = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={person.user}", "-n", namespace)
         await plane.kubectl(*binding)
@@ -54,7 +54,7 @@ async def test_view_of_a_namespace_has_its_pod_groups_and_edit_has_them_too(plan
         await plane.kubectl("delete", "rolebinding", role, "-n", namespace)
 
 
-async def test_the_view_of_the_cluster_is_all_that_gangs_and_fabric_need(plane, namespace, nodes, person):
+async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nodes, person):
     await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1})
     code, _, err = await person("gangs", "-n", namespace)
     assert code == 2, err
@@ -69,7 +69,7 @@ async def test_the_view_of_the_cluster_is_all_that_gangs_and_fabric_need(plane, 
         assert not await person.may(verb, resource), (verb, resource)
 
 
-async def test_the_role_for_users_reads_the_policy_and_only_gets_explanations(plane, person):
+async def test_the_role_for_users_gets_policy_and_explanations(plane, person):
     code, _, err = await person("verify", "manifest", "--fabric", "ib")
     assert code == 2, err
     place = ("-n", sites.NAMESPACE)

@@ -39,7 +39,7 @@ def pod(label: str | None, *, name: str = "p", context: dict | None = None) -> d
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def namespaces(plane):
     """Yield a namespace a level."""
     made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("privileged", "baseline", "restricted")}
@@ -50,13 +50,12 @@ async def namespaces(plane):
         await plane.remove_namespace(name)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def levels(plane, namespaces, site):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def levels(namespaces, module_site):
     """Our webhook in force in each of them; it goes before they do."""
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(*namespaces.values())
-    return namespaces
+    await module_site.install(POLICY, *namespaces.values())
+    yield namespaces
+    await module_site.unregister()
 
 
 @pytest.mark.parametrize(
@@ -92,15 +91,14 @@ async def test_where_nothing_is_forbidden_all_of_it_is_added(plane, levels):
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])
-async def test_a_fabric_that_has_no_other_way_is_refused_by_us_with_the_reason(plane, levels, level):
+async def test_a_forbidden_host_path_is_refused_with_the_reason(plane, levels, level):
     with pytest.raises(api.ApiError, match="hostPath /dev/infiniband is the only way to the devices of fabric bare"):
         await plane.api.create(pod("bare", context=registration.STRICT), namespace=levels[level], dry_run=True)
 
 
-async def test_a_pod_of_a_brand_new_namespace_that_opts_in_is_injected_or_to_be_tried_again(plane, site):
-    await site.policy(POLICY)
-    running = await site.start_webhook()
-    await _register_namespaced(plane, running.port)
+async def test_a_pod_of_a_new_namespace_is_injected_or_retried(plane, module_site):
+    await module_site.install(POLICY)
+    await _register_namespaced(plane, module_site.webhook.port)
     made = [f"new-{uuid.uuid4().hex[:8]}" for _ in range(12)]
 
     async def first_pod(namespace: str) -> dict:

@@ -1,5 +1,5 @@
 """Rows of real deployments: the shipped job with one label, carried out by its real controller and admitted by the real
-API server, makes the pods of its hand-written twin. 360's rows are proven in test_gang.py.
+API server, makes the pods of its hand-written twin.
 """
 
 import copy
@@ -9,7 +9,7 @@ import json
 import pytest
 import pytest_asyncio
 import yaml
-from admitting import EXAMPLES
+from admitting import EXAMPLES, LANS
 from meanings import meaning, ranks_of
 from plane import comparable_pods, jobs, waiting
 
@@ -29,7 +29,10 @@ class Row:
 
 
 CX6 = {f"spidernet.io/shared_cx6_rail{rail}": 10 for rail in range(4)}
+RDMA = {f"nvidia.com/mlx5_{rail}": 1 for rail in range(4)}
 ROWS = {
+    "360-roce": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
+    "360-infiniband": Row(None, "volcano.sh/job-name=rdma-test", 1, RDMA),
     "sriov-8-rail": Row("training-operator", jobs.of_kubeflow("llm"), 2, {"nvidia.com/ib_sriov_vf": 8}, nodes=2),
     "ack-erdma": Row("training-operator", jobs.of_kubeflow("erdma"), 2, {"aliyun/erdma": 2}),
     "pvrdma-mpi": Row("mpi-operator", jobs.of_kubeflow("tensorflow-benchmarks"), 5, {}),
@@ -42,6 +45,16 @@ def read_job(site: str, source: str) -> dict:
     job = yaml.safe_load((EXAMPLES / site / f"{source}.yaml").read_text())
     document: dict = json.loads(json.dumps(job))  # unties YAML's aliases
     return document
+
+
+def read_networks(site: str) -> list[dict]:
+    """Return the example's NetworkAttachmentDefinitions; those of 360 are its users' own."""
+    path = EXAMPLES / site / "networks.yaml"
+    if path.exists():
+        return list(yaml.safe_load_all(path.read_text()))
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "spec": {"config": "{}"}}
+    users = LANS if site == "360-roce" else ()
+    return [kind | {"metadata": {"name": name, "namespace": namespace}} for namespace, name in users]
 
 
 def kind_of(job: dict) -> str:
@@ -91,12 +104,23 @@ async def home(plane, nodes):
     await waiting.wait(is_gone, describe=f"namespaces {made} to be gone", seconds=60)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def installed(home, module_site):  # in this order: it is unregistered before the namespaces go
+    """`await installed(row, namespace)`: the webhook with the policy of an example."""
+
+    async def install(row: str, namespace: str) -> None:
+        await module_site.install((EXAMPLES / row / "policy.yaml").read_text(), namespace)
+        await module_site.guard(namespace)  # no pod, rank or not, looks as if it had slipped through
+
+    yield install
+    await module_site.unregister()
+
+
 @pytest.mark.parametrize("row", ROWS)
-async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, site, row):
+async def test_a_labelled_job_makes_the_pods_of_its_handwritten_twin(plane, controllers, nodes, home, installed, row):
     this = ROWS[row]
     twin, ours = read_job(row, "handwritten"), read_job(row, "job")
-    networks = EXAMPLES / row / "networks.yaml"
-    nads = list(yaml.safe_load_all(networks.read_text())) if networks.exists() else []
+    nads = read_networks(row)
     namespace = ours["metadata"]["namespace"]
     await home(*dict.fromkeys([namespace, *(nad["metadata"]["namespace"] for nad in nads)]))
     for nad in nads:
@@ -107,10 +131,7 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
         await controllers.start(this.controller)
     by_hand = await run_job(plane, twin, this)
 
-    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
-    await site.start_webhook()
-    await site.register(namespace)
-    await site.guard(namespace)  # none of its pods, ranks or not, looks as if it had slipped through
+    await installed(row, namespace)
     admitted = await run_job(plane, ours, this)
 
     assert admitted.keys() == by_hand.keys()
@@ -122,18 +143,13 @@ async def test_a_seeds_labelled_job_makes_the_pods_of_its_handwritten_twin(plane
         assert INJECTION in pod["metadata"]["annotations"]
 
 
-async def test_vivos_pods_share_a_node_each_with_its_own_rails_and_host_network_is_warned_about(
-    plane, nodes, home, site
-):
+async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, home, installed):
     row, namespace = "vivo-roce", "training"
     await home(namespace, "spiderpool")
     for document in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
         await plane.api.create(document)
     await nodes.make("gpu-0", rails=CX6)
-    await site.policy((EXAMPLES / row / "policy.yaml").read_text())
-    await site.start_webhook()
-    await site.register(namespace)
-    await site.guard(namespace)
+    await installed(row, namespace)
     ours = read_job(row, "job")
     await plane.api.create(copy.deepcopy(ours))
     pods = await jobs.pods(plane.api, namespace, "volcano.sh/job-name=llm", 2)

@@ -40,7 +40,7 @@ def test_the_recorded_results_are_those_of_kubernetes():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_expressions_have_the_result_of_kubernetes_or_are_unknown(seed):
+def test_random_expressions_agree_or_are_unknown(seed):
     writer = random_selectors.Writer(seed)
     expressions = [*dict.fromkeys(writer.write() for _ in range(_EXPRESSIONS))]
     shared = selecting.read_devices()

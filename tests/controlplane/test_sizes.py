@@ -48,7 +48,7 @@ async def extender(nodes, site):
     return await site.start_extender()
 
 
-async def test_a_jobs_parallelism_is_its_gangs_size_before_any_pod_is_seen(plane, namespace, extender):
+async def test_the_parallelism_of_a_job_is_its_gang_size(plane, namespace, extender):
     async def best() -> set[str]:
         url = f"http://127.0.0.1:{extender.port}/scheduler/prioritize"
         async with plane.session.post(url, json=question(namespace)) as answer:
@@ -71,7 +71,7 @@ async def test_a_jobs_parallelism_is_its_gangs_size_before_any_pod_is_seen(plane
     await prefers("tight")
 
 
-async def test_the_extender_is_ready_where_most_kinds_are_absent_and_may_watch_those_that_are_not(plane, extender):
+async def test_the_extender_is_ready_without_optional_kinds(plane, extender):
     shown = await extender.metrics()
     refused = [line for line in shown.splitlines() if "watch_restarts" in line and not line.startswith("#")]
     assert refused == [], "no watch was refused or failed"

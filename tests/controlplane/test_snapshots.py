@@ -12,7 +12,7 @@ from test_terminal import LEAF, POLICY, pod
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-async def test_what_kubectl_writes_is_read_by_every_command_of_the_page(plane, namespace, nodes, site, tmp_path):
+async def test_every_command_reads_what_kubectl_writes(plane, namespace, nodes, site, tmp_path):
     await nodes.make("snap-0", rails={"nvidia.com/mlx5_0": 1}, labels={LEAF: "leaf-0"})
     await site.policy(POLICY)
     await plane.api.create(pod(namespace, "llm", 0, "snap-0"))

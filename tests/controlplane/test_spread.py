@@ -49,7 +49,7 @@ async def wait_for_rollout(plane, namespace, name, revision, number=2):
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_replicas_part_where_there_are_two_nodes_and_share_the_only_one(plane, namespace, nodes, name):
+async def test_replicas_spread_over_two_nodes_or_share_one(plane, namespace, nodes, name):
     refusing = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
     await nodes.make("control-plane", rails={}, taints=refusing)
     await nodes.make("one", rails={})

@@ -17,9 +17,7 @@ async def replicas(plane, schedulers):
         yield running
 
 
-async def test_gangs_are_placed_and_no_device_is_given_twice_while_the_leader_is_killed_and_the_next_one_told_to_stop(
-    plane, replicas, nodes, namespace
-):
+async def test_gangs_are_placed_once_while_leaders_change(plane, replicas, nodes, namespace):
     await training.make_leaves(nodes, a=6, b=6, c=6)
     first = await replicas.leader()
     slices = await plane.api.list("EndpointSlice", sites.NAMESPACE)

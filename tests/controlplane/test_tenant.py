@@ -45,12 +45,9 @@ async def _in_force(plane, user: str, namespace: str, verb: str, resource: str) 
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(plane, namespace, site):
-    """Return the webhook, called for the test's namespace."""
-    await site.policy(tenants.POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    return site
+async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(tenants.POLICY, namespace)
+    await module_site.unregister()
 
 
 def pod(**spec) -> dict:
@@ -60,7 +57,7 @@ def pod(**spec) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
 
 
-async def test_the_cluster_answers_for_every_kind_as_the_command_does_from_the_same_policy(
+async def test_dry_runs_agree_with_the_command_for_every_kind(
     plane, namespace, installed, railwright, controllers, tmp_path
 ):
     await asyncio.gather(*map(controllers.start, ("jobset", "lws")))  # both review the pods of their workloads
@@ -101,7 +98,7 @@ def _with_images(tree):
     return changed
 
 
-async def test_what_is_shown_is_what_railwright_adds_and_a_rejection_is_the_webhooks(namespace, installed, railwright):
+async def test_explain_shows_the_changes_or_the_rejection(namespace, installed, railwright):
     await railwright.allow("edit")
     admitted, rejected = await asyncio.gather(
         railwright("explain", "-", "-n", namespace, stdin=json.dumps(pod())),
@@ -155,9 +152,7 @@ async def test_a_pod_that_exists_already_is_explained_too(plane, namespace, inst
     assert "injected: fabric ib" in out
 
 
-async def test_without_the_right_to_create_pods_the_policy_is_read_and_said_to_be(
-    plane, namespace, installed, railwright
-):
+async def test_explain_reads_the_policy_without_the_right_to_create_pods(plane, namespace, installed, railwright):
     await railwright.allow("view")
     blind = await railwright("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
     assert blind[0] == 2
@@ -189,7 +184,7 @@ async def test_without_the_right_to_create_pods_the_policy_is_read_and_said_to_b
     )
 
 
-async def test_a_webhook_that_is_away_is_named_as_the_cause(plane, namespace, installed, railwright):
+async def test_an_absent_webhook_is_named_as_the_cause(plane, namespace, installed, railwright):
     await railwright.allow("edit")
     await installed.webhook.stop()
     code, _, err = await railwright("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
@@ -201,9 +196,7 @@ async def test_a_webhook_that_is_away_is_named_as_the_cause(plane, namespace, in
     assert "the API server creates such a pod without calling railwright's webhook" in err
 
 
-async def test_lint_adds_what_the_webhook_finds_with_the_line_of_the_manifest(
-    namespace, installed, railwright, tmp_path
-):
+async def test_lint_adds_findings_of_the_webhook_with_their_lines(namespace, installed, railwright, tmp_path):
     await railwright.allow("edit")
     tree = pod(env=[{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "NCCL_IB_HCA", "value": "mlx5_9"}])
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [tree]})
@@ -222,9 +215,7 @@ async def test_lint_adds_what_the_webhook_finds_with_the_line_of_the_manifest(
     assert f"job.yaml:{line}: error N15" in computed[1]
 
 
-async def test_lint_reads_the_policy_where_no_pod_may_be_created_and_says_what_it_could_not_check(
-    namespace, installed, railwright, tmp_path
-):
+async def test_lint_says_what_it_could_not_check(namespace, installed, railwright, tmp_path):
     await railwright.allow("view")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(pod(env=[{"name": "NCCL_IB_TIMEOUT", "value": "99"}])))
     code, out, err = await railwright("lint", "job.yaml", "-n", namespace)

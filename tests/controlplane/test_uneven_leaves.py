@@ -4,7 +4,6 @@ import asyncio
 import collections
 import itertools
 
-import pytest
 import pytest_asyncio
 from plane import nodes as fleets
 from plane import reverse_proxy, training, waiting
@@ -48,14 +47,7 @@ def fewest(size: int, rooms: dict[str, int]) -> int:
     return next(count for count, room in enumerate(held, 1) if room >= size)
 
 
-@pytest.mark.parametrize("size", [8, 7, 5, 3])
-async def test_a_gang_that_one_leaf_can_hold_sits_in_the_tightest_such_leaf(plane, hall, namespace, size):
-    await plane.api.create(training.job("one", size), namespace=namespace)
-    (leaf,) = training.leaves_of(await training.running(plane.api, namespace, "one", size))
-    assert FREE[leaf] == min(room for room in FREE.values() if room >= size)
-
-
-async def test_gangs_that_come_one_after_another_each_sit_in_the_tightest_leaf_left(plane, hall, namespace):
+async def test_each_gang_takes_the_tightest_leaf_left(plane, hall, namespace):
     rooms = dict(FREE)
     for size in (5, 6, 4, 7, 6, 2):
         name = f"of-{size}-{sum(rooms.values())}"
@@ -65,10 +57,8 @@ async def test_gangs_that_come_one_after_another_each_sit_in_the_tightest_leaf_l
         rooms[leaf] -= size
 
 
-@pytest.mark.parametrize("size", [13, 21])
-async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks_go_on_from_leaf_to_leaf(
-    plane, hall, namespace, size
-):
+async def test_a_large_gang_uses_the_fewest_leaves_in_rank_order(plane, hall, namespace):
+    size = 21
     await plane.api.create(training.job("long", size - 1, master=True), namespace=namespace)
     pods = await training.running(plane.api, namespace, "long", size)
     assert [pod["metadata"]["name"] for pod in pods[:2]] == ["long-master-0", "long-worker-0"]
@@ -77,8 +67,8 @@ async def test_a_gang_that_no_leaf_can_hold_uses_the_fewest_leaves_and_its_ranks
     assert {LEAVES[leaf][0] for leaf in leaves} == {"spine-a"}, "one spine holds it"
 
 
-@pytest.mark.parametrize("size", [6, 10])
-async def test_two_gangs_created_at_once_are_each_as_compact_as_alone_and_share_no_leaf(plane, hall, namespace, size):
+async def test_two_gangs_at_once_are_compact_and_share_no_leaf(plane, hall, namespace):
+    size = 10
     names = ("first", "second")
     await asyncio.gather(*(plane.api.create(training.job(name, size), namespace=namespace) for name in names))
     leaves = {}

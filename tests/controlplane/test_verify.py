@@ -86,7 +86,7 @@ async def viewer(plane, namespace, tmp_path):
     return run
 
 
-async def test_half_of_the_rails_is_seen_by_whoever_may_read_pods_and_logs(plane, namespace, nodes, site, viewer):
+async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, viewer):
     await site.policy(POLICY)
     await site.start_webhook()
     await site.register(namespace)

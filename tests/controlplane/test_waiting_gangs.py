@@ -34,7 +34,7 @@ async def conditions(plane, namespace: str, count: int) -> dict[str, str]:
     return messages if len(messages) == count else {}
 
 
-async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_leaf_when_two_have_room(
+async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(
     plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     a, b, c = await training.make_leaves(nodes, a=4, b=4, c=4)
@@ -76,7 +76,7 @@ async def test_a_gang_that_must_wait_takes_nothing_meanwhile_and_starts_in_one_l
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_one_that_is_free_at_last(
+async def test_a_gang_starts_in_the_leaf_that_is_free_at_last(
     plane, nodes, namespace, site, schedulers, extender_proxy
 ):
     """Volcano tries it in every session, on what is idle first, and commits none of it until all of it is."""
@@ -107,9 +107,7 @@ async def test_a_gang_tried_on_two_leaves_while_pods_were_leaving_starts_in_the_
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
 
-async def test_pods_that_our_predicate_keeps_waiting_say_which_rail_is_busy_and_start_when_it_is_free(
-    plane, nodes, namespace, site, schedulers, extender_proxy
-):
+async def test_our_predicate_names_the_busy_rail(plane, nodes, namespace, site, schedulers, extender_proxy):
     """They ask for GPUs alone, so that the rails are the policy's and nobody but us can miss them."""
     names = await training.make_leaf(nodes, "a", 2)
     await hold(plane, namespace, names, takes={training.RAILS[1]: "1"})

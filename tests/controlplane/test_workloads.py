@@ -1,5 +1,6 @@
 """Devices in pod templates, through the real API server, the real Volcano and Kubernetes' own controllers."""
 
+import asyncio
 import copy
 import json
 
@@ -30,11 +31,9 @@ VOLCANO = "batch.volcano.sh/v1alpha1/Job"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def installed(site, namespace):
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(namespace)
-    return site
+async def installed(namespace, module_site):  # in this order: it is unregistered before its namespace goes
+    yield await module_site.install(POLICY, namespace)
+    await module_site.unregister()
 
 
 def template(*, label: str | None = "ib", name: str = "t") -> dict:
@@ -106,7 +105,7 @@ def assert_equipped_once(pod: dict) -> None:
     assert {"devices", "mounts./dev/shm", "env.MARKER", "security.IPC_LOCK"} <= set(record["added"])
 
 
-async def test_workloads_that_did_not_opt_in_cost_no_call_and_stay_as_they_are(plane, namespace, installed):
+async def test_workloads_without_the_label_cost_no_call(plane, namespace, installed):
     before = await calls(installed)
     for manifest in (app("Deployment"), batch_job()):
         plain = copy.deepcopy(manifest)
@@ -122,7 +121,7 @@ async def test_workloads_that_did_not_opt_in_cost_no_call_and_stay_as_they_are(p
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
-async def test_a_template_holds_the_devices_and_its_pods_get_the_rest_once(plane, nodes, namespace, installed, kind):
+async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
     manifest = batch_job() if kind == "Job" else app(kind)
     created = await plane.api.create(manifest, namespace=namespace)
@@ -134,7 +133,7 @@ async def test_a_template_holds_the_devices_and_its_pods_get_the_rest_once(plane
     assert_equipped_once(pod)
 
 
-async def test_the_label_of_a_workload_reaches_its_pods_and_fails_closed(plane, nodes, namespace, installed):
+async def test_the_label_of_a_workload_reaches_its_pods(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
     created = await plane.api.create(build_labelled(), namespace=namespace)
     assert created["spec"]["template"]["metadata"]["labels"][FABRIC] == "ib"
@@ -229,25 +228,33 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         await plane.api.patch("scheduling.volcano.sh/v1beta1/Queue", queue, {"spec": {"capability": None}})
 
 
-@pytest.mark.parametrize("way", ["apply", "server-side", "replace"])
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "Volcano Job", "JobSet"])
+WAYS = {  # of kubectl to write the same manifest again: the arguments
+    "apply": ("apply",),
+    "server-side": ("apply", "--server-side"),
+    "replace": ("replace",),
+}
+AGAIN = (  # a changeable template in each way; immutable ones by a patch and, if their API allows it, whole
+    *(("Deployment", way) for way in WAYS),
+    ("StatefulSet", "replace"),
+    ("Job", "server-side"),
+    ("Volcano Job", "apply"),
+    ("Volcano Job", "replace"),
+    ("JobSet", "replace"),
+)
+
+
+@pytest.mark.parametrize(("kind", "way"), AGAIN)
 async def test_the_same_manifest_again_changes_nothing(plane, controllers, namespace, installed, kind, way):
     if kind == "JobSet":
         await controllers.start("jobset")
     manifest = build_unchanged(kind)
     text = yaml.safe_dump(manifest)
-    arguments = {
-        "apply": ("apply",),
-        "server-side": ("apply", "--server-side"),
-        "replace": ("replace",),
-    }[way]
+    arguments = WAYS[way]
     first = ("create",) if way == "replace" else arguments
     await plane.kubectl(*first, "-n", namespace, "-f", "-", stdin=text)
     kind = f"{manifest['apiVersion']}/{manifest['kind']}"
     before = await plane.api.get(kind, "t", namespace)
     assert all(name in json.dumps(before["spec"]) for name in RAILS), "devices were added"
-    if (kind, way) == ("batch/v1/Job", "replace"):  # a Job cannot be replaced without us either: its selector is made
-        return
 
     async def again():  # kubectl replace may meet the controller's own update of the status
         await plane.kubectl(*arguments, "-n", namespace, "-f", "-", stdin=text)
@@ -283,12 +290,11 @@ def build_unchanged(kind: str) -> dict:
             return app(kind)
 
 
-async def test_an_update_that_leaves_the_template_alone_is_not_patched_whatever_became_of_the_policy(
-    plane, namespace, installed
-):
+async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
     created = await plane.api.create(app("Deployment"), namespace=namespace)
+    generation = await sites.metric(installed.webhook, "railwright_policy_generation")
     await installed.policy(POLICY.replace("sharedMemory: 1Gi", "sharedMemory: 1Gi, devInfiniband: true"))
-    await sites.wait_metric(installed.webhook, "railwright_policy_generation", 2)
+    await sites.wait_metric(installed.webhook, "railwright_policy_generation", generation + 1)
     before = await calls(installed)
     await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)
     assert await calls(installed) == before, "an update of metadata is no call"
@@ -301,7 +307,7 @@ async def test_an_update_that_leaves_the_template_alone_is_not_patched_whatever_
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_another_change_of_an_immutable_template_is_refused_by_its_api_and_explained(plane, namespace, installed):
+async def test_a_change_of_an_immutable_template_is_refused_and_explained(plane, namespace, installed):
     manifest = volcano_job("fixed", 1)
     created = await plane.api.create(manifest, namespace=namespace)
     change = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
@@ -345,11 +351,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_a_label_in_a_template_of_any_shape_is_found_and_none_costs_nothing(plane, namespace, installed, shape):
+def define(shape: str) -> dict:
+    """Return the least definition of a kind."""
     group, version, kind = shape.split("/")
-    plural, spec = SHAPES[shape]
-    definition = {
+    plural, _ = SHAPES[shape]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
@@ -360,60 +367,67 @@ async def test_a_label_in_a_template_of_any_shape_is_found_and_none_costs_nothin
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                }
-            ],
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         },
     }
-    if await plane.api.get_or_none("CustomResourceDefinition", f"{plural}.{group}") is not None:
-        pytest.skip("the real kind is here; its own test proves it")
-    await plane.api.create(definition)
-    try:
 
-        async def is_served():
-            try:
-                return await plane.api.list(shape, namespace) == []
-            except (api.ApiError, LookupError) as error:
-                raise AssertionError(str(error)) from None
 
-        await waiting.wait(is_served, describe=f"{shape} to be served")
+@pytest_asyncio.fixture(loop_scope="session")
+async def shapes(plane, namespace):
+    """Yield the kinds of SHAPES that are not served here; they are defined during the test."""
+    definitions = {shape: define(shape) for shape in SHAPES}
+    missing = {
+        shape: definition
+        for shape, definition in definitions.items()
+        if await plane.api.get_or_none("CustomResourceDefinition", definition["metadata"]["name"]) is None
+    }
+    await asyncio.gather(*(plane.api.create(definition) for definition in missing.values()))
 
-        def manifest(made: dict) -> dict:
-            text = json.dumps(workload(f"{group}/{version}", kind, spec))
+    async def are_served():
+        try:
+            return not any([await plane.api.list(shape, namespace) for shape in missing])
+        except (api.ApiError, LookupError) as error:
+            raise AssertionError(str(error)) from None
+
+    await waiting.wait(are_served, describe=f"{sorted(missing)} to be served")
+    yield list(missing)
+    for definition in missing.values():
+        await plane.api.delete("CustomResourceDefinition", definition["metadata"]["name"])
+
+
+async def test_a_label_in_a_template_of_any_shape_is_one_call(plane, namespace, installed, shapes):
+    assert shapes
+    for shape in shapes:
+        group, version, kind = shape.split("/")
+        text = json.dumps(workload(f"{group}/{version}", kind, SHAPES[shape][1]))
+
+        def manifest(made: dict, text: str = text) -> dict:
             return json.loads(text.replace('"T"', json.dumps(made)))
 
         before = await calls(installed)
         await plane.api.create(manifest(template(label=None)), namespace=namespace, dry_run=True)
         await plane.api.create(manifest({"spec": template()["spec"]}), namespace=namespace, dry_run=True)
-        assert await calls(installed) == before
+        assert await calls(installed) == before, shape
         created = await plane.api.create(manifest(template()), namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 1
+        assert await calls(installed) == before + 1, shape
         assert json.dumps(created).count('"nvidia.com/mlx5_0": "1"') == 2, "request and limit, in one template"
         on_itself = manifest(template(label=None))
         on_itself["metadata"]["labels"] = {FABRIC: "ib"}
         created = await plane.api.create(on_itself, namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 2
-        assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1
-    finally:
-        await plane.api.delete("CustomResourceDefinition", f"{plural}.{group}")
+        assert await calls(installed) == before + 2, shape
+        assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1, shape
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def opted_in(plane):
+async def opted_in(plane, module_site):
     await plane.make_namespace("opted-in", {FABRIC: "ib"})
+    await module_site.install(POLICY, "opted-in")
     yield "opted-in"
+    await module_site.unregister()
     await plane.remove_namespace("opted-in")
 
 
-async def test_in_a_namespace_that_opts_in_templates_hold_the_devices(plane, opted_in, site):
-    await site.policy(POLICY)
-    await site.start_webhook()
-    await site.register(opted_in)
+async def test_a_namespace_label_equips_templates(plane, opted_in):
     plain = app("Deployment")
     del plain["spec"]["template"]["metadata"]["labels"][FABRIC]
     created = await plane.api.create(plain, namespace=opted_in, dry_run=True)
@@ -421,7 +435,7 @@ async def test_in_a_namespace_that_opts_in_templates_hold_the_devices(plane, opt
     assert FABRIC not in created["spec"]["template"]["metadata"]["labels"]
 
 
-async def test_a_wrong_label_is_refused_where_the_user_sees_it(plane, namespace, installed):
+async def test_a_wrong_label_refuses_the_workload(plane, namespace, installed):
     with pytest.raises(api.ApiError) as refused:
         await plane.api.create(app("Deployment", label="rocee"), namespace=namespace)
     assert f"Deployment {namespace}/t" in str(refused.value)

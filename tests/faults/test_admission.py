@@ -93,7 +93,7 @@ def sizes_named(containers: list[dict]) -> list[dict]:
     return [container | {"name": f"c{index}"} for index, container in enumerate(containers)]
 
 
-async def test_33_the_same_review_gets_the_same_patch_and_our_own_output_none(fault, replica):
+async def test_33_equal_reviews_get_equal_patches(fault, replica):
     one, other = await replica(0), await replica(1)
     trees = pods()
     for tree in trees:
@@ -128,7 +128,7 @@ def environment(tree: dict) -> dict[str, set[str]]:
     }
 
 
-async def test_34_rounds_converge_whatever_another_webhook_does_between_them(fault, replica):
+async def test_34_rounds_with_another_webhook_converge(fault, replica):
     call = await replica()
     tree = admitting.pod(admitting.cpu("side"), admitting.gpus(8, "train"), admitting.cpu("last"))
     first = apply_patch(tree, await call(tree))
@@ -172,7 +172,7 @@ VARIED = {
 }
 
 
-async def test_35_a_pod_without_any_list_gets_the_parents_first_and_the_patch_applies(fault, replica):
+async def test_35_the_patch_of_a_pod_without_lists_applies(fault, replica):
     call = await replica()
     count = 0
     for values in itertools.product(*VARIED.values()):

@@ -35,7 +35,7 @@ def config_map(name: str, value: str = "") -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
 
 
-async def test_08_watches_that_the_real_api_server_ends_are_resumed(fault, plane, namespace, watch_by):
+async def test_08_watches_ended_by_the_api_server_are_resumed(fault, plane, namespace, watch_by):
     user = f"system:serviceaccount:{sites.NAMESPACE}:watcher"  # of a group whose calls are in the audit log
     groups = ("system:masters", f"system:serviceaccounts:{sites.NAMESPACE}")
     config = plane.certificates.kubeconfig("watcher", plane.parts.server, user, groups)
@@ -142,7 +142,7 @@ async def assert_heard(own: bare.Bare, running: list[servers.Server], number: in
 
 
 @pytest.mark.soak
-async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_go_on(fault, own):
+async def test_06_a_restarted_api_server_is_listed_once(fault, own):
     await put_policy(own, 0)
     webhooks = [await own.serve("webhook", f"webhook-{number}") for number in range(2)]
     running = [*webhooks, await own.serve("extender", "extender")]
@@ -173,7 +173,7 @@ async def test_06_an_api_server_that_restarts_is_listed_once_a_kind_and_reviews_
 
 
 @pytest.mark.soak
-async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_the_webhook_answers_on(fault, own):
+async def test_07_without_an_api_server_only_the_webhook_answers(fault, own):
     await put_policy(own, 0)
     webhook = await own.serve("webhook", "webhook")
     extender = await own.serve("extender", "extender", f"--stale-seconds={STALE_SECONDS}")
@@ -217,7 +217,7 @@ async def test_07_without_an_api_server_the_extender_is_not_ready_in_time_and_th
 
 
 @pytest.mark.soak
-async def test_09_versions_that_etcd_has_compacted_are_listed_anew_and_deletions_noticed(fault, own, watch_by):
+async def test_09_compacted_versions_are_listed_again(fault, own, watch_by):
     await own.down()
     await own.up("--watch-cache=false")  # versions come from etcd itself
     kind = config_maps(sites.NAMESPACE)
@@ -265,7 +265,7 @@ class Between:
 
 
 @pytest.mark.soak
-async def test_18_a_list_whose_pages_etcd_has_compacted_is_begun_anew(fault, own):
+async def test_18_a_list_with_compacted_pages_starts_again(fault, own):
     await own.down()
     await own.up("--watch-cache=false")
     namespace = "many"

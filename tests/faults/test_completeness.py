@@ -27,17 +27,17 @@ def test_each_fault_is_tested_or_says_why_not():
     assert tested == {number for number, fault in FAULTS.items() if "cannot" not in fault}
 
 
-def test_the_data_says_of_each_fault_what_it_is_and_what_must_happen():
+def test_every_fault_has_its_expected_result():
     for number, fault in FAULTS.items():
         assert KEYS <= fault.keys() <= KEYS | {"cannot"}, number
         assert fault["where"] in "PAFC"
 
 
-def test_every_test_of_a_fault_records_what_it_has_seen():
+def test_every_test_records_what_it_saw():
     assert [name for _, name, arguments in functions() if "fault" not in arguments] == []
 
 
-def test_the_page_has_a_row_for_each_fault_as_the_data_says_it():
+def test_the_page_has_a_row_for_each_fault():
     results, observations = fault_report.rows(PAGE.read_text()), fault_report.observations(PAGE.read_text())
     assert set(results) == set(observations) == set(FAULTS)
     for number, fault in FAULTS.items():

@@ -87,7 +87,7 @@ def deployment() -> dict:
     return next(document for document in documents if document["kind"] == "Deployment")
 
 
-async def test_03_with_every_webhook_away_only_pods_that_opted_in_are_refused(fault, plane, namespace, site, shipped):
+async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, site, shipped):
     await site.policy(POLICY)
     await site.start_webhook()
     port = site.webhook.port
@@ -210,7 +210,7 @@ async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
     return await waiting.wait(enough, describe=f"{count} pods", seconds=60)
 
 
-async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(fault, plane, namespace, site):
+async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, site):
     await site.policy(ROCE.format(namespace=namespace))
     await plane.api.create(network("x.y/vf"), namespace=namespace)
     await site.start_webhook()
@@ -258,7 +258,7 @@ async def test_54_a_network_that_is_gone_refuses_new_pods_and_touches_no_other(f
     )
 
 
-async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fault, plane, namespace, site, shipped):
+async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, namespace, site, shipped):
     await guard.put(plane.api, namespace)
     await site.policy(POLICY)
     await site.start_webhook()
@@ -299,9 +299,7 @@ async def test_55_a_namespace_that_opts_in_or_out_while_a_job_makes_its_pods(fau
     )
 
 
-async def test_56_a_namespace_that_no_watch_has_shown_yet_is_not_taken_for_one_that_did_not_opt_in(
-    fault, plane, site, shipped
-):
+async def test_56_an_unseen_namespace_is_not_taken_for_one_without_the_label(fault, plane, site, shipped):
     await site.policy(POLICY)
     new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
     account = f"system:serviceaccount:{sites.NAMESPACE}:railwright-webhook"

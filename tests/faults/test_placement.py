@@ -35,9 +35,7 @@ async def announce(plane, kube, pod: dict, node: str, *, verb: str = "allocate")
         assert answer.status == 200, await answer.text()
 
 
-async def test_24_a_gang_admitted_under_two_versions_of_the_policy_is_reported_and_placed_whole(
-    fault, plane, kube, nodes, namespace
-):
+async def test_24_a_gang_of_two_policy_versions_is_placed_whole(fault, plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=3, b=4)
     server = await kube.site.start_webhook()
     await plane.register_webhook(server.port, namespaces=[namespace])
@@ -90,9 +88,7 @@ def record(pod: dict) -> str:
     return digest
 
 
-async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_a_gang_until_it_is_back(
-    fault, plane, kube, nodes, namespace
-):
+async def test_42_a_flapping_node_keeps_its_assumed_pods(fault, plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, tight=2, wide=7)
     await nodes.make("tight-02", rails=kubes.ONE_EACH, labels={kubes.LEAF: "tight", kubes.SPINE: "s0"}, kwok=False)
     held = await make(plane, namespace, "announced", gpus=0, schedulerName="nobody")
@@ -114,9 +110,7 @@ async def test_42_a_node_that_flaps_keeps_what_was_announced_and_is_no_room_for_
     )
 
 
-async def test_43_a_node_made_anew_is_known_by_what_it_is_now_and_its_pods_still_hold_their_devices(
-    fault, plane, kube, nodes, namespace
-):
+async def test_43_a_recreated_node_has_its_new_leaf(fault, plane, kube, nodes, namespace):
     await nodes.make("again", rails=kubes.ONE_EACH, labels={kubes.LEAF: "old"})
     assert await kubes.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
@@ -158,9 +152,7 @@ async def test_44_bound_pods_stay_counted_while_their_device_plugin_restarts(fau
 
 
 @pytest.mark.soak
-async def test_45_fewer_devices_than_are_held_are_reported_and_nothing_new_comes_until_one_is_over(
-    fault, plane, kube, nodes, namespace
-):
+async def test_45_overcommitted_devices_are_reported(fault, plane, kube, nodes, namespace):
     await nodes.make("only", rails=dict.fromkeys(kubes.RAILS, 2))
     for name in ("first", "second"):
         assert await kubes.place(plane.api, namespace, name, gpus=0) == "only"
@@ -197,7 +189,7 @@ async def test_46_a_terminating_pod_holds_its_devices_until_it_is_gone(fault, pl
     fault.saw(f"filtered while the first pod was terminating; bound {time.monotonic() - began:.1f} s after it was gone")
 
 
-async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, plane, kube, nodes, namespace):
+async def test_47_a_pod_that_has_ended_holds_nothing(fault, plane, kube, nodes, namespace):
     await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)
     assert await kubes.place(plane.api, namespace, "holder-0", gpus=0) == "only"
     for number, phase in enumerate(("Succeeded", "Failed")):
@@ -209,9 +201,7 @@ async def test_47_a_pod_that_has_ended_holds_nothing_though_it_is_there(fault, p
     fault.saw("the rails of a pod that Succeeded and of one that Failed were assigned again while both pods existed")
 
 
-async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_leaf_by_a_restarted_extender_too(
-    fault, plane, kube, nodes, namespace
-):
+async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(fault, plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, peers=6)
     peers = [f"peers-{index:02}" for index in range(6)]
     before = kube.proxy.counts["/volcano/allocate"]
@@ -264,9 +254,7 @@ async def test_50_a_gang_bound_in_part_that_loses_a_node_is_completed_in_its_lea
     )
 
 
-async def test_51_what_one_scheduler_has_announced_or_bound_the_other_does_not_get(
-    fault, plane, kube, nodes, namespace
-):
+async def test_51_two_schedulers_never_get_the_same_rail(fault, plane, kube, nodes, namespace):
     await kubes.make_leaves(nodes, a=4, b=4)
     seen = {}
 
@@ -357,7 +345,7 @@ async def vanish(plane, namespace: str, *names: str) -> None:
     await waiting.wait(is_gone, describe=f"{names} to be gone")
 
 
-async def test_52_a_victims_devices_are_not_handed_out_before_it_is_gone(fault, plane, kube, nodes, namespace):
+async def test_52_a_victim_holds_its_devices_until_it_is_gone(fault, plane, kube, nodes, namespace):
     await nodes.make("only", rails=kubes.ONE_EACH, kwok=False)  # its pods end when this test says so
     assert await kubes.place(plane.api, namespace, "victim") == "only"
     await make(plane, namespace, "urgent", priorityClassName="system-cluster-critical")

@@ -63,9 +63,7 @@ async def steps_of(replica) -> int:
     return replica.output().count('"message": "step done"')
 
 
-async def test_53_a_rotation_whose_leader_goes_is_ended_by_the_other_under_load(
-    fault, plane, namespace, site, rotating, tmp_path
-):
+async def test_53_the_other_rotator_ends_a_rotation(fault, plane, namespace, site, rotating, tmp_path):
     first, second = await asyncio.gather(rotating.start(), rotating.start())
     issued = await rotating.issued()
     assert set(issued) == {"tls.crt", "tls.key", "ca.crt"}, "a server has no key but its own"

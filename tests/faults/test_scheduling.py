@@ -84,7 +84,7 @@ async def extender(started, tmp_path_factory):
         await caller.close()
 
 
-async def test_37_five_thousand_whole_nodes_are_answered_or_refused_with_what_to_set(fault, extender):
+async def test_37_whole_nodes_are_answered_or_refused_with_the_fix(fault, extender):
     ask, _ = await extender()
     many = wire("volcano-prioritize")
     template = json.dumps(many["nodes"][0] | {"Name": "NAME", "name": "NAME"})
@@ -111,7 +111,7 @@ async def test_37_five_thousand_whole_nodes_are_answered_or_refused_with_what_to
     fault.saw("above --max-body: 413 with the limit, and the next request is answered")
 
 
-async def test_38_a_node_that_the_cache_does_not_know_stays_scores_nothing_and_is_counted(fault, extender):
+async def test_38_an_unknown_node_stays_with_score_zero(fault, extender):
     ask, process = await extender()
     known = ["gpu-0", "gpu-1"]
     before = await process.metric("railwright_extender_unknown_nodes_total")
@@ -130,7 +130,7 @@ async def test_38_a_node_that_the_cache_does_not_know_stays_scores_nothing_and_i
     fault.saw(f"1 of 3 nodes unknown: kept, score 0 beside {by_host['gpu-0']}; counted {counted:.0f} times in 2 calls")
 
 
-async def test_39_no_answer_names_a_node_that_was_not_asked_about(fault, extender):
+async def test_39_answers_name_only_requested_nodes(fault, extender):
     ask, _ = await extender()
     chance = random.Random(39)  # noqa: S311 - the same each time
     pool = [*(f"gpu-{index}" for index in range(12)), "", "é", "a/b", "x" * 300, "GPU-1", "gpu-1 "]
@@ -152,7 +152,7 @@ async def test_39_no_answer_names_a_node_that_was_not_asked_about(fault, extende
     fault.saw(f"{answers} responses of 3 verbs on {len(pool)} odd names: each with exactly the requested nodes")
 
 
-async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(fault, extender):
+async def test_41_the_job_ready_verb_is_not_offered(fault, extender):
     ask, _ = await extender()
     words = ("jobready", "jobReady", "job-ready", "ready", "jobenqueueable", "reclaimable", "preemptable")
     for word in words:
@@ -164,7 +164,7 @@ async def test_41_volcanos_job_ready_verb_is_not_offered_and_not_configured(faul
     fault.saw(f"{len(words)} spellings of verbs about jobs: 404; no manifest configures one")
 
 
-async def test_48_what_was_announced_covers_a_watch_that_is_late(fault, extender, tmp_path):
+async def test_48_assumed_pods_cover_a_late_watch(fault, extender, tmp_path):
     async with api_stub.World() as world:
         for index in range(8):
             world.put(NODES, node(index, devices=2 if index == 5 else 1))

@@ -61,9 +61,7 @@ class Storm:
 
 
 @pytest.mark.soak
-async def test_36_a_storm_of_1000_pods_a_second_is_answered_and_what_is_too_much_is_to_try_again(
-    fault, started, tmp_path
-):
+async def test_36_a_storm_is_answered_or_told_to_retry(fault, started, tmp_path):
     authority = shell.Authority(tmp_path)
     certificate, key = shell.write_pair(tmp_path, authority.leaf("webhook"))
     options = processes.without_cluster(tmp_path)

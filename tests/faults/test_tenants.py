@@ -122,9 +122,7 @@ SECONDS = pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.m
 
 @SECONDS
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_63_a_tenant_with_the_most_expensive_objects_does_not_delay_others(
-    fault, tmp_path, started, seconds, policy
-):
+async def test_63_expensive_objects_do_not_delay_other_tenants(fault, tmp_path, started, seconds, policy):
     body, worst = admitting.review(BASE), list_worst()
     async with api_stub.serve(answer) as port:
         options = ("--kubeconfig", api_stub.kubeconfig(tmp_path, port), *write_policy(tmp_path, policy))
@@ -147,9 +145,7 @@ async def test_63_a_tenant_with_the_most_expensive_objects_does_not_delay_others
 
 
 @SECONDS
-async def test_63_a_tenant_with_the_most_expensive_pods_does_not_delay_those_that_others_schedule(
-    fault, tmp_path, started, seconds
-):
+async def test_63_expensive_pods_do_not_delay_other_schedulings(fault, tmp_path, started, seconds):
     """Each request for the tenant is about a pod of a new kind, of which the extender evaluates all nodes."""
     names = [node["metadata"]["name"] for node in OBJECTS["/api/v1/nodes"]]
     async with api_stub.serve(answer) as port:

@@ -145,7 +145,7 @@ def rank(manifests: str, kinds: set[str]) -> list[int]:
     return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
 
 
-async def test_roles_and_definitions_are_applied_before_the_images_that_need_them(plane, tmp_path):
+async def test_roles_and_definitions_come_before_images(plane, tmp_path):
     helm = releases.Helm(tmp_path)
     applied = {
         "helm": await helm("template", releases.RELEASE, str(releases.CHART), "--no-hooks"),
@@ -157,7 +157,7 @@ async def test_roles_and_definitions_are_applied_before_the_images_that_need_the
         assert max(rank(manifests, before)) < min(rank(manifests, {"Deployment"})), tool
 
 
-async def test_an_image_before_its_role_is_unready_beside_the_old_ones_until_the_role_comes(plane, release, namespace):
+async def test_an_image_is_unready_until_its_role_comes(plane, release, namespace):
     role = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
     former = [rule for rule in role["rules"] if rule["apiGroups"] != ["railwright.io"]]
     assert len(former) < len(role["rules"])

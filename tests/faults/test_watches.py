@@ -57,18 +57,18 @@ async def measure_relist(stub, watch, gone) -> float:
     return time.monotonic() - began
 
 
-async def test_09_a_watch_refused_with_410_lists_anew_and_notices_deletions(fault, stub, watch):
+async def test_09_a_watch_refused_with_410_lists_again(fault, stub, watch):
     seconds = await measure_relist(stub, watch, status(410))
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
-async def test_10_a_410_in_the_stream_lists_anew_and_notices_deletions(fault, stub, watch):
+async def test_10_a_410_in_the_stream_lists_again(fault, stub, watch):
     seconds = await measure_relist(stub, watch, [event("ERROR", status(410))])
     fault.saw(f"1 list, the deletion and the addition were noticed, {seconds:.2f} s")
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_11_another_error_in_the_stream_keeps_the_cache_backs_off_and_alarms(fault, stub, watch, caplog, code):
+async def test_11_another_error_keeps_the_cache_and_is_reported(fault, stub, watch, caplog, code):
     broken = [event("ERROR", status(code, "broken"))]
     stub.lists.extend([listing(node("a"), version=5), listing(node("a"), version=5)])
     stub.watches.append(broken)
@@ -86,7 +86,7 @@ async def test_11_another_error_in_the_stream_keeps_the_cache_backs_off_and_alar
     fault.saw(f"{code}: cache kept, logged once with its fix, {len(restarts)} failures counted, {asked} calls in 1 s")
 
 
-async def test_12_bookmarks_alone_move_the_version_so_that_the_next_watch_is_resumed(fault, stub, watch):
+async def test_12_bookmarks_move_the_version(fault, stub, watch):
     """An hour of them is sixty: one a minute."""
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.extend([[bookmark(1000 + minute) for minute in range(60)], [event("ADDED", node("b", 2000)), None]])
@@ -121,7 +121,7 @@ async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, 
     )
 
 
-async def test_14_a_line_cut_in_the_middle_is_dropped_and_the_rest_resumed(fault, stub, watch):
+async def test_14_a_partial_line_is_dropped(fault, stub, watch):
     whole = event("ADDED", node("c", 8))
     stub.lists.append(listing(version=5))
     cuts = [1, 20, len(whole) // 2, len(whole) - 2]
@@ -150,7 +150,7 @@ async def test_15_an_event_of_three_mebibytes_is_read(fault, stub, watch):
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_16_the_time_a_server_asks_for_is_waited_out_with_jitter_on_top(fault, stub, watch, code):
+async def test_16_retry_after_is_waited_out_with_jitter(fault, stub, watch, code):
     busy = web.json_response(status(code, "busy"), status=code, headers={"Retry-After": "1"})
     stub.lists.extend([busy, listing(node("a"), version=5)])
     stub.watches.append([None])
@@ -163,7 +163,7 @@ async def test_16_the_time_a_server_asks_for_is_waited_out_with_jitter_on_top(fa
     fault.saw(f"{code}: asked for 1 s, next call after {waited:.2f} s")
 
 
-async def test_17_a_token_that_was_rotated_is_read_anew_from_its_file(fault, stub, tmp_path, watch_by):
+async def test_17_a_rotated_token_is_read_again(fault, stub, tmp_path, watch_by):
     token, kubeconfig = tmp_path / "token", tmp_path / "account"
     token.write_text("first\n")
     kubeconfig.write_text(TOKEN_FILE.format(server=f"http://127.0.0.1:{stub.port}", token=token))
@@ -186,7 +186,7 @@ async def test_17_a_token_that_was_rotated_is_read_anew_from_its_file(fault, stu
     fault.saw(f"401, then the new token of the same file {seconds:.2f} s later; watch resumed, no list, no restart")
 
 
-async def test_19_a_list_older_than_the_watch_takes_no_object_back_in_time(fault, stub, watch, caplog):
+async def test_19_an_old_list_takes_no_object_back(fault, stub, watch, caplog):
     new, old = node("a", 30, generation="new"), node("a", 10, generation="old")
     stub.lists.extend([listing(node("a", 5), version=6), listing(old, version=12), listing(old, version=12)])
     stub.lists.append(listing(new, node("b", 31), version=31))
@@ -203,7 +203,7 @@ async def test_19_a_list_older_than_the_watch_takes_no_object_back_in_time(fault
     )
 
 
-async def test_57_proxies_of_the_environment_and_lost_names_do_not_touch_calls_to_the_api_server(
+async def test_57_proxy_variables_do_not_apply_to_the_api_server(
     fault, stub, tmp_path, watch, client, monkeypatch, started
 ):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):

@@ -106,7 +106,7 @@ async def demo(capable_machine, tmp_path_factory):
         assert code == 0, process.output()
 
 
-async def test_output_shows_the_node_of_each_rank_both_gangs_and_the_interfaces_of_a_rank(demo):
+async def test_output_shows_gangs_ranks_and_interfaces(demo):
     nodes = re.findall(r" llm-workers-0-\d-\w+ +1/1 +Running .* (node-\w) ", demo.output)
     assert sorted(nodes) == list(layout.NODES), demo.output
     gangs = re.findall(rf"^{rails.NAMESPACE} +(\S+) +(\S+) +(\d/\d) ", demo.output, re.MULTILINE)
@@ -115,7 +115,7 @@ async def test_output_shows_the_node_of_each_rank_both_gangs_and_the_interfaces_
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 
 
-async def test_another_terminal_has_kubectl_helm_and_railwright_for_the_cluster(demo):
+async def test_another_terminal_has_the_programs(demo):
     nodes = await demo.find_nodes(JOB_SET)
     assert sorted(nodes.values()) == list(layout.NODES)
     gangs = json.loads(await demo.run("kubectl railwright gangs --output=json", code=1))
@@ -124,7 +124,7 @@ async def test_another_terminal_has_kubectl_helm_and_railwright_for_the_cluster(
     assert (release["name"], release["status"]) == ("railwright", "deployed")
 
 
-async def test_each_suggested_command_works_and_the_waiting_job_starts_when_the_jobset_is_deleted(demo):
+async def test_each_suggested_command_works(demo):
     for command in demo.commands:
         if command == "railwright dashboard":
             await check_dashboard(demo, command)

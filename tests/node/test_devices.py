@@ -83,7 +83,7 @@ async def waiting_gang(installed):
     await plane.remove_pods(rails.NAMESPACE)
 
 
-async def test_rail_lost_while_a_gang_waits_is_in_the_extenders_answer_within_a_second(installed, waiting_gang):
+async def test_a_lost_rail_is_in_the_answer_within_a_second(installed, waiting_gang):
     pod = await installed.plane.api.get("Pod", waiting_gang[0], rails.NAMESPACE)
     assert await installed.ask_extender(pod, rails.NAMESPACE, NODE) == ""
     installed.site.nodes[NODE].offer(fail(RESOURCE))
@@ -111,7 +111,7 @@ async def test_rail_lost_while_a_gang_waits_is_in_the_extenders_answer_within_a_
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])
-async def test_a_running_pod_keeps_its_devices_while_a_program_of_the_node_restarts(installed, running_pod, program):
+async def test_restarts_of_node_programs_keep_devices(installed, running_pod, program):
     begun = time.time()
     await installed.site.nodes[NODE].signal(program, signal.SIGKILL)
     log = installed.site.nodes[NODE].logs / "deviceplugin.log"

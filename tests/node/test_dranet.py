@@ -113,7 +113,7 @@ async def rank(driver, real_site):
     return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")
 
 
-async def test_dranet_publishes_the_functions_of_the_node_and_no_rdma_device_beside_an_interface(driver):
+async def test_dranet_publishes_the_functions_of_the_node(driver):
     functions = await driver.list_functions()
     for index in FUNCTIONS:
         attributes = functions[name_device(index)]
@@ -132,7 +132,7 @@ async def test_kube_scheduler_has_asked_the_extender(installed, rank):
     assert await installed.count_requests("/scheduler/filter") > 0
 
 
-async def test_pod_has_the_interfaces_of_its_rails_and_the_node_has_them_no_more(real_site, rank):
+async def test_interfaces_of_the_rails_move_into_the_pod(real_site, rank):
     pod, view = rank
     assert pod["spec"]["nodeName"] == layout.NRI_NODE
     assert pod["spec"]["schedulerName"] == "default-scheduler"
@@ -144,7 +144,7 @@ async def test_pod_has_the_interfaces_of_its_rails_and_the_node_has_them_no_more
     assert layout.name_function(1) in links, "functions of no rail stay"
 
 
-async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail_order(real_site, driver, rank):
+async def test_the_claim_holds_the_functions_in_rail_order(real_site, driver, rank):
     client, (pod, _) = real_site.plane.api, rank
     (entry,) = pod["spec"]["resourceClaims"]
     template = await client.get(TEMPLATE, entry["resourceClaimTemplateName"], rails.NAMESPACE)
@@ -155,7 +155,7 @@ async def test_template_is_railwrights_and_the_claim_holds_the_functions_in_rail
     assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
 
 
-async def test_rank_has_the_rdma_devices_of_its_rails_and_nccl_and_ucx_name_them(rank):
+async def test_rank_has_and_names_the_rdma_devices_of_its_rails(rank):
     pod, view = rank
     verbs = {layout.name_function_verbs(index) for index in FUNCTIONS}
     assert await view.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
@@ -185,7 +185,7 @@ async def test_commands_show_the_claimed_rails_and_the_pod_that_holds_them(insta
     assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
 
 
-async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_deleted(installed, driver, rank):
+async def test_a_second_pod_gets_the_rails_after_the_first(installed, driver, rank):
     client = installed.plane.api
     await client.create(describe_rank("second"), namespace=rails.NAMESPACE)
 
@@ -210,7 +210,7 @@ async def test_a_second_pod_waits_for_the_rails_and_gets_them_when_the_first_is_
     assert list(await view.list_addresses()) == ["lo", "eth0"], "dranet gives interfaces back without their addresses"
 
 
-async def test_the_node_has_its_interfaces_back_when_no_pod_has_them(installed, driver):
+async def test_the_node_gets_its_interfaces_back(installed, driver):
     await installed.plane.remove_pods(rails.NAMESPACE)
 
     async def are_back() -> bool:

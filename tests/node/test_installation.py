@@ -16,7 +16,7 @@ DELAYS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 1.0)
 END_SECONDS = 1.0  # without waiting for a CPU; a server that drains takes ten, kubelet's grace is 45
 
 
-async def test_every_pod_runs_on_a_node_of_its_own_without_a_restart(installed):
+async def test_pods_run_on_separate_nodes_without_a_restart(installed):
     for component in ("certs", "extender", "webhook"):
         pods = await installed.list_pods(component)
         assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES), component
@@ -25,7 +25,7 @@ async def test_every_pod_runs_on_a_node_of_its_own_without_a_restart(installed):
             assert status["restartCount"] == 0, pod["metadata"]["name"]
 
 
-async def test_every_container_runs_as_65532_on_a_root_that_cannot_be_written(installed):
+async def test_containers_run_as_65532_on_a_read_only_root(installed):
     code = (
         "import os\n"
         "status = dict(line.split(':', 1) for line in open('/proc/self/status').read().splitlines())\n"

@@ -81,7 +81,7 @@ async def wait_no_addresses(installed) -> None:
     await waiting.wait(is_empty, seconds=90, describe="all addresses to be given back")
 
 
-async def test_event_names_the_network_without_addresses_and_explain_the_rail(installed, create, network):
+async def test_an_exhausted_network_is_named(installed, create, network):
     config = json.loads(network["spec"]["config"])
     config["plugins"][0]["ipam"]["range"] = "192.168.77.0/30"  # two addresses
     await installed.plane.api.patch(KIND, NETWORK, {"spec": {"config": json.dumps(config)}}, rails.NAMESPACE)
@@ -100,7 +100,7 @@ async def test_event_names_the_network_without_addresses_and_explain_the_rail(in
     await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "unserved", seconds=120)
 
 
-async def test_network_removed_while_a_pod_waits_is_named_and_its_return_is_enough(installed, create, network):
+async def test_a_removed_network_is_named_until_it_returns(installed, create, network):
     gated = describe_rank("waits")
     gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
     await create(gated)
@@ -120,7 +120,7 @@ async def test_network_removed_while_a_pod_waits_is_named_and_its_return_is_enou
     await pods.wait_ready(installed.plane.api, rails.NAMESPACE, "waits", seconds=120)
 
 
-async def test_default_network_of_multus_is_eth0_and_rails_keep_their_names(installed, create):
+async def test_rails_keep_their_names_beside_the_default_network(installed, create):
     network = f"{rails.NAMESPACE}/{NETWORK}"
     pod = describe_rank("elsewhere", annotations={"v1.multus-cni.io/default-network": network})
     await create(pod)
@@ -132,7 +132,7 @@ async def test_default_network_of_multus_is_eth0_and_rails_keep_their_names(inst
     assert "inet 192.168.2." in eth0
 
 
-async def test_pods_deleted_while_they_start_leave_no_address_and_no_device(installed, create):
+async def test_pods_deleted_early_leave_nothing(installed, create):
     number = random.Random(12)  # noqa: S311 - the same delays in each run
     await wait_no_addresses(installed)
 

@@ -97,7 +97,7 @@ async def test_a_rank_that_ssh_starts_has_nccls_variables_in_its_file(mpirun):
     assert lines == [f"{MASTER} =mlx5_0,mlx5_1,mlx5_2,mlx5_3 1", f"{WORKER} unset 1"], "ssh passes no environment on"
 
 
-async def test_bytes_of_a_message_go_over_all_rails_and_not_over_the_pod_network(real_site, mpirun):
+async def test_bytes_go_over_all_rails_and_no_pod_network(real_site, mpirun):
     before = network.count_bytes(real_site.network)
     size = int((await mpirun("python3", "/ring/ring.py")).split()[-1])
     sent = {name: count - before[name] for name, count in network.count_bytes(real_site.network).items()}

@@ -141,7 +141,7 @@ async def find_gpus(rank: ranks.Rank) -> set[str]:
 
 
 @pytest.mark.parametrize(("when", "action"), ORDERS)
-async def test_rank_beside_a_sidecar_has_its_rails_devices_and_variables(real_site, alone, meshed, when, action):
+async def test_rank_beside_a_sidecar_is_equipped(real_site, alone, meshed, when, action):
     rank = ranks.Rank(real_site, rails.NAMESPACE, name_pod(when, action), "main")
     await check_rank(rank, alone[1])
     environment = await rank.read_environment()
@@ -178,7 +178,7 @@ async def test_nothing_is_added_twice_and_a_stored_pod_is_complete(installed, al
         assert again["metadata"]["annotations"][key] == annotations[key]
 
 
-async def test_container_that_nri_plugins_change_has_its_rails_devices_and_variables(real_site, alone, start):
+async def test_nri_plugins_leave_rails_and_variables(real_site, alone, start):
     limits = [
         {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536},
         {"type": "RLIMIT_NOFILE", "soft": 512, "hard": 1024},

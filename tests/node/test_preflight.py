@@ -34,7 +34,7 @@ async def create(installed):
         await installed.plane.api.delete("Pod", name, rails.NAMESPACE, grace=0)
 
 
-async def test_a_pod_whose_rails_are_ready_starts_and_preflight_names_them(installed, create):
+async def test_a_pod_with_ready_rails_starts(installed, create):
     name = await create("checked")
     pod = await pods.wait_ready(installed.plane.api, rails.NAMESPACE, name)
     (preflight,) = pod["status"]["initContainerStatuses"]
@@ -49,7 +49,7 @@ async def test_a_pod_whose_rails_are_ready_starts_and_preflight_names_them(insta
         assert address in line, f"the GID of rail {rail} is that of the pod's address"
 
 
-async def test_a_rail_with_a_smaller_mtu_stops_the_pod_and_the_reason_is_in_its_status(installed, create):
+async def test_a_smaller_mtu_stops_the_pod_with_the_reason(installed, create):
     name = await create("oversized")
 
     async def find_message() -> str:

@@ -46,7 +46,7 @@ async def test_the_script_checks_the_installation_and_shows_an_injected_pod(outp
     assert '"quickstart.railwright.io/rail1":"1"' in output
 
 
-async def test_both_pods_of_the_job_run_to_their_end_and_log_the_environment_of_nccl(real_site, output):
+async def test_both_pods_log_the_environment_of_nccl(real_site, output):
     async def is_complete() -> bool:
         job = await real_site.plane.api.get("batch/v1/Job", "train", NAMESPACE)
         return job["status"].get("succeeded") == 2

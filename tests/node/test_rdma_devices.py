@@ -43,7 +43,7 @@ def steps(tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", ["ready", "repaired"])
-def test_soft_roce_devices_are_ready_although_they_have_no_pci_function(steps, step):
+def test_soft_roce_devices_are_ready(steps, step):
     output, code = steps[step]
     assert re.fullmatch(rf"railwright preflight 4 rails ready: {READY}", output.strip()), output
     assert code == 0
@@ -72,7 +72,7 @@ def test_each_problem_of_a_rail_is_named_and_no_other(steps, step, problems):
     assert re.findall(r"rail\d mlx5_\d: (?:[^:,(]|\([^)]*\)|, less)+", output) == problems
 
 
-def test_devices_in_an_exclusive_network_namespace_are_missed_with_the_reason(steps):
+def test_devices_of_another_network_namespace_are_missed(steps):
     assert steps["exclusive"] == ("", 0)
     output, code = steps["hidden"]
     assert code == 1
@@ -91,14 +91,14 @@ def test_bytes_are_written_over_the_devices_that_nccl_ib_hca_names(steps, device
     assert float(peaks[0]) > 0
 
 
-def test_soft_iwarp_device_is_ready_for_erdma_although_it_has_no_pci_function(steps):
+def test_soft_iwarp_device_is_ready_for_erdma(steps):
     output, code = steps["iwarp"]
     assert code == 0, output
     assert re.fullmatch(r"railwright preflight 1 rail ready: rail0 erdma_0( .*)?", output.strip()), output
     assert steps["iwarp-device-link"][1] != 0, "a virtual device has no folder of verbs below its device"
 
 
-def test_soft_iwarp_device_is_no_roce_device_and_the_missing_gid_is_named(steps):
+def test_soft_iwarp_device_lacks_a_gid_for_roce(steps):
     output, code = steps["iwarp-as-roce"]
     assert code == 1
     assert "rail0 erdma_0: no RoCE v2 GID of net1 (192.168.2.9" in output

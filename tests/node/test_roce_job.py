@@ -45,7 +45,7 @@ async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, ranks):
 
 
 @pytest.mark.parametrize("pod", PODS)
-async def test_interfaces_come_in_rail_order_with_an_address_of_their_rail(ranks, look, pod):
+async def test_interfaces_come_in_rail_order_with_addresses(ranks, look, pod):
     lines = (await look(pod, "ip", "-o", "-4", "addr")).splitlines()
     addresses = dict(re.findall(r"^\d+: (\S+)\s+inet (\S+)", "\n".join(lines), re.MULTILINE))
     assert list(addresses) == ["lo", "eth0", *NETWORKS]
@@ -56,7 +56,7 @@ async def test_interfaces_come_in_rail_order_with_an_address_of_their_rail(ranks
 
 
 @pytest.mark.parametrize("pod", PODS)
-async def test_container_has_the_devices_of_its_rails_and_gpus_and_no_others(ranks, look, pod):
+async def test_container_has_exactly_its_devices(ranks, look, pod):
     names = set((await look(pod, "ls", "/dev")).split())
     assert {name for name in names if name.startswith("nvidia")} == {"nvidiactl", *(f"nvidia{n}" for n in range(8))}
     verbs = {f"{kind}{rail}" for kind in ("umad", "uverbs") for rail in range(layout.RAILS)}
@@ -64,7 +64,7 @@ async def test_container_has_the_devices_of_its_rails_and_gpus_and_no_others(ran
 
 
 @pytest.mark.parametrize("pod", PODS)
-async def test_shared_memory_has_the_size_of_the_policy_and_memory_may_be_locked(real_site, ranks, look, pod):
+async def test_shared_memory_and_memlock_are_as_the_policy_says(real_site, ranks, look, pod):
     mounts = await look(pod, "cat", "/proc/mounts")
     (options,) = re.findall(r"^tmpfs /dev/shm tmpfs (\S+)", mounts, re.MULTILINE)
     node = await real_site.plane.api.get("Node", ranks[pod]["spec"]["nodeName"])

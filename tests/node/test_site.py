@@ -44,7 +44,7 @@ async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
     assert "default" not in real_site.network.run_ip("route")
 
 
-def test_a_killed_run_leaves_no_process_mount_namespace_cgroup_or_file(capable_machine, scratch_folder):
+def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
     code = "import sys; from realnode import hold; hold.main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, str(scratch_folder)]

@@ -37,7 +37,7 @@ def describe_handwritten(name: str) -> dict:
     return pod
 
 
-async def test_pod_with_four_networks_starts_in_five_seconds_and_admission_adds_little(installed):
+async def test_pod_with_four_networks_starts_in_five_seconds(installed):
     times = {}
     for describe in (describe_labelled, describe_handwritten):
         samples = [await measure(installed, describe(f"{describe.__name__[9:]}-{index}")) for index in range(PODS)]

@@ -134,7 +134,7 @@ async def trial_namespace(installed, pod_namespace):
 
 
 @pytest.mark.parametrize("policy", [*STRICT, "best-effort", "none"])
-async def test_kubelet_rejects_the_pods_for_which_the_extender_has_foretold_it(installed, trial_namespace, policy):
+async def test_kubelet_rejects_the_pods_that_the_extender_predicts(installed, trial_namespace, policy):
     trials = [Trial(installed, trial_namespace, installed.site.nodes[name], policy) for name in layout.NODES]
     for trial in await asyncio.gather(*(trial.run() for trial in trials)):
         assert trial.mismatches == [], "\n".join(trial.mismatches)

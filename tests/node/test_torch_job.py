@@ -53,7 +53,7 @@ async def image(installed, real_site):
     await real_site.plane.api.delete("ConfigMap", "script", rails.NAMESPACE)
 
 
-async def test_sums_of_torch_distributed_go_over_all_rails_and_not_over_the_pod_network(installed, real_site, image):
+async def test_sums_go_over_all_rails_and_no_pod_network(installed, real_site, image):
     plane = real_site.plane
     await plane.call_extender()
     before = network.count_bytes(real_site.network)

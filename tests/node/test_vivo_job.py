@@ -40,7 +40,7 @@ async def test_pods_that_share_a_node_have_rails_of_their_own(real_site, sharing
         await views[0].ping_rails(other)
 
 
-async def test_pods_that_share_a_node_have_half_of_its_gpus_each_and_all_rdma_devices(real_site, sharing_pods):
+async def test_pods_that_share_a_node_share_its_devices(real_site, sharing_pods):
     gpus_by_node: dict[str, list[str]] = {}
     for pod in sharing_pods:
         rank = ranks.Rank(real_site, "training", pod["metadata"]["name"])
@@ -54,7 +54,7 @@ async def test_pods_that_share_a_node_have_half_of_its_gpus_each_and_all_rdma_de
     assert [sorted(gpus) for gpus in gpus_by_node.values()] == [sorted(ALL_GPUS)] * 2, "no GPU twice"
 
 
-async def test_ranks_of_pods_that_share_a_node_have_the_variables_of_the_handwritten_job(real_site, sharing_pods):
+async def test_ranks_have_the_variables_of_the_handwritten_job(real_site, sharing_pods):
     for pod in sharing_pods:
         environment = await ranks.Rank(real_site, "training", pod["metadata"]["name"]).read_environment()
         assert {name: value for name, value in environment.items() if name.startswith("NCCL_")} == {

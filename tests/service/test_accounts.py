@@ -146,7 +146,7 @@ async def test_a_user_that_cannot_authenticate_is_an_error(folder, user, cause):
     assert raised.value.sentence.startswith(f"kubeconfig {folder / 'config'}: ")
 
 
-async def test_a_plugin_that_does_not_end_is_an_error_and_is_killed(folder, monkeypatch):
+async def test_a_plugin_that_does_not_end_is_killed(folder, monkeypatch):
     monkeypatch.setattr(credentials, "READ_SECONDS", 1.0)
     (folder / "plugin").write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n")
     with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end"):
@@ -157,7 +157,7 @@ async def test_a_plugin_that_does_not_end_is_an_error_and_is_killed(folder, monk
             await asyncio.sleep(0.01)
 
 
-async def test_cancelling_a_plugin_that_has_ended_is_no_error_of_the_plugin(folder, monkeypatch):
+async def test_cancelling_an_ended_plugin_is_no_error(folder, monkeypatch):
     async def end_and_cancel(process):
         await process.wait()
         raise asyncio.CancelledError

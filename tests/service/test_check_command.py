@@ -72,7 +72,7 @@ async def test_an_object_nested_without_end_hides_no_other(kubeconfig):
     assert len(seen.get_all("networks")) == 2
 
 
-async def test_what_gives_nothing_is_told_by_its_reason_and_stops_nothing(kubeconfig):
+async def test_an_unreadable_source_has_a_reason_and_stops_nothing(kubeconfig):
     seen = await look(kubeconfig)
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.forbidden
@@ -103,7 +103,7 @@ def test_an_api_server_that_is_away_cannot_be_judged(tmp_path, capsys, closed_po
     assert document["server"] == f"http://127.0.0.1:{closed_port}"
 
 
-def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_else(tmp_path, capsys, closed_port):
+def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
     shown = capsys.readouterr()
     row, sentence, fix, see, blank, folded, summary = shown.out.splitlines()
@@ -118,7 +118,6 @@ def test_an_api_server_that_is_away_is_one_sentence_with_the_fix_and_nothing_els
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--context", "elsewhere"), "elsewhere"),
         (("--wait", "soon"), "give seconds"),
         (("-o", "table"), "invalid choice"),
     ],

@@ -48,7 +48,7 @@ async def test_a_healthy_installation_passes(installation):
     assert "railwright.io/docs" not in out
 
 
-async def test_a_healthy_installation_is_a_line_for_each_group_and_the_counts(installation):
+async def test_a_healthy_installation_is_a_line_for_each_group(installation):
     code, out, _ = await finish(await start(installation))
     *groups, blank, summary = out.splitlines()
     assert code == 0
@@ -58,7 +58,7 @@ async def test_a_healthy_installation_is_a_line_for_each_group_and_the_counts(in
     assert (blank, summary.endswith(" skipped (-v lists all)")) == ("", True)
 
 
-async def test_a_row_is_printed_while_the_sources_of_later_rows_are_still_read(installation):
+async def test_rows_are_printed_before_later_sources_are_read(installation):
     installation.held["nodes"] = asyncio.Event()
     process = await start(installation, "-v")
     async with asyncio.timeout(60):
@@ -73,7 +73,7 @@ async def test_a_row_is_printed_while_the_sources_of_later_rows_are_still_read(i
     assert "√ nodes offer accelerators" in rest
 
 
-async def test_a_terminal_shows_a_spinner_first_and_no_row_is_left_under_it(installation):
+async def test_a_terminal_shows_a_spinner_and_then_the_rows(installation):
     installation.held["version"] = asyncio.Event()
     ours, theirs = pty.openpty()
     process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
@@ -98,7 +98,7 @@ async def test_a_terminal_shows_a_spinner_first_and_no_row_is_left_under_it(inst
     assert not any(frame in line for line in visible for frame in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 
-async def test_what_is_not_installed_ends_the_run_with_a_sentence_and_the_command(installation):
+async def test_a_missing_installation_ends_the_run_with_the_command(installation):
     installation.trees["namespaces"] = [
         namespace
         for namespace in installation.trees["namespaces"]
@@ -136,7 +136,7 @@ async def test_two_runs_on_an_unchanged_cluster_print_the_same_json(installation
     assert json.loads(runs[0])["ok"] is True
 
 
-async def test_waiting_prints_rows_up_to_the_one_that_fails_and_goes_on_when_it_passes(installation):
+async def test_waiting_continues_at_the_row_that_failed(installation):
     services = installation.trees["slices"]
     installation.trees["slices"] = []
     process = await start(installation, "--wait", "60", "-v")
@@ -163,7 +163,7 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     assert "url(" not in picture.read_text().replace("url(#", "")
 
 
-async def test_without_permissions_each_is_named_and_the_exit_code_is_two_unless_that_is_accepted(installation):
+async def test_missing_permissions_are_named_and_exit_two(installation):
     installation.forbidden = {"nodes", "railwright-webhook-secret"}
     code, out, err = await finish(await start(installation))
     rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]

@@ -142,7 +142,7 @@ def list_rails(server: Server) -> list[str]:
     return sorted(tree["metadata"]["annotations"]["railwright.io/rails"] for tree in server.templates.values())
 
 
-async def test_gangs_that_start_together_get_different_rails_before_a_watch_shows_them(server, start):
+async def test_gangs_that_start_together_get_different_rails(server, start):
     policy = build_policy(4)
     replica = start(policy)
     replica.observe(*[build_pod(policy, job, number) for number in range(2) for job in ("a", "b")])
@@ -153,7 +153,7 @@ async def test_gangs_that_start_together_get_different_rails_before_a_watch_show
     assert tree["spec"]["metadata"]["labels"] == tree["metadata"]["labels"]
 
 
-async def test_gangs_leave_the_first_rails_to_single_pods_where_these_get_no_others(server, start):
+async def test_gangs_leave_the_first_rails_to_single_pods(server, start):
     beside = ", ".join(f'rail{rail}: ["0000:0{rail}:00.0"]' for rail in range(4))
     rails = "".join(f"\n    - {{name: rail{rail}, device: mlx5_{rail}}}" for rail in range(4)) + "\n"
     claims = "claims: {deviceClass: dranet, accelerators: {deviceClass: gpu}, pairBy: nodeShape}"
@@ -195,7 +195,7 @@ async def test_a_template_that_another_replica_wrote_is_as_good(server, start):
     assert not first.posted.messages + second.posted.messages
 
 
-async def test_both_templates_of_a_pod_have_the_rails_that_the_first_replica_chose(server, start):
+async def test_both_templates_of_a_pod_have_the_same_rails(server, start):
     policy = build_policy(64)
     tree = build_pod(policy, "a", 0)
     replica, other = start(policy), start(policy)
@@ -212,7 +212,7 @@ async def test_both_templates_of_a_pod_have_the_rails_that_the_first_replica_cho
     assert server.templates[second]["metadata"]["annotations"] == chosen
 
 
-async def test_an_unused_template_is_removed_by_its_uid_and_a_used_one_stays(server, start):
+async def test_an_unused_template_is_removed_by_its_uid(server, start):
     policy = build_policy(4)
     replica = start(policy, unused_seconds=0.6)
     gone, stays = build_pod(policy, "a", 0), build_pod(policy, "b", 0)
@@ -304,7 +304,7 @@ def nic(rail: int) -> str:
     ],
     ids=["held by a claim of others", "tainted in its slice", "missing", "tainted by a rule", "GPU beside it is held"],
 )
-async def test_a_gang_gets_rails_whose_devices_are_free_on_every_node(server, start, prepare):
+async def test_a_gang_gets_rails_that_are_free_on_every_node(server, start, prepare):
     policy = build_rdma_policy()
     replica = start(policy)
     prepare(replica)
@@ -313,7 +313,7 @@ async def test_a_gang_gets_rails_whose_devices_are_free_on_every_node(server, st
     assert list_rails(server) == ["rail1,rail2"]
 
 
-async def test_one_free_gpu_beside_a_rail_is_enough_for_pods_with_one(server, start):
+async def test_a_pod_with_one_gpu_needs_one_beside_its_rail(server, start):
     policy = build_rdma_policy()
     replica = start(policy)
     offer(replica)
@@ -323,7 +323,7 @@ async def test_one_free_gpu_beside_a_rail_is_enough_for_pods_with_one(server, st
     assert list_rails(server) == ["rail0"]
 
 
-async def test_rails_that_are_free_together_count_and_not_each_on_its_own(server, start):
+async def test_rails_of_a_gang_are_free_together(server, start):
     policy = build_rdma_policy()
     replica = start(policy)
     offer(replica)
@@ -364,7 +364,7 @@ async def test_a_gang_that_waits_counts_until_its_pods_hold_devices(server, star
     assert list_rails(server)[-1] == "rail3"
 
 
-async def test_a_pod_that_the_policy_gives_no_claims_any_more_is_told_so(server, start):
+async def test_a_pod_without_claims_in_the_policy_is_an_event(server, start):
     replica = start(build_policy(4))
     replica.policy = fabric()
     tree = build_pod(build_policy(4), "a", 0)

@@ -36,6 +36,17 @@ COMMANDS = (
     ("certs", "admission-config", "--out", OUT),
 )
 CLUSTERS = (*faulty_clusters.ANSWERS, *faulty_clusters.CONNECTIONS)
+# Every cluster and mistake is met by a command of each way to read a cluster, and every command by some of them.
+READERS = (
+    ("check",),
+    ("gangs",),
+    ("version",),
+    ("lint", JOB),
+    ("explain", "pod/llama-0", "-n", "prod"),
+    ("certs", "rotate"),
+)
+COMMON_CLUSTERS = ("a broken page", "an account without rights", "a cluster without railwright", "refused")
+COMMON_MISTAKES = ("no file", "no server", "a plugin that fails")
 EMPTY = {  # what is said of a cluster that can be read, and has nothing of ours
     ("check",): 1,
     ("check", "-o", "json"): 1,
@@ -83,9 +94,15 @@ def run(tmp_path, capsys):
     return once
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(run, cluster_file, command, cluster):
+def pair(commands, readers, faults, common):
+    """Return every fault with the readers, and every command with the common faults."""
+    pairs = {(command, fault) for command in commands for fault in common}
+    pairs |= {(command, fault) for command in readers for fault in faults}
+    return [pytest.param(*pair, id=f"{' '.join(pair[0])}-{pair[1]}") for pair in sorted(pairs)]
+
+
+@pytest.mark.parametrize(("command", "cluster"), pair(COMMANDS, READERS, CLUSTERS, COMMON_CLUSTERS))
+def test_an_unusable_cluster_is_one_sentence_and_exit_code_two(run, cluster_file, command, cluster):
     code, out, err = run(command, cluster_file(cluster))
     assert not INTERNAL.search(out + err), out + err
     assert FIXES.search(out + err) or cluster == "a cluster without railwright", out + err
@@ -98,9 +115,11 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence_and_exit_code_two(run, cl
     assert len(err.splitlines()) == 1, err
 
 
-@pytest.mark.parametrize("mistake", faulty_clusters.KUBECONFIGS)
-@pytest.mark.parametrize("command", [*COMMANDS, ("dashboard",)], ids=" ".join)
-def test_a_kubeconfig_with_a_mistake_is_named_with_the_mistake_and_the_fix(run, cluster_file, command, mistake):
+@pytest.mark.parametrize(
+    ("command", "mistake"),
+    pair([*COMMANDS, ("dashboard",)], READERS[:2], faulty_clusters.KUBECONFIGS, COMMON_MISTAKES),
+)
+def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, command, mistake):
     path = cluster_file(mistake)
     code, out, err = run(command, path)
     assert code == 2
@@ -128,7 +147,7 @@ async def test_a_server_says_the_same_before_it_starts(faulty_clusters, tmp_path
 @pytest.mark.parametrize(
     "mistake", ["a plugin that is a folder", "a plugin that babbles", "a plugin without credentials"]
 )
-async def test_a_terminal_shows_no_line_of_the_library_that_reads_kubeconfigs(faulty_clusters, tmp_path, mistake):
+async def test_no_line_of_a_library_is_shown(faulty_clusters, tmp_path, mistake):
     path = faulty_clusters.kubeconfig(mistake, tmp_path)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "railwright.cli", "gangs", "--kubeconfig", path),
@@ -142,7 +161,7 @@ async def test_a_terminal_shows_no_line_of_the_library_that_reads_kubeconfigs(fa
 
 
 @pytest.mark.parametrize("fault", CLUSTERS)
-def test_an_extender_that_cannot_be_asked_is_reported_in_the_same_words(cluster_file, capsys, fault):
+def test_an_unusable_extender_is_reported_in_the_same_words(cluster_file, capsys, fault):
     tree = yaml.safe_load(pathlib.Path(cluster_file(fault)).read_text())
     url = tree["clusters"][0]["cluster"]["server"]
     code = main(["explain", "pod", "prod/llama-0", "--extender", url, "--token", "t"] if "127" in url else
@@ -199,7 +218,7 @@ def test_a_kubeconfig_without_contexts_has_none_to_choose(tmp_path, capsys):
     assert "there is no context nope, nor any other; give the kubeconfig of a cluster" in capsys.readouterr().err
 
 
-def test_a_context_that_was_asked_for_is_named_with_those_there_are(faulty_clusters, tmp_path, capsys):
+def test_a_missing_context_is_named_with_the_existing_ones(faulty_clusters, tmp_path, capsys):
     kubeconfig = faulty_clusters.kubeconfig("a tenant", tmp_path)
     for command in ("check", "gangs", "fabric"):
         assert main([command, "--kubeconfig", kubeconfig, "--context", "nope"]) == 2

@@ -50,7 +50,7 @@ async def read_until(response, is_settled) -> dict:
     return sections
 
 
-async def test_the_whole_fabric_comes_first_and_then_only_what_changed(shown, session):
+async def test_the_fabric_comes_first_and_then_its_changes(shown, session):
     url, folder, vista = shown
     async with session.get(f"{url}api/stream") as response:
         assert response.headers["Content-Type"] == "text/event-stream"
@@ -101,7 +101,7 @@ async def test_a_node_says_why(shown, session):
 
 
 @pytest.mark.parametrize("path", ["", "page/app.js", "page/style.css", "nowhere", "api/why"])
-async def test_every_answer_forbids_the_browser_everything_but_our_own_files(shown, session, path):
+async def test_every_answer_has_the_security_headers(shown, session, path):
     async with session.get(shown[0] + path) as response:
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
@@ -112,7 +112,7 @@ async def test_every_answer_forbids_the_browser_everything_but_our_own_files(sho
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", ""])
-async def test_a_web_site_cannot_reach_it_by_a_name_of_its_own(shown, session, host):
+async def test_other_host_names_are_refused(shown, session, host):
     for path in ("", "api/stream", "page/app.js"):
         async with session.get(shown[0] + path, headers={"Host": host}) as response:
             assert response.status == 421
@@ -175,7 +175,7 @@ async def test_a_port_that_is_in_use_is_refused_with_the_address(tmp_path):
     assert (process.returncode, err.count(b"\n"), address in err.decode()) == (2, 1, True), err.decode()
 
 
-async def test_the_address_is_printed_while_a_plugin_still_asks_who_one_is(tmp_path, session):
+async def test_the_address_is_printed_before_a_plugin_ends(tmp_path, session):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["120"]}
     kubeconfig = {
@@ -241,7 +241,7 @@ async def test_the_extenders_own_state_is_shown(guarded, session):
     assert seen["admissions"][0]["outcome"] == "injected"
 
 
-async def test_a_user_who_may_not_read_everything_sees_what_is_missing(tmp_path, session):
+async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
     vista = varied_clusters.Vista(1, 1, 4, gangs=1, waiting=0)
     vista.write(tmp_path)
     server = dashboard_servers.ApiServer(vista.objects())
@@ -277,7 +277,7 @@ async def everybody(_authorization: str, _peer: str) -> None:
     return None
 
 
-async def test_several_views_are_served_side_by_side_and_a_version_of_one_means_nothing_to_another(session):
+async def test_each_view_has_its_own_versions(session):
     views = {"with": quiet_feed("a"), "without": quiet_feed("b")}
     async with dashboard_servers.feeding(*views.values()), port.open_port(HERE, views, everybody) as where:
         url = f"http://{where}/api/stream"
@@ -317,7 +317,7 @@ async def test_nothing_is_drawn_while_nobody_looks():
             assert await source.after(None, 30) is not None
 
 
-async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(session):
+async def test_a_stalled_reader_is_cut_off(session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
@@ -337,7 +337,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(sessio
                     await asyncio.sleep(0.01)
 
 
-async def test_a_stream_ends_in_time_and_its_reader_is_asked_again_who_it_is(session):
+async def test_a_stream_ends_so_that_its_reader_authenticates_again(session):
     source, asked = quiet_feed(), []
 
     async def guard(authorization: str, _peer: str) -> tuple[int, str] | None:
@@ -370,7 +370,7 @@ async def test_the_end_of_the_server_ends_the_streams(session):
     assert b"event: again" in await asyncio.wait_for(response.read(), 10)
 
 
-async def test_headers_that_do_not_end_and_connections_beyond_the_limit_are_closed(monkeypatch, session):
+async def test_endless_headers_and_excess_connections_are_closed(monkeypatch, session):
     """The limits of every port of ours, in front of aiohttp's application."""
     monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
     async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
@@ -388,7 +388,7 @@ async def test_headers_that_do_not_end_and_connections_beyond_the_limit_are_clos
             writer.close()
 
 
-async def test_a_bug_of_a_handler_is_answered_as_json_with_the_security_headers_and_logged_once(session, caplog):
+async def test_a_failing_handler_is_answered_as_json_and_logged(session, caplog):
     source = quiet_feed()
     source.builder.explain = None
     async with (

@@ -74,7 +74,7 @@ SPREAD = "railwright.store.gangs.find((gang) => gang.outcome === 'spread')"
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_chosen_gang_and_node_are_in_the_address_and_the_back_button_returns(tab, shown):
+async def test_the_selection_is_in_the_address(tab, shown):
     key = await tab.js(f"{SPREAD}.key")
     await tab.js(click(f"#gangs li[data-key='{key}']"))
     assert await tab.js("location.hash") == f"#gang={key}"
@@ -113,7 +113,7 @@ async def test_a_link_opens_its_gang_node_or_rail(chrome, shown):
         ("#rail=rail99", "Rail rail99 does not exist now"),
     ],
 )
-async def test_a_link_to_what_no_longer_exists_says_so(chrome, shown, fragment, text):
+async def test_a_link_to_a_missing_object_says_so(chrome, shown, fragment, text):
     async with chrome.tab() as page:
         await page.open(shown[0] + fragment)
         await page.until(f"{DETAILS}.includes({text!r})")
@@ -122,7 +122,7 @@ async def test_a_link_to_what_no_longer_exists_says_so(chrome, shown, fragment, 
         assert await page.js("location.hash") == ""
 
 
-async def test_a_gang_that_ends_while_it_is_shown_is_said_to_have_ended(chrome, tmp_path):
+async def test_a_shown_gang_that_ends_is_reported(chrome, tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)
     key = vista.add_gang(2, name="short", namespace="prod")
     vista.write(tmp_path)
@@ -165,7 +165,7 @@ async def test_reasons_have_codes(tab):
     assert all(re.fullmatch(r"[A-Z][A-Za-z]+", code) for code in codes)
 
 
-async def test_ages_are_short_with_the_absolute_time_in_the_title(tab):
+async def test_ages_have_the_absolute_time_in_the_title(tab):
     await tab.js(click("#gangs li .state.worse"))
     await tab.until("document.querySelector('#details .gang time')")
     text, title = await tab.js(
@@ -291,7 +291,7 @@ async def test_events_have_reason_object_and_repetitions(tab):
     assert "(3 times)" in row
 
 
-async def test_without_a_match_the_list_says_so_inside_its_panel(tab):
+async def test_an_empty_list_says_so_inside_its_panel(tab):
     await tab.js("document.getElementById('search').focus()")
     await tab.type("no such thing")
     await tab.until("!document.getElementById('gangs-none').hidden")
@@ -307,7 +307,7 @@ async def test_without_a_match_the_list_says_so_inside_its_panel(tab):
 # --- details ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_placed_rank_is_where_it_is_and_its_terms_are_those_of_a_new_placement(tab):
+async def test_a_placed_rank_shows_the_terms_of_a_new_placement(tab):
     await tab.js("railwright.drawing.on.choose(railwright.store.getGang('prod/llama-405b').ranks[0].node)")
     text = await tab.until(
         "document.querySelector('#details .reason h4') && document.querySelector('#details .reason').innerText"
@@ -365,7 +365,7 @@ async def serve(folder, **sets):
             yield url
 
 
-async def test_while_a_list_is_not_read_the_page_is_not_live_and_names_what_is_missing_in_words(chrome, tmp_path):
+async def test_a_list_that_is_not_read_yet_is_named(chrome, tmp_path):
     silent = {"pods", "hypernodes", "xgboostjobs", "noderesourcetopologies"}
     async with serve(tmp_path, silent=silent) as url, chrome.tab() as page:
         await page.open(url)
@@ -378,7 +378,7 @@ async def test_while_a_list_is_not_read_the_page_is_not_live_and_names_what_is_m
         assert await page.js("document.getElementById('connection-text').textContent") == "reading the cluster"
 
 
-async def test_what_one_may_not_list_is_named_in_words_with_the_cause(chrome, tmp_path):
+async def test_a_forbidden_list_is_named_with_the_cause(chrome, tmp_path):
     async with serve(tmp_path, forbidden={"hypernodes"}) as url, chrome.tab() as page:
         await page.open(url)
         await page.until(f"{STATE} === 'incomplete'")
@@ -387,7 +387,7 @@ async def test_what_one_may_not_list_is_named_in_words_with_the_cause(chrome, tm
         assert await page.js("document.getElementById('connection-text').textContent") == "live, incomplete"
 
 
-async def test_numbers_of_a_cluster_that_was_never_read_are_dashes(chrome, tmp_path):
+async def test_numbers_of_an_unread_cluster_are_dashes(chrome, tmp_path):
     async with serve(tmp_path, forbidden={"nodes", "pods"}) as url, chrome.tab() as page:
         await page.open(url)
         await page.until(f"{STATE} === 'away'")
@@ -396,7 +396,7 @@ async def test_numbers_of_a_cluster_that_was_never_read_are_dashes(chrome, tmp_p
         assert (await page.js(PROBLEMS)).startswith("The cluster cannot be read: ")
 
 
-async def test_the_terminal_says_that_the_cluster_does_not_answer_and_why(tmp_path):
+async def test_the_terminal_says_why_the_cluster_does_not_answer(tmp_path):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
@@ -432,7 +432,7 @@ def build_feed(nodes: int) -> feed.Feed:
     return feed.Feed(builder, source=f"{nodes} nodes")
 
 
-async def test_a_switch_changes_the_view_and_keeps_the_selection(chrome):
+async def test_a_switch_of_views_keeps_the_selection(chrome):
     views_of_cluster = {"with railwright": build_feed(4), "without": build_feed(6)}
     async with (
         dashboard_servers.feeding(*views_of_cluster.values()),

@@ -73,7 +73,7 @@ def assert_card(lines):
     assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
 
 
-async def test_the_gang_takes_the_fewest_leaves_and_every_pod_is_injected_and_says_where_it_landed(tmp_path):
+async def test_the_gang_takes_the_fewest_leaves(tmp_path):
     out, _ = await finish(await demo("-o", "json", "--svg", str(tmp_path / "demo.svg")))
     result = json.loads(out)
     assert result["fine"]
@@ -125,7 +125,7 @@ def test_the_first_status_needs_no_library(command):
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
 
 
-def test_a_server_that_does_not_listen_in_time_is_a_sentence_and_exit_code_two(monkeypatch, capsys):
+def test_a_server_that_does_not_listen_exits_two(monkeypatch, capsys):
     monkeypatch.setattr(fixture, "START_SECONDS", 0.01)
     assert main(["demo"]) == 2
     said = capsys.readouterr().err
@@ -150,7 +150,7 @@ async def chrome():
         pytest.skip(str(error))
 
 
-async def test_serve_shows_the_dashboard_on_a_stream_of_jobs_with_and_without_us(chrome):
+async def test_serve_shows_jobs_with_and_without_railwright(chrome):
     process = await demo("--serve")
     out = b""
     async with asyncio.timeout(60):

@@ -56,7 +56,7 @@ def complete(pod: dict, *, injects: bool = True) -> dict:
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-async def test_the_difference_is_railwrights_and_warnings_are_read_with_their_quotes(tmp_path):
+async def test_changes_and_warnings_are_read(tmp_path):
     header = '299 - "say \\"hello\\" to C:\\\\"'
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
@@ -113,7 +113,7 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
     assert answer == dry_runs.Unanswered("the API server creates such a pod without calling railwright's webhook")
 
 
-async def test_what_is_no_answer_about_the_pod_is_an_error_of_the_cluster(tmp_path):
+async def test_other_answers_are_errors_of_the_cluster(tmp_path):
     for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):

@@ -58,7 +58,7 @@ async def posting(board, tmp_path):
     await client.close()
 
 
-async def test_the_same_words_again_are_counted_and_other_words_are_another_event(board, posting):
+async def test_equal_messages_are_counted_on_one_event(board, posting):
     for message in ("bad", "worse"):
         posting.post(ABOUT, warning=True, reason="PolicyRejected", message=message)
     method, path, first = await board.next()
@@ -76,7 +76,7 @@ async def test_the_same_words_again_are_counted_and_other_words_are_another_even
     )
 
 
-async def test_an_event_the_server_no_longer_has_is_posted_anew_with_its_count(board, posting):
+async def test_a_deleted_event_is_posted_again_with_its_count(board, posting):
     posting.post(ABOUT, warning=True, reason="R", message="m")
     first = (await board.next())[2]
     board.statuses = [404]
@@ -105,7 +105,7 @@ async def test_a_reference_nobody_has_checked_becomes_no_call(board, posting, ab
     assert board.became[events.DROPPED] == 1
 
 
-async def test_an_owner_with_an_odd_name_still_gets_an_event_of_a_legal_name(board, posting):
+async def test_an_owner_with_an_odd_name_gets_an_event(board, posting):
     posting.post(msgspec.structs.replace(ABOUT, name="Odd/Name\n-"), warning=True, reason="R", message="m")
     event = (await board.next())[2]
     assert event["metadata"]["name"].startswith("railwright.")

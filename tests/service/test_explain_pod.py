@@ -8,6 +8,7 @@ import sys
 import aiohttp
 import api_stub
 import msgspec
+import processes
 import pytest
 import pytest_asyncio
 import yaml
@@ -61,35 +62,19 @@ class Running:
         path.rename(self.folder / "snapshot.yaml")
 
     async def start(self):
-        options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
         sources = (f"--policy={self.folder}/policy.yaml", f"--snapshot={self.folder}/snapshot.yaml")
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
-        )
-        addresses = {}
-        while len(addresses) < 2:
-            line = (await asyncio.wait_for(self.process.stderr.readline(), 60)).decode()
-            assert line, "the extender ended"
-            for words in ("ops listening on ", "listening on "):
-                if line.startswith(words):
-                    addresses[words] = f"http://{line.removeprefix(words).strip()}"
-        self.url, self.ops = addresses["listening on "], addresses["ops listening on "]
-        self.log = asyncio.create_task(self.process.stderr.read())
-        await self.shown("/readyz", "")
+        self.server = await processes.begin("extender", "--plain-http", *sources)
+        self.url = f"http://127.0.0.1:{self.server.port}"
+        await self.server.ready()
         return self
-
-    async def get(self, url: str) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status, await answer.text()
 
     async def ask(self, verb: str, rank: int, nodes=None) -> object:
         body = {"Pod": plain("Pod", pod(f"w-{rank}", group="g")), "Nodes": None, "NodeNames": nodes or self.names}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{self.url}/scheduler/{verb}", json=body) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
+        caller = await self.server.open()
+        answer = await caller.ask(json.dumps(body).encode(), path=f"/scheduler/{verb}")
+        await caller.close()
+        assert answer.status == 200, answer.body
+        return json.loads(answer.body)
 
     async def explain(self, *arguments: str) -> tuple[int, str, str]:
         process = await asyncio.create_subprocess_exec(
@@ -98,15 +83,6 @@ class Running:
         )  # fmt: skip
         out, err = await asyncio.wait_for(process.communicate(), 60)
         return process.returncode, out.decode(), err.decode()
-
-    async def shown(self, path: str, line: str) -> None:
-        """Wait until a line is in the answer of a good probe or of the metrics."""
-
-        async def is_shown() -> bool:
-            status, text = await self.get(f"{self.ops}{path}")
-            return status == 200 and line in text
-
-        await soon(is_shown)
 
 
 async def soon(condition) -> None:
@@ -119,12 +95,10 @@ async def soon(condition) -> None:
 async def running(tmp_path):
     made = await Running(tmp_path).start()
     yield made
-    made.process.terminate()
-    await asyncio.wait_for(made.process.wait(), 30)
-    await made.log
+    await made.server.end()
 
 
-async def test_a_gang_that_can_be_placed_is_explained_and_no_finding(running):
+async def test_a_placeable_gang_is_no_finding(running):
     await running.ask("prioritize", 0)
     code, out, _ = await running.explain("train/w-0")
     assert code == 0
@@ -133,11 +107,15 @@ async def test_a_gang_that_can_be_placed_is_explained_and_no_finding(running):
     assert "modelled bandwidth 1.00 of at most 1.00, exact" in out
 
 
-async def test_a_gang_the_scheduler_spread_is_a_finding_counted_and_says_where(running):
+async def test_a_spread_gang_is_a_finding(running):
     for rank in range(4):
         await running.ask("prioritize", rank)
     running.snapshot(["a-00", "a-01", "a-02", "b-00"])
-    await running.shown("/metrics", 'railwright_gangs_total{outcome="spread"} 1.0')
+
+    async def is_counted() -> bool:
+        return b'railwright_gangs_total{outcome="spread"} 1.0' in (await running.server.ops("/metrics")).body
+
+    await soon(is_counted)
     code, out, _ = await running.explain("w-3", "-n", "train")
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
@@ -221,7 +199,7 @@ async def api_server(running, tmp_path, seen):
         yield api_stub.kubeconfig(tmp_path, port)
 
 
-async def test_without_an_address_the_api_server_passes_the_call_on_and_the_token_beside_it(running, tmp_path):
+async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_path):
     await running.ask("prioritize", 0)
     seen: list = []
     async with api_server(running, tmp_path, seen) as kubeconfig:

@@ -38,7 +38,7 @@ async def server(tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_every_request_of_every_command_impersonates_the_user_and_all_groups(server, command):
+async def test_every_request_impersonates_user_and_groups(server, command):
     kubeconfig, requests, _ = server
     given = ("--kubeconfig", kubeconfig, "--as", "dev", "--as-group", "ml", "--as-group", "hpc")
     assert await asyncio.to_thread(main, [*command, *given]) == 2

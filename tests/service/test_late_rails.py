@@ -31,7 +31,7 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_the_extender_tells_the_rails_that_the_claims_of_a_pod_hold(tmp_path):
+async def test_the_extender_reports_claimed_rails(tmp_path):
     late_rails.write(tmp_path)
     async with dashboard_servers.snapshot_extender(tmp_path) as (url, _):
         body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}
@@ -50,7 +50,7 @@ async def test_the_extender_tells_the_rails_that_the_claims_of_a_pod_hold(tmp_pa
         ]
 
 
-async def test_without_the_extender_the_placement_of_the_pod_tells_them(tmp_path):
+async def test_the_placement_annotation_has_claimed_rails(tmp_path):
     pod = late_rails.build_pod("p-0", "n1")
     held = [
         {"rail": f"rail{rail}", "claim": "railwright", "request": f"nic{number}", "device": "pci", "rdmaDevice": device}

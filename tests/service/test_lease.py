@@ -105,7 +105,7 @@ async def test_a_leader_asks_once_a_renewal(leases, stand):
     assert {method for method, _ in leases.asked} == {"PUT"}
 
 
-async def test_who_resigns_is_followed_at_once(leases, stand, clock):
+async def test_a_resigned_leader_is_followed_at_once(leases, stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
@@ -118,14 +118,14 @@ async def test_who_resigns_is_followed_at_once(leases, stand, clock):
     assert not one.election.leading, "it stands no more"
 
 
-async def test_who_is_cancelled_gives_the_lease_back(leases, stand):
+async def test_cancellation_releases_the_lease(leases, stand):
     one = await led_by(stand("one"))
     await one.end()
     assert leases.holder(PATH) == ""
     assert one.changes == [True, False]
 
 
-async def test_who_dies_is_followed_when_its_time_is_up(stand, clock):
+async def test_a_dead_leader_is_followed_when_its_lease_ends(stand, clock):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
@@ -141,7 +141,7 @@ async def test_a_leader_stops_in_time_when_nothing_is_renewed(leases, stand, clo
     assert not one.election.leading
 
 
-async def test_a_leader_whose_loop_stood_still_knows_at_once_that_it_leads_no_more(stand):
+async def test_a_leader_that_stood_still_leads_no_more(stand):
     one = await led_by(stand("one", by=lease.read_uptime))
     time.sleep(0.7)  # noqa: ASYNC251 - a process that is stopped
     assert not one.election.leading
@@ -157,7 +157,7 @@ async def test_a_leader_leads_on_when_the_api_server_is_back(leases, stand):
     assert leases.stored[PATH]["spec"]["leaseTransitions"] == 0
 
 
-async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(leases, stand):
+async def test_a_lost_answer_makes_no_leader(leases, stand):
     leases.fault = lambda request: objects_stub.LOSE if request.method == "PUT" else None
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": ""}})
     one = stand("one")
@@ -167,7 +167,7 @@ async def test_a_write_whose_answer_is_lost_makes_no_leader_and_no_second_one(le
     await until(lambda: one.election.leading)
 
 
-async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_has_a_leader(leases, stand, clock):
+async def test_a_slow_api_server_still_has_a_leader(leases, stand, clock):
     leases.slow_seconds = 0.4  # of 1.2: a look and a write together are over half of it
     one = stand("one", lease.Timings(duration=2.0, renew=1.2, retry=0.1))
     await until(lambda: one.election.leading)
@@ -175,7 +175,7 @@ async def test_an_api_server_that_takes_most_of_a_renewal_for_each_answer_still_
     assert one.changes == [True]
 
 
-async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
+async def test_foreign_fields_of_the_lease_stay(leases, stand):
     marks = {"metadata": {"name": NAME, "labels": {"team": "x"}}, "spec": {"strategy": "OldestEmulationVersion"}}
     leases.keep(PATH, marks)
     one = await led_by(stand("one"))
@@ -188,7 +188,7 @@ async def test_somebody_elses_marks_on_the_lease_stay(leases, stand):
     assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
-async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
+async def test_the_holder_restores_a_deleted_lease(leases, stand):
     one = await led_by(stand("one"))
     two = stand("two")
     await until(lambda: two.election.holder == "one")
@@ -199,7 +199,7 @@ async def test_a_deleted_lease_is_written_anew_by_its_holder(leases, stand):
     assert not [path for method, path in leases.asked if method == "POST"], "the right to POST knows no name"
 
 
-async def test_what_is_no_lease_is_no_reason_to_end(leases, stand):
+async def test_an_invalid_lease_ends_no_candidate(leases, stand):
     leases.keep(PATH, {"metadata": {"name": NAME}, "spec": {"holderIdentity": 7}})
     one = stand("one")
     await until(lambda: len(leases.asked) > 3)

@@ -79,7 +79,7 @@ async def serve(site: Site):
         yield f"http://{at}"
 
 
-async def test_a_pod_that_the_extender_was_asked_about_has_no_reason():
+async def test_a_pod_placed_with_the_extender_has_no_reason():
     site = Site()
     site.ask(BOUND["uid"])
     async with serve(site) as url:
@@ -87,7 +87,7 @@ async def test_a_pod_that_the_extender_was_asked_about_has_no_reason():
     assert site.events == []
 
 
-async def test_a_pod_that_no_scheduler_asked_about_is_told_in_its_record_on_its_job_and_in_the_metric():
+async def test_a_pod_placed_without_the_extender_is_reported():
     site = Site()
     site.ask("another")
     async with serve(site) as url:
@@ -106,7 +106,7 @@ async def test_a_pod_that_no_scheduler_asked_about_is_told_in_its_record_on_its_
     assert b'railwright_webhook_warnings_total{code="PlacedWithoutExtender"} 1.0' in site.counters.format_exposition()
 
 
-async def test_a_pod_that_is_older_than_the_extenders_memory_has_no_reason():
+async def test_a_pod_older_than_the_extender_has_no_reason():
     """A scheduler may have asked the extender before it was restarted."""
     site = Site()
     async with serve(site) as url:
@@ -120,7 +120,7 @@ async def test_pods_without_rails_are_not_asked_about():
         assert "skipped" not in await site.bind(url, annotations={})
 
 
-async def test_an_extender_that_cannot_be_reached_is_told_and_asked_once_in_two_seconds():
+async def test_an_unreachable_extender_is_asked_every_two_seconds():
     calls = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -80,7 +80,7 @@ async def serving(api, tmp_path, by):
     await client.close()
 
 
-async def test_a_refused_pod_is_an_event_on_its_owner_without_the_pods_name(api, tmp_path):
+async def test_a_refused_pod_is_an_event_on_its_owner(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
         refused = await send(build_owned_pod("train-5f-abc", label="g"))
         assert refused["status"]["message"] == f"Pod prod/train-5f-abc: {SENTENCE}"
@@ -122,7 +122,7 @@ async def test_a_dry_run_and_a_pod_without_an_owner_leave_no_event(api, tmp_path
         assert "'last'" in (await api.next())["message"]
 
 
-async def test_no_answer_waits_for_an_api_server_that_takes_no_events_and_what_is_lost_is_counted(api, tmp_path):
+async def test_reviews_do_not_wait_for_events(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
         api.open.clear()
         async with asyncio.timeout(30):
@@ -135,7 +135,7 @@ async def test_no_answer_waits_for_an_api_server_that_takes_no_events_and_what_i
         await api.next()
 
 
-async def test_metrics_tell_fabric_role_and_outcome_of_every_opted_in_pod(api, tmp_path):
+async def test_metrics_have_fabric_role_and_outcome(api, tmp_path):
     async with serving(api, tmp_path, fabric()) as send:
         launcher = pod(admitting.cpu())
         launcher["metadata"]["labels"] |= {"training.kubeflow.org/job-role": "launcher"}

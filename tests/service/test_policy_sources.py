@@ -44,7 +44,7 @@ async def test_an_invalid_resource_is_not_replaced_by_the_config_map(stub, clien
     assert "kubectl -n railwright-system edit fabricpolicy railwright-policy" in str(refused.value)
 
 
-async def test_who_may_not_read_the_resource_does_not_get_the_config_map(stub, client):
+async def test_a_forbidden_resource_is_not_replaced_by_the_config_map(stub, client):
     stub.lists.extend([api_stub.status(403), CONFIG_MAP])
     with pytest.raises(output.UnreadableError, match="--policy FILE") as refused:
         await policy_sources.fetch(client)

@@ -39,7 +39,7 @@ async def test_pages_are_given_to_the_cache_all_at_once(stub, watch):
     assert stub.asked[1].query["continue"] == "next"
 
 
-async def test_a_continue_token_that_expired_is_followed_by_one_list_without_pages(stub, watch):
+async def test_an_expired_continue_token_lists_without_pages(stub, watch):
     """As client-go's pager does: where pages take longer than the API server remembers, no number of tries ends."""
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
     stub.watches.append([None])
@@ -49,7 +49,7 @@ async def test_a_continue_token_that_expired_is_followed_by_one_list_without_pag
     assert restarts == ["gone"]
 
 
-async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_pages_is_removed(stub, watch):
+async def test_objects_deleted_between_lists_are_removed(stub, watch):
     stub.lists.append(listing(node("a"), node("b"), node("c"), version=5))
     stub.lists.append(listing(node("a"), node("b"), version=8, more="old"))
     stub.lists.extend([status(410), listing(node("a"), node("c"), version=9)])
@@ -59,7 +59,7 @@ async def test_what_went_between_the_pages_of_a_later_list_and_the_list_without_
     assert (set(cache.objects), source.objects) == ({"a", "c"}, 2)
 
 
-async def test_the_list_of_a_command_falls_back_to_one_without_pages_too(stub, client):
+async def test_commands_list_without_pages_too(stub, client):
     stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
     objects = await lists.list_objects(client, "/api/v1/nodes", resources.NODES.view)
     assert [item.metadata.name for item in objects] == ["z"]
@@ -87,7 +87,7 @@ async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):
     await cache.until(lambda: set(cache.objects) == {"net"})
 
 
-async def test_a_missing_right_is_reported_once_with_its_fix_and_the_cache_is_not_synced(stub, watch, caplog):
+async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog):
     stub.lists.append(status(403, "nodes is forbidden"))
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         source, _, restarts = watch()
@@ -124,7 +124,7 @@ async def test_an_error_names_path_status_and_the_servers_words(stub, client):
         await client.get("/api/v1/pods")
 
 
-async def test_a_server_that_is_not_there_is_unreachable_and_said_so(stub, client):
+async def test_an_absent_server_is_unreachable(stub, client):
     client._account.host = "http://127.0.0.1:1"
     with pytest.raises(errors.UnreachableError, match=r"/api/v1/pods"):
         await client.get("/api/v1/pods")
@@ -136,9 +136,7 @@ async def test_a_kubeconfig_that_is_not_one_is_named(tmp_path):
         await clients.connect(str(path))
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_named_and_counted_and_the_others_are_there(
-    stub, watch, caplog
-):
+async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):
     odd = node("odd", 3) | {"status": {"allocatable": "plenty"}}
     stub.lists.append(listing(node("a"), odd, node("b"), version=5))
     stub.watches.append([event("ADDED", odd), event("MODIFIED", node("a", 6, x="1")), None])
@@ -153,7 +151,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_named_and_counted_and_t
     assert "allocatable" in field["error"]
 
 
-async def test_what_was_known_of_an_object_that_can_no_longer_be_read_stays_until_it_is_deleted(stub, watch):
+async def test_the_last_readable_version_of_an_object_stays(stub, watch):
     odd = node("a", 7) | {"status": {"allocatable": "plenty"}}
     stub.lists.extend([listing(node("a", 4, x="1"), version=5), listing(odd, version=8)])
     stub.watches.extend([[event("MODIFIED", odd)], status(410), [event("ADDED", node("b", 9)), None]])
@@ -186,7 +184,7 @@ def deep(name: str, version: int, levels: int) -> bytes:
     )
 
 
-async def test_an_object_nested_without_end_does_not_keep_the_rest_of_its_kind_away(stub, watch):
+async def test_a_deeply_nested_object_hides_no_other(stub, watch):
     items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5"},"items":[' + items + b"]}"
     stub.lists.append(web.Response(body=page, content_type="application/json"))
@@ -198,7 +196,7 @@ async def test_an_object_nested_without_end_does_not_keep_the_rest_of_its_kind_a
     assert (cache.replaced, restarts) == (1, [])
 
 
-async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
+async def test_a_deeply_nested_object_hides_no_other_in_one_list(stub, client):
     items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 4000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5","continue":"next"},"items":[' + items + b"]}"
     last = b'{"metadata":{"resourceVersion":"5"},"items":null}'
@@ -207,7 +205,7 @@ async def test_nor_does_it_from_whoever_lists_a_kind_once(stub, client):
     assert [item.metadata.name for item in objects] == ["a", "b", "c"]
 
 
-async def test_a_cache_that_can_do_with_a_part_is_fed_the_first_list_as_it_comes(stub, watch):
+async def test_a_first_list_can_be_read_in_parts(stub, watch):
     first = listing(node("a"), node("gone"), version=5, more="next")
     stub.lists.extend([first, status(410), listing(node("a"), node("b"), version=6)])
     stub.watches.append([None])
@@ -226,7 +224,7 @@ async def most_between_turns(cache, expected: int) -> int:
     return most
 
 
-async def test_whoever_is_served_has_a_turn_between_a_few_objects_of_a_list(stub, watch):
+async def test_requests_have_turns_between_objects(stub, watch):
     crowd = [node(f"n{number}", 2) for number in range(300)]
     stub.lists.extend([listing(version=1), listing(*crowd, version=5), listing(version=9)])
     stub.watches.extend([status(410), status(410), [None]])
@@ -234,7 +232,7 @@ async def test_whoever_is_served_has_a_turn_between_a_few_objects_of_a_list(stub
     assert 0 < await most_between_turns(cache, 2 * len(crowd)) <= reflector.SLICE
 
 
-async def test_whoever_is_served_has_a_turn_between_a_few_events_that_come_together(stub, watch):
+async def test_requests_have_turns_between_events(stub, watch):
     burst = b"".join(event("ADDED", node(f"n{number}", number + 2)) for number in range(300))
     stub.lists.append(listing(version=1))
     stub.watches.append([burst, None])

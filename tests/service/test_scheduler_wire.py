@@ -228,7 +228,7 @@ def test_what_go_leaves_empty_may_be_null(served, verb, data):
 
 @verbs
 @given(data=st.data())
-def test_any_other_value_anywhere_is_answered_or_refused_with_a_reason(served, verb, data):
+def test_any_value_is_answered_or_refused_with_a_reason(served, verb, data):
     path = data.draw(st.sampled_from([path for path in places(BODIES[verb]) if path[0] != "NodeNames"]))
     tree = change(verb, path, data.draw(VALUES))
     check(verb, tree, *served.post(verb, tree))
@@ -266,7 +266,7 @@ def test_asking_commits_to_nothing(served):
     assert answers() == before
 
 
-def test_what_one_volcano_has_announced_is_busy_for_another_and_for_kube_scheduler(served):
+def test_assumed_pods_are_busy_for_other_schedulers(served):
     """The captured allocate of a pod on gpu-5, by the path of one instance; the captured questions by other paths."""
     event = json.loads((WIRE / "volcano-allocate.json").read_bytes())
     asked = json.loads((WIRE / "volcano-prioritize.json").read_bytes())

@@ -173,7 +173,7 @@ async def pair(installation: Installation) -> tuple[Replica, Replica]:
     return leader, standby
 
 
-async def test_who_has_not_read_the_cluster_yet_does_not_lead(installation):
+async def test_a_replica_without_caches_does_not_lead(installation):
     installation.objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
     first = await installation.start()
     await asyncio.sleep(0.7)
@@ -182,7 +182,7 @@ async def test_who_has_not_read_the_cluster_yet_does_not_lead(installation):
     await until(first.answers)
 
 
-async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is_sure(installation):
+async def test_without_an_api_server_answers_end_with_the_lease(installation):
     leader, standby = await pair(installation)
     installation.objects.fault = lambda _: objects_stub.HANG
 
@@ -204,7 +204,7 @@ async def test_without_an_api_server_nobody_answers_for_longer_than_the_lease_is
     await until(one)
 
 
-async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_when_it_is_killed(installation):
+async def test_the_standby_names_the_leader_and_takes_over(installation):
     leader, standby = await pair(installation)
     status, connection, body = await standby.send_request()
     assert (status, connection) == (503, "close")
@@ -237,7 +237,7 @@ async def test_one_answers_and_the_other_is_ready_and_names_it_and_takes_over_wh
     assert await standby.metric("railwright_leader_transitions_total") == before + 1
 
 
-async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_answers_nobody_while_it_drains(installation):
+async def test_a_stopping_leader_hands_over_at_once(installation):
     leader, standby = await pair(installation)
     leader.process.send_signal(signal.SIGTERM)
     await until(standby.answers)

@@ -89,7 +89,7 @@ def list_present(cluster):
     return {path for path in cluster.objects if path in cluster.first and "policys/" not in path}
 
 
-async def test_the_bindings_go_before_the_webhooks_and_come_back_after_them(cluster, run):
+async def test_bindings_go_first_and_return_last(cluster, run):
     before = list_present(cluster)
     code, out, _ = await run("disable")
     assert code == 0

@@ -108,7 +108,7 @@ async def verify(cluster, folder, *words) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_half_of_the_rails_is_not_every_rail_and_each_rail_has_a_verdict(cluster, tmp_path):
+async def test_each_rail_has_a_verdict(cluster, tmp_path):
     cluster.pods = [
         build_pod(f"llm-{at}-x", hca="=mlx5_0,mlx5_1", is_own_list=True, hostname=f"llm-{at}") for at in range(2)
     ]
@@ -124,7 +124,7 @@ async def test_half_of_the_rails_is_not_every_rail_and_each_rail_has_a_verdict(c
     assert cluster.requests.count("GET pods/log") == 2
 
 
-async def test_every_rail_of_the_record_is_rdma_on_every_rail(cluster, tmp_path):
+async def test_every_rail_of_the_record_is_checked(cluster, tmp_path):
     hca = "=" + ",".join(f"mlx5_{at}" for at in range(4))
     cluster.pods = [build_pod(f"llm-{at}-x", hca=hca) for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
@@ -146,7 +146,7 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, tmp_path):
     assert out.startswith("cannot tell whether on every rail: RoCE on 4 rails")
 
 
-async def test_a_job_is_followed_from_before_it_starts_and_each_change_is_reported(cluster, tmp_path):
+async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     cluster.gates = {"llm-1-x": asyncio.Event()}

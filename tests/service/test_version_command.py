@@ -80,7 +80,7 @@ async def test_it_names_the_resource_if_that_holds_the_policy(cluster, capsys):
     assert json.loads(out)["policy_object"]["kind"] == "FabricPolicy"
 
 
-async def test_an_account_without_the_right_to_read_the_resource_learns_which_right_is_missing(cluster, capsys):
+async def test_a_missing_right_is_named(cluster, capsys):
     kubeconfig, objects = cluster
     objects[RESOURCE] = 403
     code, out, err = await run(capsys, "--kubeconfig", kubeconfig)
@@ -123,7 +123,7 @@ async def test_the_version_of_the_command_needs_no_cluster(capsys, monkeypatch, 
 
 
 @pytest.mark.parametrize("name", sorted({*faults.ANSWERS, *faults.CONNECTIONS} - {"a cluster without railwright"}))
-async def test_of_a_cluster_that_cannot_be_used_it_says_so_after_its_own_version(
+async def test_an_unusable_cluster_is_reported_after_the_own_version(
     faulty_clusters, tmp_path, capsys, monkeypatch, name
 ):
     monkeypatch.setattr(clients, "CALL_SECONDS", 0.3)

@@ -1,11 +1,10 @@
-"""`railwright gangs` and `fabric` against an API server of the test's own: pages, refusals, nonsense, silence."""
+"""`railwright gangs` and `fabric` against an API server of the test's own. Unusable ones: test_cluster_faults.py."""
 
 import asyncio
 import json
 
 import api_stub
 import pytest
-import reserved_ports
 import varied_clusters
 from aiohttp import web
 
@@ -90,35 +89,6 @@ async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_report
     code, out, err = await run(capsys, kubeconfig, "gangs")
     assert (code, out) == (2, "")
     assert message in err
-
-
-async def test_an_answer_that_is_none_is_reported_and_not_shown(server, capsys):
-    kubeconfig, special = server
-    special["/api/v1/nodes"] = lambda: web.Response(text="<html>a proxy</html>", content_type="application/json")
-    code, _, err = await run(capsys, kubeconfig, "fabric")
-    assert code == 2
-    assert "not as a Kubernetes API server does" in err
-
-
-async def test_an_absent_server_is_reported(tmp_path, capsys):
-    with reserved_ports.reserve() as port:
-        kubeconfig = api_stub.kubeconfig(tmp_path, port)
-        code, _, err = await run(capsys, kubeconfig, "gangs", "--policy", str(vista_policy(tmp_path)))
-    assert code == 2
-    assert "nothing listens at http://127.0.0.1:" in err
-
-
-def vista_policy(folder):
-    path = folder / "policy.yaml"
-    path.write_text(varied_clusters.POLICY)
-    return path
-
-
-async def test_a_context_that_is_not_there_is_named(server, capsys):
-    kubeconfig, _ = server
-    code, _, err = await run(capsys, kubeconfig, "gangs", "--context", "elsewhere")
-    assert code == 2
-    assert "elsewhere" in err
 
 
 async def test_verify_takes_the_policy_of_the_cluster(server, capsys):

@@ -127,13 +127,13 @@ def serve(answer):
 
 
 @contextlib.asynccontextmanager
-async def serve_routes(*routes: web.RouteDef):
-    """Serve these routes. Yields the port on 127.0.0.1."""
+async def serve_routes(*routes: web.RouteDef, port: int = 0):
+    """Serve these routes, on this port or a free one. Yields the port on 127.0.0.1."""
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=bool(port)).start()
     try:
         yield runner.addresses[0][1]
     finally:

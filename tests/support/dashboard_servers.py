@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import AsyncIterator
 
-import aiohttp
 import api_stub
+import processes
 from aiohttp import web
 
 SECONDS = 60.0
@@ -62,28 +62,13 @@ def extender(kubeconfig: str, folder: pathlib.Path, *options: str):
 @contextlib.asynccontextmanager
 async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, str]]:
     """Start an extender over the files of a folder, wait until it is ready, and yield its URL and that of probes."""
-    options = ("--plain-http", "--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
     sources = (f"--policy={folder}/policy.yaml", f"--snapshot={folder}/snapshot.json")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "railwright.cli", "extender", *options, *sources, stderr=asyncio.subprocess.PIPE
-    )
-    urls = {}
-    while len(urls) < 2:
-        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
-        assert line, "the extender ended"
-        words, _, address = line.partition("listening on ")
-        if address:
-            urls[words] = f"http://{address.strip()}"
-    log = asyncio.create_task(process.stderr.read())
+    server = await processes.begin("extender", "--plain-http", *sources)
     try:
-        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-            while (await session.get(f"{urls['ops ']}/readyz")).status != 200:  # noqa: ASYNC110 - a probe has no event
-                await asyncio.sleep(0.1)
-        yield urls[""], urls["ops "]
+        await server.ready()
+        yield f"http://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.ops_port}"
     finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
-        await log
+        await server.end()
 
 
 _PLURALS = {"Node": "nodes", "Pod": "pods", "PodGroup": "podgroups", "Event": "events"}
@@ -130,18 +115,13 @@ class ApiServer:
     @contextlib.asynccontextmanager
     async def open(self, folder: pathlib.Path, port: int = 0) -> AsyncIterator[str]:
         """Serving; yields a kubeconfig."""
-        application = web.Application()
-        application.router.add_post("/apis/authentication.k8s.io/v1/tokenreviews", self._token)
-        application.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access)
-        application.router.add_get("/{path:.*}", self._get)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
-            await site.start()
-            yield api_stub.kubeconfig(folder, runner.addresses[0][1])
-        finally:
-            await runner.cleanup()
+        routes = (
+            web.post("/apis/authentication.k8s.io/v1/tokenreviews", self._token),
+            web.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", self._access),
+            web.get("/{path:.*}", self._get),
+        )
+        async with api_stub.serve_routes(*routes, port=port) as served:
+            yield api_stub.kubeconfig(folder, served)
 
 
 @contextlib.asynccontextmanager

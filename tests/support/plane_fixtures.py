@@ -123,6 +123,20 @@ async def extender_proxy():
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(plane):
     """railwright installed on the plane for one test: roles, policy ConfigMap, servers, registration."""
+    async with prepare_site(plane) as installation:
+        yield installation
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def module_site(plane):
+    """railwright for all tests of a file, each of which calls `install`: the webhook starts once."""
+    async with prepare_site(plane) as installation:
+        yield installation
+
+
+@contextlib.asynccontextmanager
+async def prepare_site(plane: Any) -> AsyncIterator[Any]:
+    """Yield an installation and remove it."""
     from plane import site as sites
 
     installation = sites.Site(plane)

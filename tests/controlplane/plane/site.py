@@ -1,7 +1,8 @@
 """railwright installed on the plane: the real roles, the policy ConfigMap, both servers as their service accounts."""
 
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import yaml
 
@@ -11,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "manifests" / "base"
 NAMESPACE, CONFIGMAP, KEY = "railwright-system", "railwright-policy", "policy.yaml"
 _ROLES = ("webhook-rbac.yaml", "extender-rbac.yaml")
+_GENERATION = "railwright_policy_generation"
 _QUICK = ("--drain-seconds=0.2",)  # no replica takes over in a test
 
 
@@ -22,6 +24,7 @@ class Site:
         self.webhook: servers.Server | None = None
         self.extender: servers.Server | None = None
         self._registered: list[str] = []
+        self._text = ""  # of the policy
 
     async def prepare(self) -> None:
         """Create the namespace and the roles of the manifests, once for each control plane."""
@@ -35,6 +38,7 @@ class Site:
 
     async def policy(self, text: str) -> None:
         """Create or replace the policy ConfigMap. Does not wait until it is in force."""
+        self._text = text
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -45,6 +49,19 @@ class Site:
             await self.plane.api.create(manifest)
         else:
             await self.plane.api.replace(manifest)
+
+    async def install(self, text: str, *namespaces: str, options: Sequence[str] = ()) -> Self:
+        """Put the policy in force by a running webhook, which is started if none runs, for these namespaces."""
+        if self.webhook is None or not self.webhook.process.running:
+            await self.policy(text)
+            await self.start_webhook(*options)
+        elif text != self._text:
+            generation = await metric(self.webhook, _GENERATION)
+            await self.policy(text)
+            await wait_metric(self.webhook, _GENERATION, generation + 1)
+        if namespaces:
+            await self.register(*namespaces)
+        return self
 
     async def start_webhook(self, *options: str) -> servers.Server:
         """Return the webhook over TLS as its own service account, ready."""
@@ -74,12 +91,17 @@ class Site:
         for namespace in namespaces:
             await guard.put(self.plane.api, namespace)
 
-    async def remove(self) -> None:
-        """Take away what a test has put there."""
+    async def unregister(self) -> None:
+        """End the calls of the webhook, and the admission policies of the namespaces it was called for."""
         for namespace in self._registered:
             await guard.take_away(self.plane.api, namespace)
         if self._registered:
             await self.plane.unregister_webhook(namespaces=self._registered)
+        self._registered = []
+
+    async def remove(self) -> None:
+        """Take away what a test has put there."""
+        await self.unregister()
         for server in (self.webhook, self.extender):
             if server is not None:
                 await server.stop()

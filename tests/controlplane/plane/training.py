@@ -186,3 +186,13 @@ async def install(
 def _rank(pod: api.Object) -> tuple[bool, int]:
     role, _, number = str(pod["metadata"]["name"]).rpartition("-")
     return not role.endswith("master"), int(number)
+
+
+async def list_refusals(running_plane: plane.Plane, url: str, namespace: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the reason of each filtered node for a pod that uses a whole node and requires its rails."""
+    container = {"name": "c", "resources": {"requests": WHOLE}}
+    metadata = {"name": "probe", "namespace": namespace, "uid": "probe", "labels": {"railwright.io/fabric": "ib"}}
+    body = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}, "Nodes": None, "NodeNames": names}
+    async with running_plane.session.post(f"{url}/scheduler/filter", json=body) as answer:
+        refusals: dict[str, str] = (await answer.json())["FailedNodes"]
+        return refusals

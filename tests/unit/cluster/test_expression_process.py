@@ -1,5 +1,6 @@
 """Expressions are evaluated in another process, which ends when one of them takes too long."""
 
+import os
 import resource
 import time
 
@@ -52,6 +53,16 @@ async def test_an_expression_that_takes_too_long_is_unknown_and_the_next_one_is_
     if rest:
         answers = {**answers, **await expression_process.answer(rest)}
     assert answers[9999].match is Match.YES
+
+
+async def test_all_answers_count_if_the_process_takes_too_long_to_exit(tmp_path, monkeypatch):
+    """Such a process blames no expression, and is not asked again."""
+    lingering = "from railwright.cluster import expression_process\nexpression_process.main()\nwhile True: pass\n"
+    (tmp_path / "lingering.py").write_text(lingering)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(expression_process, "_JOB", bounded_process.Job("lingering", "evaluates expressions"))
+    answers = await expression_process.answer(ask("1 + 1 == 3", number=2), 0.5)
+    assert [(answer.match, answer.cause) for answer in answers.values()] == [(Match.NO, "")] * 2
 
 
 @pytest.mark.parametrize("expression", COSTLY, ids=range(len(COSTLY)))

@@ -140,4 +140,4 @@ def test_every_key_of_the_policy_has_an_example_that_its_schema_accepts():
             is_section = "#/$defs/" in json.dumps(value) and value.get("$ref") != "#/$defs/Transport"
             assert len(value.get("examples", ())) == (0 if is_section else 1), f"{name}.{key}"
             for example in value.get("examples", ()):
-                jsonschema.validate(example, {**value, "$defs": definitions})
+                jsonschema.Draft202012Validator({**value, "$defs": definitions}).validate(example)

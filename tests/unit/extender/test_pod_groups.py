@@ -288,7 +288,7 @@ def test_devices_of_claims_stay_allocated_while_a_removal_is_simulated():
 
 
 @pytest.mark.parametrize("pause", [0, 2, 6])
-def test_after_a_gang_that_fits_nowhere_the_next_one_gets_its_leaf(pause):
+def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(pause):
     cluster = Cluster(few=4, right=8, many=11)
     scheduler = KubeScheduler(cluster)
     assert scheduler.run(cluster.create("big", 24)) is None

@@ -96,7 +96,7 @@ COUNTED = "[{name: rail0, resource: x.y/r0}, {name: rail1, resource: x.y/r1}]"
         (None, "mlx5_2,mlx5_3", ["rail0", "rail1"]),
     ],
 )
-def test_a_rail_the_node_cannot_give_is_in_neither_list(allocatable, devices, rails):
+def test_a_missing_rail_is_in_neither_list(allocatable, devices, rails):
     by = fabric(top=SHAPES, rails=COUNTED)
     written = bound(admitted(pod(), by), by, "b", allocatable)
     assert written[CONF] == f"NCCL_IB_HCA=={devices}\n"

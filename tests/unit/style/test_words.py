@@ -52,9 +52,10 @@ def find_names(tokens: list[tokenize.TokenInfo], path: str) -> Iterator[Finding]
 
 
 def find_text(tokens: list[tokenize.TokenInfo], path: str, patterns: dict[re.Pattern[str], str]) -> Iterator[Finding]:
-    for token in tokens:
-        if token.type not in (tokenize.COMMENT, tokenize.STRING):
-            continue
+    texts = [token for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING)]
+    whole = "\n".join(token.string for token in texts)
+    patterns = {pattern: replacement for pattern, replacement in patterns.items() if pattern.search(whole)}
+    for token in texts:
         for pattern, replacement in patterns.items():
             for match in pattern.finditer(token.string):
                 line = token.start[0] + token.string[: match.start()].count("\n")
@@ -72,15 +73,24 @@ def find_missing_pages(tokens: list[tokenize.TokenInfo], tree: ast.AST, path: st
                 yield Finding(f"{path}:{line}", f"page {match[1]!r} is not in the repository", "the fact itself")
 
 
+def definitions(statement: ast.AST) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield a module, its classes and its functions. Expressions, which are most of a tree, are not searched."""
+    if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield statement
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(statement, field, ())
+        for child in inner if isinstance(inner, list) else ():
+            yield from definitions(child)
+
+
 def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield line and text of each docstring."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+    for node in definitions(tree):
+        yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
 
 
 def find_functions(tree: ast.AST, path: str) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in definitions(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any(ast.unparse(decorator).endswith(("property", ".setter")) for decorator in node.decorator_list):
