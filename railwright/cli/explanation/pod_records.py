@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
@@ -34,7 +33,6 @@ _OUTCOMES = {
     "GangDegraded": "degraded",
     "GangLimited": "compact",
 }
-_WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
@@ -121,7 +119,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
 
 def is_finding(record: PodRecord) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return record.outcome in _WORSE
+    return record.outcome in pods.WORSE
 
 
 def render(record: PodRecord) -> Group:
@@ -137,21 +135,23 @@ def render(record: PodRecord) -> Group:
     if record.audit:
         fabric = f"audit mode, so not changed by railwright; {record.audit}"
     lines: list[RenderableType] = [
-        _format(f"Pod {record.pod}: {fabric}", "bold underline"),
-        _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
+        pods.format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
+        pods.format_line(
+            f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")
+        ),
     ]
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
-        lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
+        lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
         held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
-        lines.append(_format(pods.describe_held_rails(held) if held else of_node))
+        lines.append(pods.format_line(pods.describe_held_rails(held) if held else of_node))
         why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
-        lines += [_format(why, "yellow") for why in why_skipped]
+        lines += [pods.format_line(why, "yellow") for why in why_skipped]
     if record.waiting:
-        lines.append(_format(f"because: {record.waiting}", "yellow"))
+        lines.append(pods.format_line(f"because: {record.waiting}", "yellow"))
     lines += [
-        _format(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
+        pods.format_line(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
         for event in record.events
     ]
     return Group(*lines)
@@ -210,10 +210,6 @@ def _read_placement(text: str | None) -> Placement | None:
 def _report(event: Any) -> Report:
     last = event.last_timestamp or event.event_time or ""
     return Report(event.reason, event.message, event.count or 1, last)
-
-
-def _format(text: str, style: str = "") -> Text:
-    return Text(output.escape_controls(text), style=style)
 
 
 def explain(
