@@ -12,7 +12,7 @@ from railwright.fabric import names, network_views, views
 from railwright.fabric.claims import evaluations, inventory
 from railwright.fabric.claims import objects as claims
 from railwright.fabric.placement.state import assumed_pods, cluster_state
-from railwright.fabric.policy import claimed_resources, model
+from railwright.fabric.policy import claimed_rails, model
 
 _RECENT_SECONDS = 1.0  # a scheduler's snapshot is milliseconds old, more where its watch is late
 _MAX_RECENT = 10_000  # bindings; kube-scheduler and Volcano write some hundreds in a second
@@ -49,7 +49,7 @@ class State:
     def apply_policy(self, policy: model.Policy | None) -> None:
         """Count devices of claims by the rails of a policy. Without one the last names stay."""
         if policy is not None:
-            named = policy.compile_once(claimed_resources.list_claim_resources)
+            named = policy.compile_once(claimed_rails.list_claim_resources)
             self.cluster.change_devices(lambda devices: devices.replace_claim_resources(named))
 
     def list_questions(self) -> Sequence[evaluations.Question]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from railwright.fabric import node_views, views
 from railwright.fabric.claims import node_devices, own_claims, rail_choice
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 from railwright.fabric.policy import model as policies
 from webhook import claim_cache, claim_writes
 from webhook import state as states
@@ -40,7 +40,7 @@ class RailChoices:
             if first in self._chosen:
                 return self._chosen[first].rails
             names = writing.device_names
-            resources = policy.compile_once(claimed_resources.list_claim_resources)
+            resources = policy.compile_once(claimed_rails.list_claim_resources)
             self._state.devices.name_resources(resources, names.pair_attribute)
             nodes = await self._count_free(pod, names)
             if self._state.devices.list_questions():  # the first count asks which devices are of which rail

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from railwright.fabric import intent, node_views
-from railwright.fabric.policy import model, presets, selectors
+from railwright.fabric.policy import model, presets
 
 
 def add_resources(
@@ -30,7 +30,7 @@ def add_resources(
 
 def _is_part(node: node_views.Node, policy: model.FabricPolicy, labels: Sequence[str]) -> bool:
     own = node.metadata.labels
-    return selectors.find_shape(policy, own) is not None or any(own.get(key) for key in labels)
+    return model.find_shape(policy.node_shapes, own) is not None or any(own.get(key) for key in labels)
 
 
 def _add(node: node_views.Node, amounts: dict[str, int | str]) -> node_views.Node:

@@ -69,7 +69,7 @@ async def test_a_pod_without_the_label_is_unchanged_and_no_call(plane, namespace
     assert timeless(with_webhook) == timeless(without)
 
 
-async def test_a_label_of_none_changes_nothing_either(plane, namespace, installed):
+async def test_the_label_value_none_changes_nothing(plane, namespace, installed):
     created = await plane.api.create(pod("out", label="none"), namespace=namespace)
     assert env(created) == {"A": "1"}
     assert INJECTION not in created["metadata"].get("annotations", {})

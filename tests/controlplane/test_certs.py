@@ -85,7 +85,7 @@ async def test_secrets_and_ca_bundles_are_written_and_a_second_run_changes_nothi
     assert await secrets(plane, namespace) == made  # resourceVersion too: nothing was written
 
 
-async def test_another_folder_takes_over_the_authority_of_the_cluster(plane, namespace, configurations, tmp_path):
+async def test_issue_into_an_empty_folder_takes_the_ca_of_the_cluster(plane, namespace, configurations, tmp_path):
     common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common) == 0
     made = await secrets(plane, namespace)
@@ -95,7 +95,7 @@ async def test_another_folder_takes_over_the_authority_of_the_cluster(plane, nam
     assert (tmp_path / "ca.crt").read_bytes() == base64.b64decode(authority)
 
 
-async def test_two_different_authorities_are_refused_before_anything_is_written(
+async def test_two_different_cas_are_refused_before_anything_is_written(
     plane, namespace, configurations, tmp_path, capsys
 ):
     common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
@@ -107,7 +107,7 @@ async def test_two_different_authorities_are_refused_before_anything_is_written(
     assert await secrets(plane, namespace) == made
 
 
-async def test_a_new_host_replaces_the_servers_certificates_and_keeps_the_authority(plane, namespace, configurations):
+async def test_a_new_host_replaces_the_serving_certificates_and_keeps_the_ca(plane, namespace, configurations):
     common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common) == 0
     before = await secrets(plane, namespace)

@@ -293,7 +293,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
 
 
 @pytest.mark.plane
-async def test_what_is_switched_off_leaves_no_object(helm):
+async def test_disabled_features_leave_no_object(helm):
     off = "extender.enabled=false,admissionPolicy.mode=Off,networkPolicy.enabled=false"
     left = {(kind, name) for _, kind, _, name in await rendered(helm, f"--set={off}")}
     kinds = {kind for kind, _ in left}
@@ -594,7 +594,7 @@ async def test_helms_test_may_look_at_all_it_needs(plane, cluster, installed, na
     assert not {name: text for name, text in hidden.items() if not any(word in text for word in left_out)}, rights
 
 
-async def test_what_force_replaces_the_rotator_puts_back(cluster, installed):
+async def test_the_rotator_restores_certificates_after_helm_upgrade_force(cluster, installed):
     """`--force` replaces whole objects, so certificates are issued again. The page warns against it."""
     held = await cluster.secrets()
     with contextlib.suppress(releases.FailedError):  # the rotator may be so quick that Helm finds its object changed

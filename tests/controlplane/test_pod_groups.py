@@ -126,7 +126,7 @@ async def test_a_gang_of_higher_priority_evicts_one_leaf(plane, counted, nodes, 
 
 
 @RUNS
-async def test_a_gang_of_the_same_priority_evicts_nobody(plane, counted, nodes, namespace, runs):
+async def test_a_gang_of_the_same_priority_evicts_no_pod(plane, counted, nodes, namespace, runs):
     await kubes.make_leaves(nodes, a=4)
     for _ in range(runs):
         await start(plane, namespace, "first", 4, priority="high")

@@ -119,7 +119,7 @@ async def test_other_host_names_are_refused(shown, session, host):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_it_only_reads(shown, session, method):
+async def test_the_dashboard_only_reads(shown, session, method):
     async with session.request(method, f"{shown[0]}api/why", data=b"x" * 100_000) as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
@@ -151,7 +151,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(shown, session):
         (("--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-async def test_what_cannot_be_shown_is_refused_with_the_fix(arguments, message):
+async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(arguments, message):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "railwright.cli", "dashboard", *arguments, stderr=asyncio.subprocess.PIPE
     )
@@ -222,7 +222,7 @@ async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session
             assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_whoever_may_get_the_path_reads_and_nobody_else(guarded, session):
+async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, session):
     url, server = guarded
     for headers, status in ((bearer("ann-token"), 200), (bearer("bob-token"), 403), (bearer("no-token"), 401)):
         async with session.get(f"{url}api/stream", headers=headers) as response:
@@ -298,7 +298,7 @@ async def test_each_view_has_its_own_versions(session):
                 assert (await response.json())["error"]["reason"] == "no such view; there are: with, without"
 
 
-async def test_readers_are_bounded_and_the_next_is_told_so(session):
+async def test_readers_are_limited_and_the_next_gets_an_error_that_says_so(session):
     source = quiet_feed()
     async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         held = [await session.get(f"http://{where}/api/stream") for _ in range(feed.READERS)]
@@ -308,7 +308,7 @@ async def test_readers_are_bounded_and_the_next_is_told_so(session):
             connection.close()
 
 
-async def test_nothing_is_drawn_while_nobody_looks():
+async def test_nothing_is_computed_without_readers():
     source = quiet_feed()
     async with dashboard_servers.feeding(source):
         await asyncio.sleep(0.1)  # that nothing happens has no event

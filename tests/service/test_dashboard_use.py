@@ -256,7 +256,7 @@ async def test_only_broken_nodes(tab):
     await tab.until(f"document.querySelectorAll('#table tbody tr').length === {len(broken)}")
 
 
-async def test_who_holds_a_rail(tab):
+async def test_the_pod_that_holds_a_rail_is_shown(tab):
     await tab.js(choose("rail", "rail3"))
     await tab.until("document.querySelector('#details .rail-details')")
     rows = await tab.js(

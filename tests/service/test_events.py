@@ -98,7 +98,7 @@ async def test_a_deleted_event_is_posted_again_with_its_count(board, posting):
     ],
     ids=["a path", "no namespace", "a long name", "a long uid"],
 )
-async def test_a_reference_nobody_has_checked_becomes_no_call(board, posting, about):
+async def test_an_event_about_an_unchecked_reference_is_not_sent(board, posting, about):
     posting.post(msgspec.structs.replace(ABOUT, **about), warning=True, reason="R", message="forged")
     posting.post(ABOUT, warning=True, reason="R", message="honest")
     assert (await board.next())[2]["message"] == "honest"

@@ -141,7 +141,7 @@ async def test_each_refused_node_is_reported_with_numbers_and_holders(running):
     assert "rail0 has 0 of 1 free, held by train/llm-0" in line
 
 
-async def test_a_pod_nobody_asked_about_is_unknown(running):
+async def test_a_pod_without_a_scheduler_request_is_unknown(running):
     code, out, err = await running.explain("train/other")
     assert (code, out) == (2, "")
     assert "no decision on train/other is stored" in err
@@ -160,7 +160,7 @@ async def test_a_pod_nobody_asked_about_is_unknown(running):
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )
-def test_what_cannot_be_asked_is_reported_with_the_way_out(arguments, said, capsys):
+def test_an_extender_that_cannot_be_asked_is_reported_with_the_fix(arguments, said, capsys):
     assert command_line.main(["explain", "pod", *arguments]) == 2
     assert said in capsys.readouterr().err
 

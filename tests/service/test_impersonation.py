@@ -57,7 +57,7 @@ async def test_no_request_impersonates_anyone_without_the_options(server, comman
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-async def test_no_command_waits_longer_than_it_was_told_to(server, capsys, command):
+async def test_no_command_waits_longer_than_the_request_timeout(server, capsys, command):
     kubeconfig, _, silence = server
     silence.set()
     async with asyncio.timeout(15):

@@ -149,7 +149,7 @@ async def test_an_unreachable_extender_is_asked_every_two_seconds():
         (b"", "the extender did not answer within 0.2 s"),
     ],
 )
-async def test_an_answer_that_is_none_is_told_as_it_is(respond, problem):
+async def test_a_malformed_answer_of_the_extender_is_reported(respond, problem):
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(respond)
@@ -168,7 +168,7 @@ async def test_an_answer_that_is_none_is_told_as_it_is(respond, problem):
     assert why.get("problem") == problem
 
 
-async def test_an_extender_without_an_address_is_told():
+async def test_an_extender_without_an_address_is_reported():
     remote = extender_questions.RemoteExtender("http://127.0.0.1:1", lambda: CREATED)
     why = await remote.find_problem(view(admitting.admitted(pod(), BY)))
     await remote.close()
@@ -176,7 +176,7 @@ async def test_an_extender_without_an_address_is_told():
     assert why.get("problem") == "the extender cannot be reached"
 
 
-def test_a_pod_without_a_decision_is_told_who_has_asked():
+def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
     site = Site()
     assert "was asked about no pod" in site.verbs.explain_absence("train/x")
     site.ask("another")

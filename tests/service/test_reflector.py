@@ -163,7 +163,7 @@ async def test_the_last_readable_version_of_an_object_stays(stub, watch):
     await cache.until(lambda: set(cache.objects) == {"b"})
 
 
-async def test_a_second_list_tells_the_cache_only_what_has_changed(stub, watch):
+async def test_a_second_list_changes_only_what_differs_in_the_cache(stub, watch):
     stub.lists.extend(
         [
             listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
@@ -240,7 +240,7 @@ async def test_requests_have_turns_between_events(stub, watch):
     assert 0 < await most_between_turns(cache, 300) <= reflector.SLICE
 
 
-async def test_pages_are_smaller_once_somebody_is_served(stub, watch):
+async def test_pages_are_smaller_after_the_first_list(stub, watch):
     stub.lists.extend([listing(node("a", 1), version=1), listing(node("b", 2), version=5)])
     stub.watches.extend([status(410), [None]])
     _, cache, _ = watch()

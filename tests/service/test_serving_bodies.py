@@ -106,7 +106,7 @@ async def test_two_large_bodies_at_the_same_time_do_not_share_their_room(folder)
 
 
 @on_every_loop
-async def test_what_a_handler_keeps_of_a_body_stays_what_it_was(folder):
+async def test_bytes_that_a_handler_keeps_of_a_body_do_not_change(folder):
     bodies = []
 
     def keep(call: routes.Call) -> routes.Reply:

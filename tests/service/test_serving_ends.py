@@ -61,7 +61,7 @@ async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_w
             await caller.close()
 
 
-async def test_a_request_in_flight_at_the_end_of_the_drain_is_finished_and_nobody_new_gets_in():
+async def test_requests_in_flight_are_answered_after_the_drain_and_new_connections_refused():
     gate = Gate()
     async with shell.running(gate.table) as server:
         slow, idle = await server.open(), await server.open()

@@ -44,7 +44,7 @@ async def test_a_plain_request_goes_the_short_way_and_is_answered_as_by_the_long
         {"Content_Encoding": "identity"},
     ],
 )
-async def test_what_is_not_plain_goes_the_long_way_and_is_answered_all_the_same(changed):
+async def test_requests_that_are_not_plain_are_answered_by_aiohttp(changed):
     async with shell.running(shell.ECHO) as server:
         caller = await server.open()
         answer = await caller.ask(BODY, **changed)
@@ -110,7 +110,7 @@ async def test_the_query_and_the_peer_reach_an_immediate_handler_and_errors_are_
         await caller.close()
 
 
-async def test_bytes_that_are_no_request_behind_one_that_aiohttp_answered_close_the_connection_without_a_log_line(
+async def test_garbage_after_a_request_for_aiohttp_closes_the_connection_without_a_log_line(
     caplog,
 ):
     head = f"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: {CHARSET}\r\nContent-Length: 1\r\n\r\n".encode()
@@ -132,7 +132,7 @@ async def test_bytes_that_are_no_request_behind_one_that_aiohttp_answered_close_
     assert not caplog.records
 
 
-async def test_a_request_in_flight_at_aiohttp_ends_before_a_connection_with_half_a_request_behind_it_is_closed():
+async def test_a_request_in_flight_at_aiohttp_is_answered_before_its_connection_is_closed():
     async def wait(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0.4)
         return routes.Reply(call.body)

@@ -330,7 +330,7 @@ async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, s
         b"GET / HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_gets_400_and_leaves_no_traceback(plain, caplog, sent):
+async def test_bytes_that_are_no_http_get_400_without_a_traceback(plain, caplog, sent):
     caller = await plain.open()
     await caller.send(sent)
     answer = await caller.answer()

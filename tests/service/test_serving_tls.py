@@ -109,7 +109,7 @@ async def test_the_files_are_watched(tmp_path):
     await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_replaced(tmp_path):
+async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
     ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
     trusted = shell.write_pair(tmp_path, ours.leaf("kube-apiserver", usage="client"), "caller")
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-apiserver", usage="client"), "foreign")
@@ -136,7 +136,7 @@ async def test_with_a_client_authority_only_its_callers_get_in_and_it_can_be_rep
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
-async def test_a_client_authority_without_key_identifiers_lets_its_callers_in(tmp_path):
+async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_path):
     """The CA of the API server's own certificate on some clusters; Python's defaults reject it from 3.13 on."""
     ours, authority = shell.Authority(tmp_path), bare_certificates.make("kubernetes", authority=True)
     certificate, key = bare_certificates.make("kube-apiserver", authority, usage=x509.OID_CLIENT_AUTH)

@@ -248,7 +248,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
 # --- off ------------------------------------------------------------------------------------------------
 
 
-def test_tracing_that_is_off_hands_everything_back_as_it_is():
+def test_disabled_tracing_wraps_no_function():
     options = command_line.parse("webhook", ["--listen", "127.0.0.1:0", "--plain-http"], {})
     off = tracers.select(options)
     table = [routes.Route("/echo", shell.echo)]
@@ -269,7 +269,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_nobody_loads_opentelemetry_unasked():
+def test_opentelemetry_is_loaded_only_with_tracing():
     code = "import sys, webhook.__main__, extender.__main__; print([n for n in sys.modules if 'opentelemetry' in n])"
     assert python(code).stdout == "[]\n"
 

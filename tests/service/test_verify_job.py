@@ -163,7 +163,7 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     assert out.decode().startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
-async def test_what_cannot_be_read_is_said_by_name(cluster, tmp_path):
+async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
     cluster.waiting = {"llm-1-x": 99}

@@ -63,7 +63,7 @@ async def test_all_pages_of_all_kinds_make_the_view(server, capsys):
     assert [fabric["nodes"] for fabric in json.loads(out)["fabrics"]] == [6]
 
 
-async def test_what_may_not_be_listed_and_is_not_needed_is_reported_and_left_out(server, capsys):
+async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(server, capsys):
     kubeconfig, special = server
     special["/apis/batch/v1/jobs"] = lambda: status(403, "Forbidden")
     code, out, err = await run(capsys, kubeconfig, "gangs")

@@ -10,7 +10,7 @@ from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_ma
 from railwright.cli.checking.webhook_configurations import NAME_LABEL
 from railwright.cluster import installed_names
 from railwright.fabric import intent, names, text
-from railwright.fabric.policy import model, selectors
+from railwright.fabric.policy import model
 
 NAME = "railwright-check"  # of the dry-run pod, which is never stored
 _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
@@ -55,7 +55,7 @@ def _build_plan(snapshot: Snapshot, name: str, fabric: model.Fabric, given: str)
     allowed = [
         get_name(namespace)
         for namespace in snapshot.get_all("namespaces")
-        if selectors.matches(fabric.namespaces, get_map(namespace, "metadata", "labels"))
+        if fabric.namespaces.matches(get_map(namespace, "metadata", "labels"))
         and get_name(namespace) not in ("kube-system", snapshot.namespace)
         and not get_path(namespace, "metadata", "deletionTimestamp")
     ]

@@ -8,7 +8,7 @@ from railwright.cli.checking.snapshots import Snapshot, count, list_accelerators
 from railwright.cluster import expression_process
 from railwright.fabric import node_views, resources
 from railwright.fabric.claims import inventory, unknown_selectors
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 
 
 def list_nodes(snapshot: Snapshot) -> tuple[node_views.Node, ...]:
@@ -41,7 +41,7 @@ def _count_devices(snapshot: Snapshot) -> inventory.Inventory:
     devices.replace_classes(snapshot.get_all("device-classes"))
     devices.replace_slices(snapshot.get_all("device-slices"))
     if snapshot.policy is not None:
-        devices.replace_claim_resources(claimed_resources.list_claim_resources(snapshot.policy))
+        devices.replace_claim_resources(claimed_rails.list_claim_resources(snapshot.policy))
     for node in devices.list_nodes():
         devices.count_devices(node)  # asks which devices match
     if questions := devices.results.list_questions():

@@ -14,7 +14,7 @@ from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail,
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
-from railwright.fabric.policy import model, selectors
+from railwright.fabric.policy import model
 
 _CONFIGMAP = f"ConfigMap {installed_names.POLICY}"
 _MOST = 20  # errors printed; a user with more fixes these first
@@ -73,7 +73,7 @@ def _check_namespaces(snapshot: Snapshot, policy: model.FabricPolicy) -> Assessm
         name = intent.resolve_default(label, policy)
         if name not in policy.fabrics:
             problems.append(f"{namespace} names {label!r}, which is not a fabric of the policy")
-        elif not selectors.matches(policy.fabrics[name].namespaces, labels):
+        elif not policy.fabrics[name].namespaces.matches(labels):
             problems.append(f"{namespace} may not use fabric {name}: its labels do not match `namespaces`")
     if problems:
         return fail(f"{text.join_first(problems, 3)}: its pods with accelerators are rejected")

@@ -9,7 +9,7 @@ from railwright.cli.checking import offered_devices, policy
 from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, judge, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, count
 from railwright.fabric import hypernodes, node_views, text, topology
-from railwright.fabric.policy import model, presets, selectors
+from railwright.fabric.policy import model, presets
 
 _NO_NODES = "no node has accelerators and rails of this fabric"
 Nodes = Sequence[node_views.Node]
@@ -153,7 +153,7 @@ def _check_shapes(snapshot: Snapshot, document: model.FabricPolicy) -> Assessmen
 
 
 def _find_shape(snapshot: Snapshot, node: node_views.Node) -> model.NodeShape | None:
-    return selectors.find_shape(snapshot.policy, node.metadata.labels) if snapshot.policy else None
+    return model.find_shape(snapshot.policy.node_shapes, node.metadata.labels) if snapshot.policy else None
 
 
 def _list_nodes_with_rails(snapshot: Snapshot, fabric: model.Fabric) -> Nodes:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import selectors
 from railwright.fabric.reasons import rejections
 
 UNKNOWN_FABRIC = "unknown-fabric"  # reason of a Refusal
@@ -134,7 +133,7 @@ def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterF
             f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "
             "are not known yet; try again",
         )
-    if not selectors.matches(selector, {_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
+    if not selector.matches({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):
         raise rejections.RefusedError(
             "namespace",
             f"fabric {name} may not be used in namespace {cluster.namespace}: its labels do not match the policy's "

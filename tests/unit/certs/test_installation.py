@@ -46,7 +46,7 @@ def test_a_keyring_is_read_as_it_was_written(keyring):
 
 
 @pytest.mark.parametrize("stamp", ["yesterday", "2030-05-01T12:00:00", ""])  # the second has no zone
-def test_a_stamp_that_somebody_has_spoilt_counts_as_none(stamp):
+def test_an_unreadable_timestamp_counts_as_none(stamp):
     stored = secret({}, {installation.PUBLISHED: stamp})
     assert look({"ca": stored}).observed.keyring.published is None
 

@@ -62,7 +62,7 @@ def test_pods_that_have_ended_are_not_planned():
     assert all(row.detail == "audit: no pod of now would change" for row in assess(build(ended))["audit-mode"])
 
 
-def test_a_network_that_does_not_exist_is_told_as_a_rejection():
+def test_a_missing_network_counts_as_a_rejection():
     trees = build(pod("a"))
     trees["networks"] = []
     details = [row.detail for row in assess(trees)["audit-mode"]]

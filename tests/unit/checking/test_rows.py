@@ -113,7 +113,7 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
     assert set(requested[end + 1 :]) == {()}
 
 
-def test_what_is_not_installed_at_all_is_said_in_one_sentence_with_the_commands():
+def test_a_missing_installation_is_one_sentence_with_the_commands():
     trees = installations.healthy()
     trees["deployments"].clear()
     [failure] = [result for result in assess_trees(trees) if result.state is check_rows.State.FAIL]
@@ -214,7 +214,7 @@ def test_pods_of_a_namespace_that_cannot_be_read_are_not_taken_for_injected():
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_break_is_told_by_its_row_alone_with_what_to_do(name):
+def test_each_defect_fails_only_its_row_with_a_fix(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
@@ -266,7 +266,7 @@ VOLCANO = {
         (["--listen=:9000"], "ok", "/scheduler on port 9000: nobody"),
     ],
 )
-def test_who_may_call_the_extender_is_told(options, state, words):
+def test_the_row_names_who_may_call_the_extender(options, state, words):
     result = assess_callers(installations.healthy(), *options)
     assert result.state == state
     assert words in result.detail
@@ -284,7 +284,7 @@ def test_who_may_call_the_extender_is_told(options, state, words):
     ],
 )
 @pytest.mark.parametrize("port", ["volcano", 8715, None])
-def test_who_may_reach_the_port_of_volcano_is_read_from_network_policies(peers, state, words, port):
+def test_access_to_volcanos_port_is_read_from_network_policies(peers, state, words, port):
     trees = installations.healthy()
     (policy,) = [tree for tree in trees["network-policies"] if tree["metadata"]["name"] == EXTENDER]
     (rule, *_) = policy["spec"]["ingress"]
@@ -323,7 +323,7 @@ def test_without_an_answer_of_the_api_server_all_other_rows_wait():
 
 
 @pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES if source.name != "version"])
-def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fails(source):
+def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
     trees[source].clear()
@@ -333,7 +333,7 @@ def test_what_the_caller_may_not_read_is_skipped_with_the_reason_and_nothing_fai
     assert wrong(results) == {"caller-permissions"}, [(e.check, e.detail) for e in results if e.check in wrong(results)]
 
 
-def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_good_one_is_not_ticked():
+def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_skipped():
     trees = installations.healthy()
     forbidden = {f"{server}-secret": "you may not get secrets" for server in (WEBHOOK, EXTENDER)}
     for source in forbidden:
@@ -363,7 +363,7 @@ def test_without_the_right_to_read_secrets_a_broken_ca_bundle_is_found_and_a_goo
          "policy-in-force", "fail", "an unknown policy"),
     ],
 )  # fmt: skip
-def test_a_dry_run_tells_what_the_api_server_did(dry_run, check, state, words):
+def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, state, words):
     results = assess_trees(installations.healthy(), dry_runs=(dry_run,))
     (match,) = [result for result in results if result.check == check]
     assert (match.state, match.subject) == (state, "roce")
@@ -412,7 +412,7 @@ def test_a_webhook_called_by_url_is_judged_by_the_urls_host():
     assert wrong(assess_trees(trees)) == set()
 
 
-def test_certificates_under_an_intermediate_authority_are_trusted_by_their_root():
+def test_certificates_of_an_intermediate_ca_are_trusted_by_their_root():
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -530,7 +530,7 @@ def test_one_replica_of_the_webhook_is_a_warning_and_can_be_drained():
 
 
 @pytest.mark.parametrize("limit", [{"minAvailable": 2}, {"maxUnavailable": 0}])
-def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
+def test_a_disruption_budget_that_allows_no_eviction_is_named(limit):
     trees = installations.healthy()
     budget = named(trees, "budgets", WEBHOOK)
     budget["spec"] = {"selector": budget["spec"]["selector"], **limit}
@@ -542,7 +542,7 @@ def test_a_budget_that_lets_no_pod_go_is_told_by_what_it_says(limit):
     assert "maxUnavailable 1" in row.hint
 
 
-def test_what_the_admission_policy_takes_for_an_accelerator_and_the_policy_does_not_is_told():
+def test_accelerators_that_only_the_admission_policy_knows_are_named():
     trees = installations.healthy()
     repolicy("defaultFabric: roce", "defaultFabric: roce\naccelerators: [amd.com/gpu]")(trees)
     guard = named(trees, "admission-policies", "railwright-injected-by-namespace")

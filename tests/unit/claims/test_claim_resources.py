@@ -5,10 +5,10 @@ import msgspec
 import pytest
 from claimed import FABRIC, GPU, RAIL, RAILS, build_claim, build_template, policy
 
-from railwright.fabric.claims import claim_index, claim_templates, inventory, objects, pairing
-from railwright.fabric.policy import claimed_rails, claimed_resources
+from railwright.fabric.claims import claim_index, claim_templates, inventory, objects
+from railwright.fabric.policy import claimed_rails
 
-NAMED = claimed_resources.list_claim_resources(policy().document)
+NAMED = claimed_rails.list_claim_resources(policy().document)
 PCI = 'device.attributes["dra.net"].pciAddress'
 
 
@@ -131,7 +131,7 @@ def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     hardware = claim_templates.Hardware(
         device_class=compiled.claims.device_class,
         driver=compiled.driver.name,
-        node=pairing.Node(accelerators=8, rails=4),
+        node=claim_templates.Node(accelerators=8, rails=4),
         accelerator_class=compiled.accelerator_class,
         pair_attribute=compiled.pair_attribute,
     )

@@ -75,7 +75,7 @@ def test_comparisons_need_no_library():
     ],
     ids=range(6),
 )
-def test_what_may_be_costly_is_not_evaluated(expression):
+def test_costly_expressions_are_not_evaluated(expression):
     assert comparisons.parse(expression) is None
     assert cel_programs.evaluate(expression, selecting.offer({"driver": "d"}).device, "d").match is Match.UNKNOWN
 

@@ -10,7 +10,7 @@ import yaml
 from placing import build_cluster, create_assumed_pods, policy
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.claims import device_shares, inventory, objects
+from railwright.fabric.claims import device_facts, inventory, objects
 from railwright.fabric.placement import engine, scheduling_request
 
 NIC = "pci-0000-10-1b-0"
@@ -157,9 +157,9 @@ def test_a_device_that_is_allocated_with_admin_access_stays_free(changes):
 
 def test_a_device_without_capacity_has_room_for_many_claims_and_one_of_zero_capacity_too():
     device = msgspec.convert({"name": "d", "allowMultipleAllocations": True}, objects.Device)
-    assert device_shares.count_shares(device, [{}] * 3) == device_shares.MAX_SHARES
+    assert device_facts.count_shares(device, [{}] * 3) == device_facts.MAX_SHARES
     tree = {"name": "d", "allowMultipleAllocations": True, "capacity": {"x": {"value": "0"}}}
-    assert device_shares.count_shares(msgspec.convert(tree, objects.Device)) == device_shares.MAX_SHARES
+    assert device_facts.count_shares(msgspec.convert(tree, objects.Device)) == device_facts.MAX_SHARES
 
 
 def test_a_share_of_a_device_that_no_longer_allows_several_does_not_keep_others_away():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railwright.fabric.claims import claim_index, drivers, inventory, objects, pair_counts, pair_demand
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 
 GPU = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/gpu.nvidia.com", (claimed.GPU,))
 NIC = pair_demand.DeviceKind("deviceclass.resource.kubernetes.io/dranet")
@@ -21,7 +21,7 @@ ROOT = drivers.PCIE_ROOT
 def known():
     known = inventory.Inventory()
     known.replace_classes(devices.read_classes(devices.GPU_CLASS, devices.NIC_CLASS))
-    known.replace_claim_resources(claimed_resources.list_claim_resources(claimed.policy().document))
+    known.replace_claim_resources(claimed_rails.list_claim_resources(claimed.policy().document))
     known.replace_slices(devices.read_slices(*devices.build_slices("n1"), *devices.build_slices("n2")))
     return known
 
@@ -122,7 +122,7 @@ def test_pairs_by_another_attribute_count_as_soon_as_a_claim_names_it(known):
         assert known.count_pairs("n1", demand).pods == pods  # GPUs have neither of the first two
 
 
-def test_so_many_attributes_that_some_are_not_compared_refuse_no_node(known):
+def test_attributes_beyond_the_limit_of_comparison_refuse_no_node(known):
     requests = claimed.build_requests((0,), gpus=1)["requests"]
     for number in range(20):
         constraint = {"matchAttribute": f"example.com/a{number}"}

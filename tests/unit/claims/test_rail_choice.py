@@ -11,7 +11,6 @@ from railwright.fabric.claims import (
     node_devices,
     pair_counts,
     pair_demand,
-    pairing,
     rail_choice,
 )
 
@@ -24,7 +23,7 @@ def choose(count, nodes, *, waiting=None, gpus=8, devices_per_rail=1, last_first
     hardware = claim_templates.Hardware(
         device_class="dranet",
         driver="dra.net",
-        node=pairing.Node(accelerators=gpus, rails=rails),
+        node=claim_templates.Node(accelerators=gpus, rails=rails),
         devices_per_rail=devices_per_rail,
     )
     free = rail_choice.FreeDevices(
@@ -93,7 +92,7 @@ def test_no_single_rail_has_more_room_than_the_chosen_one(count, nodes):
 
 def choose_with_gpus(count, nodes, *, gpus, of_node=8, names=NAMES):
     """`nodes` are lists of free devices: resource and PCIe root, None if the device does not say it."""
-    hardware = claim_templates.Hardware("dranet", "dra.net", pairing.Node(of_node, 4), accelerator_class="gpu")
+    hardware = claim_templates.Hardware("dranet", "dra.net", claim_templates.Node(of_node, 4), accelerator_class="gpu")
     counted = [device_counts.count_free_rails(read_devices(node), (ROOT,), names) for node in nodes]
     free = rail_choice.FreeDevices({node: counted.count(node) for node in counted})
     return rail_choice.choose_rails(hardware, rail_choice.Needs(count, gpus), free)
@@ -149,11 +148,11 @@ def test_the_first_group_has_room_for_the_most_pairs(of_node, nodes, data):
     """Compared with the pairs that placement counts. A rail is at one root, as on real nodes."""
     roots = {name: data.draw(st.integers(0, 3)) for name in NAMES.rails}
     nodes = [[(name, roots.get(name, root)) for name, root in node] for node in nodes]
-    node = pairing.Node(of_node, 4)
+    node = claim_templates.Node(of_node, 4)
     count, gpus = 4 // node.groups, data.draw(st.integers(1, node.accelerators_of_group))
     pods = {
         rails: sum(pair_counts.count_pods(read_devices(free), demand_pair(rails, gpus)).pods for free in nodes)
-        for rails in [pairing.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
+        for rails in [claim_templates.order_rails(node, count, [group], range(4)) for group in range(node.groups)]
     }
     assert pods[choose_with_gpus(count, nodes, gpus=gpus, of_node=of_node)] == max(pods.values())
 

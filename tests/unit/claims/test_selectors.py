@@ -57,7 +57,7 @@ def test_false_and_zero_are_different_values():
     assert matches == [Match.NO, Match.YES]
 
 
-def test_a_result_that_nobody_asks_for_any_more_is_forgotten():
+def test_unused_results_are_forgotten():
     results, nic = evaluations.Evaluations(), selecting.offer(device(numaNode=1))
     used, gone = ('device.attributes["dra.net"].numaNode + 1 == ' + value for value in "23")
     for expression in (used, gone):

@@ -74,7 +74,7 @@ def test_the_holders_of_a_node_are_those_of_now():
     assert not known.list_holders("n1")
 
 
-def test_the_pod_of_a_claim_on_an_assumed_node_is_listed_beside_the_claim_until_it_is_observed():
+def test_an_assumed_pod_is_listed_beside_its_claim_until_it_is_observed():
     state = states.State(assume_seconds=1000)
     state.cluster.change_devices(lambda known: known.replace_slices(devices.read_slices(*devices.build_slices("n1"))))
     state.cluster.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))

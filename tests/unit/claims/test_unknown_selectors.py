@@ -7,7 +7,7 @@ from claimed import RAIL, build_claim, policy
 
 from railwright.fabric.claims import claim_index, inventory, unknown_selectors
 from railwright.fabric.claims.comparisons import Match
-from railwright.fabric.policy import claimed_resources
+from railwright.fabric.policy import claimed_rails
 
 CIDR = 'device.driver == "dra.net" && cidr("10.0.0.0/8").containsIP("10.1.2.3")'
 LATER = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.matches("^rdmap")'
@@ -74,7 +74,7 @@ def test_answers_to_questions_about_a_class_that_is_gone_change_nothing():
 )
 def test_a_request_of_a_user_that_is_not_plain_is_for_no_rail_and_is_reported(expression):
     known = offer(devices.NIC_CLASS, devices.GPU_CLASS)
-    known.replace_claim_resources(claimed_resources.list_claim_resources(policy().document))
+    known.replace_claim_resources(claimed_rails.list_claim_resources(policy().document))
     assert count(known, RAIL[1]) == 1
     tree = build_claim("c", (), gpus=0, pod_uid="u", requests={"nic": (devices.NIC_CLASS, expression)})
     known.upsert_claim(devices.read_claim(tree))

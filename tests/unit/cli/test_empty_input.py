@@ -77,7 +77,7 @@ def test_empty_standard_input_is_one_too(files, capsys, monkeypatch, command, te
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_folder_is_told_to_be_one(files, capsys, command):
+def test_a_folder_in_place_of_a_file_is_named_as_such(files, capsys, command):
     (files / "folder").mkdir()
     assert main(substitute_files(command, files, str(files / "folder"))) == 2
     assert re.search("irectory|this folder contains no file named", capsys.readouterr().err)

@@ -54,7 +54,7 @@ def explain(tmp_path, capsys):
     return explain
 
 
-def test_what_changes_stands_in_a_diff_and_why_below_it(explain):
+def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     code, out, err = explain(admitting.pod())
     assert code == 0
     lines = [line.rstrip() for line in out.splitlines()]
@@ -75,7 +75,7 @@ def test_only_what_changes_is_shown_unless_all_is_asked_for(explain):
     assert "argument-15" in explain(tree, options=("--full",))[1]
 
 
-def test_what_the_user_wrote_and_keeps_is_said_and_so_are_warnings(explain):
+def test_explain_prints_the_users_kept_values_and_the_warnings(explain):
     tree = admitting.pod(admitting.gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mine"}]), hostNetwork=True)
     code, out, _ = explain(tree)
     assert code == 0
@@ -170,7 +170,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
     assert err == f"railwright: Pod prod/p: its pod template is not valid: {said}\n"
 
 
-def test_what_makes_no_pods_is_named_beside_what_does(explain):
+def test_objects_without_pods_are_named_beside_the_others(explain):
     code, _, err = explain(admitting.pod(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert code == 0
     assert "ConfigMap x creates no pods, skipped" in err

@@ -111,7 +111,7 @@ def test_findings_stand_with_file_line_severity_and_object(lint):
     assert out.splitlines()[-1].startswith("2 errors")
 
 
-def test_what_a_launcher_passes_counts_for_its_workers(lint):
+def test_variables_that_a_launcher_forwards_count_for_its_workers(lint):
     code, out, _ = lint("-o", "json", m_dot_yaml=MPI)
     (finding,) = [finding for finding in json.loads(out) if finding["code"] == "N02"]
     assert code == 1
@@ -125,7 +125,7 @@ def test_what_a_launcher_passes_counts_for_its_workers(lint):
 
 
 @pytest.mark.parametrize("name", ["nccl_dot_conf", "etc-nccl_dot_conf", "settings"])
-def test_a_conf_file_is_known_by_its_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
+def test_a_conf_file_is_recognized_by_name_or_content_and_its_first_line_of_a_name_wins(lint, name):
     code, out, _ = lint("-o", "json", **{name: CONF})
     assert code == 1
     findings = {(finding["code"], finding["line"]) for finding in json.loads(out)}

@@ -178,6 +178,6 @@ def test_a_timeout_is_written_as_for_kubectl(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.5s", "25h", "99999999s", "5 s", "٣s"])
-def test_what_is_no_time_is_wrong_usage(text, capsys):
+def test_an_invalid_time_is_wrong_usage(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err

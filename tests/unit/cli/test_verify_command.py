@@ -71,7 +71,7 @@ def test_a_fabric_without_rails_has_nothing_to_verify(verify):
     assert "--fabric tcp: has no rails" in err
 
 
-def test_it_reads_a_pipe_bytes_that_are_no_text_and_a_line_that_was_cut(verify, monkeypatch, tmp_path):
+def test_verify_reads_pipes_with_undecodable_bytes_and_truncated_lines(verify, monkeypatch, tmp_path):
     whole = (FOLDER / "erdma-dranet.log").read_bytes()
     (tmp_path / "log").write_bytes(whole + b"\xff\xfe\n# Avg bus bandwidth    : 35")  # of 355.2
     with (tmp_path / "log").open() as pipe:

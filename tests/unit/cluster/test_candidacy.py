@@ -45,7 +45,7 @@ def test_a_lease_given_back_is_taken_at_once():
     assert candidacy.propose(observation, 100.0, "now") is not None
 
 
-def test_a_lease_that_somebody_deleted_is_waited_for_as_if_it_were_there():
+def test_a_deleted_lease_is_acquired_only_after_its_duration():
     gone = candidacy.observe(candidacy.observe(candidate(), build_record("b"), 100.0), None, 101.0)
     assert candidacy.propose(gone, 102.9, "now") is None
     assert candidacy.propose(gone, 103.0, "now") is not None
@@ -99,7 +99,7 @@ def test_nothing_that_is_due_is_slept_over():
     assert candidacy.compute_pause(follower, 200.0, 0.0) == 0.5
 
 
-def test_what_others_wrote_into_the_spec_stays():
+def test_fields_that_others_wrote_into_the_spec_stay():
     spec = candidacy.merge_spec(
         build_record("a", renew_time="2"),
         {"holderIdentity": "b", "strategy": "OldestEmulationVersion", "renewTime": "1"},

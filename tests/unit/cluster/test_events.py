@@ -66,7 +66,7 @@ def test_one_owner_gets_25_events_at_once_and_one_each_five_minutes_after():
     assert len(drain(given, 300)) == 1
 
 
-def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
+def test_suppressed_repeats_of_an_event_are_in_its_next_count():
     given = events.EventCorrelator((events.Limit(lambda note: note.involved, 2, 1 / 300),))
     seen = []
     for seconds in (0, 10, 20, 30, 310):
@@ -76,7 +76,7 @@ def test_what_is_suppressed_of_a_known_event_shows_in_its_next_count():
     assert given.suppressed == 0
 
 
-def test_owners_somebody_has_made_up_share_what_their_namespace_has():
+def test_invented_owners_share_the_event_rate_of_their_namespace():
     given = events.EventCorrelator()
     for number in range(400):
         given.add(note(name=f"forged-{number}"))

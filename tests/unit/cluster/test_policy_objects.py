@@ -34,7 +34,7 @@ def device(store: policies.PolicyStore) -> str:
     return store.current.document.fabrics["ib"].rails[0].device
 
 
-def test_a_policy_that_never_was_is_reported_unlike_one_that_was_deleted():
+def test_a_policy_that_never_existed_is_reported_unlike_a_deleted_one():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.policy_objects.config_map.replace([])
     assert origin.find_policy_problem() == (
@@ -85,7 +85,7 @@ async def test_a_long_policy_is_read_by_another_process():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
-async def test_nobody_waits_at_the_end_for_a_policy_that_is_being_read():
+async def test_a_stopping_server_does_not_wait_for_a_policy_that_is_being_read():
     source = policy_objects.PolicyObjects(policies.PolicyStore())
     older = children()
     source.config_map.upsert(config_map(long("mlx5_1")))
@@ -110,7 +110,7 @@ async def test_of_several_long_policies_only_the_newest_is_read_to_the_end():
     assert (device(store), generations) == ("mlx5_4", [1])
 
 
-async def test_what_came_after_a_long_policy_is_not_undone_by_it():
+async def test_a_slow_check_of_a_policy_does_not_undo_a_later_one():
     store = policies.PolicyStore()
     validities: list[bool] = []
     store.subscribe(lambda changed: validities.append(changed.valid))

@@ -58,7 +58,7 @@ def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
     assert "| `debug` | `ABORT`, `INFO`, `TRACE`, `VERSION`, `WARN` | unset |" in reference
 
 
-def test_every_rule_has_its_part_with_each_of_its_examples_and_what_it_says_of_the_bad_ones():
+def test_every_rule_has_a_section_with_its_examples_and_messages():
     page = rules.format_all()
     for rule in engine.RULES:
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)

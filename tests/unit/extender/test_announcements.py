@@ -54,7 +54,7 @@ def site():
     return Site()
 
 
-def test_announcements_of_pods_that_nobody_has_seen_leave_every_node_feasible(site):
+def test_announcements_of_unknown_pods_leave_every_node_feasible(site):
     for number, node in enumerate(NODES * 20):
         assert site.announce(f"forged-{number}", node) == {"errorMessage": ""}
     assert site.list_feasible() == NODES

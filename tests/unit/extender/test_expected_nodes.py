@@ -90,7 +90,7 @@ def test_an_expectation_ends_when_the_pod_is_seen_elsewhere_or_deleted(cluster):
     assert cluster.remaining(build_peer(2)) == SIZE
 
 
-def test_a_gang_that_is_tried_again_is_expected_nowhere(cluster):
+def test_a_gang_that_is_tried_again_has_no_expected_nodes(cluster):
     cluster.score(build_peer(0))
     cluster.score(build_peer(1))
     assert cluster.remaining(build_peer(0)) == SIZE

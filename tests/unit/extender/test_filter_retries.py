@@ -48,7 +48,7 @@ async def test_a_pod_asked_about_a_moment_before_its_event_is_not_refused(cluste
     await task
 
 
-async def test_nor_one_that_was_refused_just_before(cluster, ask):
+async def test_a_node_refused_just_before_is_not_chosen(cluster, ask):
     cluster.cluster.upsert_node(node("only", "leaf-0", rails_each=0))
     assert await ask() == []
     task = asyncio.create_task(shown_after(cluster, 0.03, 1))

@@ -172,7 +172,7 @@ def test_a_scored_node_that_lacks_a_rail_says_who_holds_it():
     assert row["leaf"] == "a in s-a"
 
 
-def test_a_filter_call_for_pods_nobody_has_seen_leaves_no_event():
+def test_a_filter_call_for_unknown_pods_causes_no_event():
     site = Site([node("bare", "a", rails_each=0)], 2, rails="required")
     for gang_pod in site.pods:
         site.state.cluster.remove_pod(gang_pod.metadata.uid)

@@ -73,14 +73,14 @@ def test_of_a_pod_asked_about_long_ago_nothing_is_inferred(cluster, seconds):
     assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
 
 
-def test_a_node_that_somebody_else_is_bound_to_is_not_missing_because_of_the_last_pod(cluster):
+def test_a_node_with_a_newly_bound_pod_is_not_inferred_for_the_last_pod(cluster):
     cluster.filter(build_peer(3), NODES[:2])
     cluster.state.cluster.upsert_pod(pod("other", on=NODES[0]))
     cluster.filter(build_peer(0), NODES[1:])
     assert cluster.remaining(build_peer(0), NODES[1:]) == SIZE
 
 
-def test_an_inference_ends_when_somebody_else_is_seen_bound_there(cluster):
+def test_an_inference_ends_when_another_pod_is_bound_to_the_node(cluster):
     cluster.filter(build_peer(0), NODES)
     cluster.filter(build_peer(1), NODES[1:])
     assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
@@ -131,7 +131,7 @@ def test_questions_of_another_kube_scheduler_between_two_of_one_take_nothing_awa
     assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE - 1
 
 
-def test_a_sample_with_other_nodes_in_it_tells_nothing(cluster):
+def test_a_sample_of_other_nodes_infers_nothing(cluster):
     cluster.filter(build_peer(0), NODES[:4])
     cluster.filter(build_peer(1), NODES[1:5])
     assert cluster.remaining(build_peer(1), NODES[1:]) == SIZE

@@ -77,7 +77,7 @@ def test_a_standby_names_the_pod_that_leads_and_where_to_go():
     assert part.counters.registry.get_sample_value("railwright_leader_transitions_total") == 1
 
 
-def test_who_resigns_answers_nobody_from_then_on():
+def test_a_leader_that_resigned_answers_503():
     part = Part()
     part.stand()
     part.hold(0)

@@ -65,7 +65,7 @@ def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large
 
 
 @pytest.mark.parametrize("group", ["", "g"])
-def test_what_changes_between_two_turns_is_in_the_answer(group):
+def test_changes_between_two_turns_are_in_the_answer(group):
     site, other = Site(a=200, b=200), Site(a=200, b=200)
     body = site.build_body(1, group)
     steps = site.verbs.filter_nodes(body)

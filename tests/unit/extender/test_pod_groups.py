@@ -167,7 +167,7 @@ def test_pods_of_the_same_or_a_higher_priority_keep_their_devices(priority):
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
 
 
-def test_what_pods_of_higher_priority_have_stays_busy_on_a_node_with_victims():
+def test_devices_of_higher_priority_stay_busy_on_a_node_with_victims():
     cluster = Cluster(a=2)
     for number, priority in enumerate((LOW, HIGH)):
         cluster.show(build_pod(f"half-{number}", gpus=4, rails=number, priority=priority, on="a-00"))
@@ -313,7 +313,7 @@ def test_another_scheduler_is_not_misled_by_a_gang_that_fits_nowhere():
     assert cluster.leaves_of(KubeScheduler(cluster).run(peers)) == {"right": 8}
 
 
-def test_what_one_scheduler_has_placed_stays_when_another_offers_the_node():
+def test_pods_of_one_scheduler_stay_when_another_offers_their_node():
     cluster = Cluster(a=3, b=8)
     first, second = cluster.create("first", 2), cluster.create("second", 2, scheduler="second")
     scheduler = KubeScheduler(cluster)

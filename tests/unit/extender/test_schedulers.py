@@ -298,7 +298,7 @@ def test_two_gangs_in_turns_do_not_share_a_leaf_though_no_binding_is_seen():
     assert len(asking.handlers.state.assumed) == 0
 
 
-def test_a_place_that_is_only_guessed_refuses_nobody_and_is_forgotten():
+def test_an_inferred_binding_refuses_no_node_and_is_forgotten():
     asking = Asking(a=3)
     asking.create("x", size=3)
     asking.place("x-0")

@@ -101,7 +101,7 @@ def test_a_rail_announced_by_one_volcano_is_busy_for_another_in_every_verb(site,
     assert site.event(second, theirs, OTHER) == ""
 
 
-def test_it_stays_busy_until_the_binding_is_seen_and_then_as_a_bound_pod():
+def test_an_announced_device_stays_busy_until_and_after_the_binding():
     site = Site()
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)
@@ -149,7 +149,7 @@ def test_a_pod_that_moves_from_kube_scheduler_to_volcano_is_not_in_its_own_way(s
     assert site.event("", own, N) == ""
 
 
-def test_the_accelerators_of_a_node_with_shared_rails_are_not_given_twice_either(site):
+def test_accelerators_of_a_node_with_shared_rails_are_not_given_twice(site):
     site = Site(required=site.verbs._policy().document.fabrics["roce"].placement.rails == "required", rails_each=100)
     own, theirs = site.created("mine"), site.created("theirs")
     site.event("red", own, N)

@@ -49,7 +49,7 @@ def report():
     return build
 
 
-def test_what_is_pending_is_counted_and_then_reported_once_in_half_an_hour(report):
+def test_pending_questions_are_counted_and_reported_once_in_half_an_hour(report):
     update, posted, known = report(CIDR)
     assert update()["pending"] > 0
     assert posted == []

@@ -102,7 +102,7 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
 
 
-def test_a_session_that_runs_after_we_did_not_answer_for_a_while_is_not_known_from_its_start():
+def test_the_start_of_a_session_during_an_outage_is_unknown():
     door = Door()
     door.verbs.volcano_close(b"{}", "")
     door.verbs.forget_sessions()

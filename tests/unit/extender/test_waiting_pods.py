@@ -79,7 +79,7 @@ def test_a_gang_that_waits_for_its_rails_is_explained_with_rail_and_holder(state
     assert explained.fabric == FABRIC
 
 
-def test_a_node_with_a_pod_of_the_gang_has_no_room_for_a_second_one_and_the_reason_says_so(state, handlers, clock):
+def test_a_node_that_holds_one_pod_of_the_gang_is_full_with_a_reason(state, handlers, clock):
     """n1 lacks rail1 by another pod. On n2 the gang's first pod has rail0 and rail1; rail2 and rail3 are free."""
     held = build_claim("g-0", (0, 1), gpus=2, on="n2", pod_uid="uid-g-0", entry="railwright")
     states.Claims(state).upsert(devices.read_claim(held))

@@ -92,7 +92,7 @@ def leaves_of(names: list[str]) -> str:
 
 
 @pytest.mark.parametrize("two_sided", [False, True])
-def test_a_gang_tried_on_two_leaves_goes_to_the_one_that_has_become_free_as_a_whole(two_sided):
+def test_a_gang_that_was_tried_on_two_leaves_goes_to_the_one_that_became_free(two_sided):
     volcano = Volcano(4, {"a": 2, "b": 1, "c": 4}, build_policy(two_sided=two_sided))
     assert leaves_of(volcano.session({"a-0", "b-0"})[:2]) == "ab", "idle nodes come first; the others are promised"
     assert len(volcano.state.assumed) == 2, "announced, and never committed"

@@ -46,7 +46,7 @@ def test_placement_reads_the_same_of_it_as_of_the_whole_pod():
             assert getattr(placed.spec, part) == getattr(full.spec, part), part
 
 
-def test_what_a_pod_runs_is_not_decoded():
+def test_commands_and_environment_of_pods_are_not_decoded():
     (pod,) = [PLACED(text) for text in pods() if b"/var/run/secrets" in text and b"TaskRole" not in text][:1]
     container = pod.spec.containers[0]
     assert (container.env, container.volume_mounts, container.image, container.command) == ([], [], "", None)

@@ -25,7 +25,7 @@ def test_the_same_leaf_is_at_distance_zero_and_nothing_else_is(one, other):
 
 
 @given(PLACES, PLACES, PLACES)
-def test_whoever_is_near_one_of_two_neighbours_is_as_near_the_other(one, two, three):
+def test_two_neighbours_are_equally_near_to_a_third_node(one, two, three):
     """Domains are a tree: of the three distances the largest comes twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]

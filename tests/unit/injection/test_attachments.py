@@ -34,7 +34,7 @@ def test_interface_names_of_the_policy_are_asked_for():
         ("mine@net1", "clusterWideNetworks: 1", "network 1 of those attached to every pod"),
     ],
 )
-def test_what_multus_could_not_use_is_refused_with_position_and_reason(written, top, expected):
+def test_entries_that_multus_could_not_use_are_rejected_with_their_position(written, top, expected):
     message = refusal(pod(annotations={NETWORKS: written}), fabric(top=top))
     assert expected in message
     assert NETWORKS in message
@@ -74,7 +74,7 @@ def test_the_fabrics_annotations_are_added_where_absent():
     }
 
 
-def test_skip_leaves_concerns_out_and_the_record_says_so():
+def test_skipped_parts_are_left_out_and_in_the_record():
     by = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
     skip = "networks,devices,mounts,security,env,preflight"
     tree = admitted(pod(annotations={"railwright.io/skip": skip}), by)

@@ -28,7 +28,7 @@ def test_annotations_beyond_kubernetes_limit_are_refused_unread(key):
 
 
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
-def test_what_does_not_stay_needs_no_room(key):
+def test_annotations_that_are_replaced_need_no_room(key):
     tree = admitted(pod(annotations={key: "x" * 300_000}), fabric())
     assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
 

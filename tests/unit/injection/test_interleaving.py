@@ -152,7 +152,7 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"without_last", "without_an_entry"})
 
 @settings(max_examples=400)  # as above
 @given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
-def test_the_fabric_stays_with_the_containers_it_was_given_to(tree, name, names):
+def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)
     assume(first is not None)
@@ -216,7 +216,7 @@ def test_before_us_the_injectors_count_is_not_doubled(inject, written):
 
 
 @pytest.mark.parametrize("tree", [pod(), pod(cpu("first"), gpus(8, "train"))], ids=["one", "two"])
-def test_after_us_the_injector_stays_out_and_in_its_other_mode_we_add_nothing_to_what_it_adds(tree):
+def test_railwright_and_the_resources_injector_add_nothing_twice(tree):
     ours = admitted(tree, TWO, AT)
     assert peers.injector(ours, POOLS) == ours
     theirs = peers.injector_honouring(ours, POOLS)

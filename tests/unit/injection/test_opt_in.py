@@ -138,7 +138,7 @@ LINUX = {
 
 
 @pytest.mark.parametrize("where", WINDOWS)
-def test_a_windows_pod_is_refused_by_name_before_the_api_server_refuses_a_field_its_author_never_wrote(where):
+def test_a_windows_pod_is_rejected_as_such(where):
     message = refusal(pod(**WINDOWS[where]), fabric())
     assert message == (
         f"Pod prod/p: {where} is windows: fabric f needs Linux (its devices, mounts and capabilities are Linux's); "

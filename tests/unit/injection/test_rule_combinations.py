@@ -77,7 +77,7 @@ def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
 # --- devices (docs/interface.md 3.2) ----------------------------------------------------------------------
 
 
-def test_a_users_attachment_to_a_rails_network_that_does_not_exist_is_warned_about_where_networks_are_skipped():
+def test_with_skip_networks_an_attachment_to_a_missing_network_is_a_warning():
     tree = pod(annotations={NETWORKS: "lan2", "railwright.io/skip": "networks"})
     warnings = messages(planned(tree, fabric(), known(networks={})))
     assert any("NetworkAttachmentDefinition prod/lan2 of entry 1 does not exist" in warning for warning in warnings)
@@ -111,7 +111,7 @@ def test_on_the_host_network_not_even_a_literal_names_the_pods_interface():
 # --- delivery (docs/interface.md 3.3) ---------------------------------------------------------------------
 
 
-def test_what_is_left_to_the_binding_is_in_the_record_and_comes_with_the_node():
+def test_settings_left_to_the_binding_are_recorded_and_come_with_the_node():
     by = fabric(top=SHAPES, rails=UNNAMED)
     after = admitted(pod(), by)
     assert skipped(after)["env.NCCL_IB_HCA"] == "written at binding"

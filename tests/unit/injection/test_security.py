@@ -84,7 +84,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     assert "railwright-shm" in str(admitted(pod(hostIPC=False), by)["spec"]["volumes"])
 
 
-def test_a_volume_of_ours_that_is_somebody_elses_is_refused():
+def test_a_users_volume_with_a_name_of_railwrights_is_refused():
     by = fabric("    mounts: {sharedMemory: 64Gi}\n")
     tree = pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}])
     assert "rename it" in refusal(tree, by)

@@ -87,7 +87,7 @@ def test_the_label_of_a_template_wins_and_none_is_one_too(own, above, stored, gi
     assert working.patched(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
-def test_none_on_a_workload_is_copied_so_that_its_pods_stay_out_of_a_namespace_that_opts_in():
+def test_the_label_none_of_a_workload_is_copied_to_its_pods():
     at = admitting.known(namespace_labels={FABRIC: "f"})
     tree = working.workload(DEPLOYMENT, working.template(), label="none")
     after = working.patched(DEPLOYMENT, tree, BY, at)
@@ -177,7 +177,7 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
         ),
     ],
 )
-def test_what_may_have_passed_when_the_pod_comes_is_a_warning_and_the_label_is_copied(by, at, expected):
+def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expected):
     (given_,) = working.planned(DEPLOYMENT, working.workload(DEPLOYMENT, working.template(), label="f"), by, at)
     assert [type(change) for change in given_.changes] == [pod_changes.SetLabel]
     assert expected in messages(given_)[0]

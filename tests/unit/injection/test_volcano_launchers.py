@@ -150,7 +150,7 @@ tasks = st.lists(
 
 
 @given(tasks)
-def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_call_changes_nothing(case):
+def test_a_pod_gets_only_the_devices_of_its_template_also_on_a_second_call(case):
     stored, pods = admit_job(job(*case))
     for task, pod in zip(stored["spec"]["tasks"], pods, strict=True):
         assert devices(pod["spec"]["containers"][0]) == devices(task["template"]["spec"]["containers"][0])
@@ -161,7 +161,7 @@ def test_a_pod_is_given_the_devices_of_its_template_and_no_others_and_a_second_c
 
 
 @pytest.mark.parametrize(("others", "role"), [(gpus(8), "launcher"), (cpu(), "rank")])
-def test_explain_tells_the_role_that_the_whole_job_gives_a_task(others, role):
+def test_explain_shows_the_role_that_a_task_has_in_its_job(others, role):
     tree = job(("mpimaster", cpu()), ("worker", others))
     pods = templates.expand({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **tree}, "prod")
     preview = previews.preview_admission(pods[0], BY, previews.load_caches(None))

@@ -80,7 +80,7 @@ def test_a_value_a_shell_would_compute_is_not_known(value):
         [],
     ],
 )
-def test_what_is_no_setting_is_none(words):
+def test_text_that_is_no_setting_is_ignored(words):
     result = commands.read(words)
     assert (result.exported, result.passed) == ((), ())
 
@@ -119,5 +119,5 @@ def test_no_command_line_breaks_the_reading(words):
         ("NCCL_TYPO=1 train", set()),
     ],
 )
-def test_a_variable_of_a_script_is_one_that_the_script_reads(script, names):
+def test_only_variables_that_the_script_sets_count(script, names):
     assert commands.list_own_names(["bash", "-c", script]) == names

@@ -91,11 +91,11 @@ def test_the_runbook_names_no_metric_that_does_not_exist():
         ("up == 1 unless railwright_gone", "railwright_gone does not exist"),
     ],
 )
-def test_what_does_not_exist_is_found_wherever_it_stands(text, problem):
+def test_unknown_metrics_are_found_anywhere_in_an_expression(text, problem):
     assert queries.problems(text) == [problem]
 
 
-def test_what_is_no_promql_is_no_alert():
+def test_an_alert_with_invalid_promql_is_an_error():
     with pytest.raises(ValueError, match="sum by"):
         queries.problems("sum by (a (b)")
 

@@ -27,12 +27,12 @@ def load(name):
     return module
 
 
-def test_what_is_generated_is_up_to_date():
+def test_generated_files_are_up_to_date():
     ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
 
 
-def test_who_has_no_helm_is_told_where_to_get_it(tmp_path):
+def test_a_missing_helm_is_reported_with_its_address(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     command = [sys.executable, SOURCE / "render.py"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -64,7 +64,7 @@ def test_the_defaults_and_the_shipped_values_are_valid():
         ("webhook.minAvailable", 1),
     ],
 )
-def test_a_key_nobody_reads_and_a_value_nothing_can_be_made_of_are_refused(path, value):
+def test_unknown_keys_and_invalid_values_are_refused(path, value):
     made = value
     for key in reversed(path.split(".")):
         made = {key: made}

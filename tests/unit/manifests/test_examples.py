@@ -141,7 +141,7 @@ def test_volcano_jobs_are_gangs_by_the_pytorch_plugin(site):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_an_admitted_pod_admitted_again_stays_as_it_is(site):
+def test_a_second_admission_changes_nothing(site):
     for pod in pods_of(load(site, "job")).values():
         once = admit(site, pod)
         assert admit(site, once) == once

@@ -101,7 +101,7 @@ def test_a_value_is_read_as_multus_reads_it(text, expected):
         ("a@x%d", "interface 'x%d' contains a space, '/', ':' or '%'"),
     ],
 )
-def test_what_multus_would_reject_is_refused_with_the_item_and_the_fix(text, said):
+def test_annotations_that_multus_would_reject_are_refused_with_item_and_fix(text, said):
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         annotation.parse(text, "team")
     assert said in str(caught.value)

@@ -36,7 +36,7 @@ def test_a_role_without_rails_is_left_alone():
     assert rows(pod("p", record={**RECORD, "rails": [], "role": "launcher"}))[0].outcome == overview_types.SKIPPED
 
 
-def test_a_pod_in_audit_mode_is_left_alone_with_what_it_would_get_and_is_in_no_gang():
+def test_an_audited_pod_is_shown_with_its_would_be_changes_and_without_a_gang():
     audited = pod("p", record={**RECORD, "mode": "audit"})
     refused = pod("q", record={"mode": "audit", "rejected": "rails", "fabric": "roce", "rails": []})
     by_name = {row.object: row for row in rows(audited, refused)}
@@ -63,7 +63,7 @@ def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through
     assert rows(*(msgspec.structs.replace(pod("p"), metadata=metadata) for metadata in (mirror, system))) == []
 
 
-def test_a_record_that_cannot_be_read_fails_nobody():
+def test_an_unreadable_record_does_not_fail_the_overview():
     assert {row.outcome for row in rows(pod("p", record="{"), pod("q", record="[" * 100_000))} == {
         overview_types.MISSED
     }

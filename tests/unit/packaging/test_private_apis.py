@@ -50,7 +50,7 @@ def test_the_installed_release_is_the_one_whose_internals_were_read(row):
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.library)
-def test_no_release_that_nobody_has_read_can_be_installed(row):
+def test_only_releases_that_were_reviewed_can_be_installed(row):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirement = {declared.name: declared for declared in map(requirements.Requirement, project["dependencies"])}[
         row.library

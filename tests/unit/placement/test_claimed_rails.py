@@ -159,7 +159,7 @@ def test_a_pod_goes_where_its_gpus_and_rails_are_on_one_numa_node(cluster):
     assert list(answer.feasible) == ["n2"]
 
 
-def test_the_own_devices_of_a_pod_do_not_keep_it_from_its_numa_node(cluster):
+def test_a_pods_own_devices_count_as_free_on_its_numa_node(cluster):
     pod = build_pod("p")
     cluster.upsert_pod(pod)
     hold(cluster, "p", (0, 1), entry="railwright")

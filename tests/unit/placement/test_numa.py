@@ -98,7 +98,7 @@ def test_a_dead_rail_is_there_with_nothing_free():
     assert beside.is_aligned
 
 
-def test_gpus_that_the_node_has_lost_are_missing_from_the_last_numa_node_and_shared_ones_count_in_proportion():
+def test_lost_gpus_are_missing_from_the_last_numa_node():
     assert left(node(**{GPU: 7000})) == [4, 3]
     assert left(node(**{GPU: 80_000})) == [40, 40]
 
@@ -132,7 +132,7 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 # --- what is taken ----------------------------------------------------------------------------------------
 
 
-def test_two_pods_that_share_the_same_rails_are_charged_to_that_numa_node_and_the_spill_to_the_other():
+def test_two_pods_on_shared_rails_fill_one_numa_node_and_spill_to_the_other():
     shared = node(**{RESOURCES[0]: 100_000, RESOURCES[1]: 100_000})
     once = numa.subtract_usage(shared, [pod(4, 0, 1)])
     twice = numa.subtract_usage(shared, [pod(4, 0, 1), pod(4, 0, 1)])

@@ -11,7 +11,7 @@ VECTORS = json.loads((ROOT / "tests/data/nccl-hca.json").read_text())
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["value"])
-def test_it_selects_what_nccl_selects(case):
+def test_an_hca_list_selects_the_devices_that_nccl_selects(case):
     ports = [device.rpartition(":") for device in VECTORS["devices"]]
     chosen = [f"{name}:{port}" for name, _, port in ports if variables.selects(case["value"], name, int(port))]
     assert chosen == case["selected"]

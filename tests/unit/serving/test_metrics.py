@@ -99,7 +99,7 @@ def test_the_exposition_says_help_and_type_of_every_family(server):
         assert name.startswith((metrics.PREFIX, "process_")), name
 
 
-def test_every_row_is_counted_in_somewhere():
+def test_every_metric_is_changed_somewhere():
     code = "\n".join(
         path.read_text()
         for folder in ("railwright/serving", "webhook", "extender", "railwright/cluster")
@@ -125,5 +125,5 @@ def test_the_pods_of_a_fabric_that_left_the_policy_are_no_longer_counted():
     assert shown == {"old": 0, "new": 1, "unknown": 0}
 
 
-def test_an_extender_that_shares_its_work_with_nobody_is_its_leader():
+def test_a_single_extender_counts_as_leader():
     assert families("extender")["railwright_leader"].samples[0].value == 1

@@ -110,7 +110,7 @@ def test_an_address_is_read_and_written_back(files, text, host, port, loopback):
         ("webhook", (*PLAIN, "--polcy", "p"), "unrecognized arguments: --polcy p; did you mean --policy?"),
     ],
 )
-def test_what_cannot_work_is_a_usage_error_that_names_the_option(capsys, server, argv, said):
+def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, server, argv, said):
     assert said in read_refusal(capsys, server, *argv)
 
 

@@ -190,7 +190,7 @@ def test_no_two_replicas_share_a_node_where_there_are_two_and_one_node_takes_the
 
 
 @every_deployment
-def test_what_kube_score_finds_fatal_is_explained_beside_it(name):
+def test_each_critical_finding_of_kube_score_is_explained_beside_it(name):
     """All its fatal findings of version 1.20: no limit of CPU, no ephemeral storage, and the image's tag."""
     (container,) = pod_of(name)["containers"]
     resources = container["resources"]
@@ -216,7 +216,7 @@ def test_the_policy_for_written_keys_is_no_part_of_status_updates_and_stops_none
     assert rule["operations"] == ["UPDATE"]
 
 
-def test_what_counts_as_no_room_for_a_record_is_one_number():
+def test_the_limit_of_annotations_is_one_number_everywhere():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
@@ -287,7 +287,7 @@ def test_t18_an_outage_of_ours_reaches_only_what_opted_in_and_never_what_heals_t
             assert "is-no-mirror-pod" in {condition["name"] for condition in hook["matchConditions"]}, hook["name"]
 
 
-def test_what_the_webhook_is_called_for_is_what_the_admission_policies_look_at():
+def test_webhook_and_admission_policies_select_the_same_objects():
     """Else a pod would be denied that nobody was to inject, or pass unseen."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (

@@ -103,7 +103,7 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_what_others_put_before_a_line_does_not_matter(prefix):
+def test_prefixes_of_log_lines_do_not_matter(prefix):
     results = assess_logs([prefix + line for line in GOOD.splitlines()], ALSO)
     assert results.state == log_types.RDMA, results.line
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
@@ -188,7 +188,7 @@ def pod_with_record(rails, hca, user_values):
     )
 
 
-def test_what_is_expected_of_a_pod_is_in_its_record_not_in_a_list_that_its_user_wrote():
+def test_expected_rails_come_from_the_record_and_not_from_the_users_list():
     rails = ["r0", "r1", "r2", "r3"]
     own = verification_rails.expect_of_pod(pod_with_record(rails, "=mlx5_0,mlx5_1,mlx5_2,mlx5_3", {}))
     assert (own.rails, own.devices) == (4, (("mlx5_0",), ("mlx5_1",), ("mlx5_2",), ("mlx5_3",)))
@@ -288,14 +288,14 @@ def test_networks_over_tcp_are_no_rdma(network):
     assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == log_types.TCP
 
 
-def test_a_network_nobody_knows_is_rdma_only_once_it_lists_devices():
+def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
     assert assess_logs(*unknown).state == log_types.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
     assert assess_logs(*known).pods[0].transport == "RoCE by plugin Warp"
 
 
-def test_what_is_expected_of_a_fabric_is_its_rails_and_what_nodes_call_them():
+def test_expected_rails_of_a_fabric_have_the_device_names_of_the_nodes():
     document = policies.FabricPolicy(
         api_version="railwright.io/v1alpha1",
         kind="FabricPolicy",

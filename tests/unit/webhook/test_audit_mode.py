@@ -114,7 +114,7 @@ def test_a_pod_that_did_not_opt_in_is_not_touched():
     assert reply.outcome == "allowed"
 
 
-def test_what_would_be_done_is_counted_as_an_outcome_of_its_own():
+def test_audited_changes_are_counted_with_outcomes_of_their_own():
     counters = metrics.Metrics("webhook")
     counters.count_injection("f", "worker", answer(pod(gpus(8)), BY_POLICY)[0].outcome)
     text = counters.format_exposition().decode()
@@ -155,7 +155,7 @@ def read(tree) -> views.Pod:
 NODE = node_views.Node(metadata=views.ObjectMeta(name="n"))
 
 
-def test_binding_writes_nothing_to_a_pod_that_was_admitted_in_audit_mode_whatever_the_policy_says_by_then():
+def test_binding_changes_no_pod_that_was_admitted_in_audit_mode():
     _, _, audited = answer(pod(gpus(8)), BY_POLICY)
     for by in (BY_POLICY, ENFORCED):
         assert binding.bind(read(audited), by, known(), NODE) is None

@@ -74,7 +74,7 @@ def test_a_binding_that_has_annotations_keeps_them():
     ]
 
 
-def test_what_an_earlier_try_wrote_is_overwritten_and_does_not_stand_in_the_way():
+def test_the_placement_of_an_earlier_binding_is_overwritten():
     """Volcano's Binding carries the pod's annotations, a placement of an earlier try among them."""
     by = fabric(PLACE)
     tree = name_pod(admitting.admitted(pod(), by))
@@ -143,7 +143,7 @@ def test_a_placement_that_does_not_fit_is_warned_about():
     assert "patch" not in response
 
 
-def test_an_earlier_pod_of_the_same_name_is_not_mistaken_for_the_one_that_is_bound():
+def test_a_binding_is_not_matched_with_an_earlier_pod_of_its_name():
     known = caches(name_pod(admitting.admitted(pod(), fabric()), uid="earlier"))
     assert "patch" not in answer(known, fabric())
 

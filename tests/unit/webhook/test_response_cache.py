@@ -142,7 +142,7 @@ def test_nothing_is_remembered_past_what_it_followed_from(change):
     assert json.loads(second.body) != json.loads(first.body)
 
 
-def test_what_is_very_long_is_not_kept():
+def test_very_long_responses_are_not_cached():
     cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
     tree = pod(gpus(8, args=["x" * 20000]), annotations={})
     for given_ in (tree, copy.deepcopy(tree)):

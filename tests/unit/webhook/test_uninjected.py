@@ -58,7 +58,7 @@ def test_a_labelled_pod_without_a_record_is_counted_under_its_fabric(label, fabr
     assert see(phase(admitting.pod(label=label), "Running"))[fabric] == 1
 
 
-def test_a_namespaces_label_counts_as_it_is_when_somebody_counts():
+def test_uninjected_pods_are_counted_by_the_current_label_of_the_namespace():
     counter = uninjected.Uninjected()
     counter.upsert(admitting.view(admitting.pod(label=None)))
     for labels, expected in (({}, 0), ({names.FABRIC: "f"}, 1), ({names.FABRIC: "none"}, 0)):

@@ -217,7 +217,7 @@ def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
 
 @pytest.mark.parametrize("by", [BY, RENAMED, None], ids=["the same policy", "renamed resources", "no policy"])
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
-def test_what_kubectl_applied_tells_our_devices_from_the_users_whatever_the_policy_says_now(row, by):
+def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
     written = working.workload(row, working.template(label="f"), name="Worker")
     old = add_applied(apply_patch(written, working.answer(working.review(row, written), BY)), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
@@ -309,7 +309,7 @@ def test_in_a_namespace_that_opts_in_an_unlabelled_workload_is_given_back_its_ad
     assert "patch" not in working.answer(body, BY), "the namespace does not opt in any more"
 
 
-def test_of_several_templates_each_that_only_lacks_our_additions_is_given_them_back_and_the_others_are_explained():
+def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     written = working.workload(VOLCANO, working.template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.template(label="f")})
     old = apply_patch(written, working.answer(working.review(VOLCANO, written), BY))
@@ -437,7 +437,7 @@ TREE = working.workload(VOLCANO, working.template(label="f"))
         (working.review(VOLCANO, TREE, operation="UPDATE", oldObject=7), "does not decode"),
     ],
 )
-def test_what_is_no_review_of_a_workload_is_malformed_with_the_reason(body, expected):
+def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expected):
     with pytest.raises(wire.MalformedError) as error:
         workloads.handle(body, BY, admitting.known)
     assert expected in str(error.value)

@@ -57,7 +57,7 @@ def test_the_pods_that_explain_shows_have_all_that_admission_says_the_controller
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "DaemonSet"])
-def test_a_label_that_nobody_copies_to_the_pods_is_not_promised_by_explain(kind):
+def test_explain_ignores_a_label_that_no_controller_copies_to_pods(kind):
     tree = workload(working.kind("Deployment.apps"), "v1") | {"kind": kind}
     (pod,) = explained.expand(tree, "prod")
     assert FABRIC not in pod.pod["metadata"].get("labels", {})
