@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 
 from certs import bundle, trust
 from railwright.cli.checking import installation, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, State, fail, judge, ok, skip, warn
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, State, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
@@ -117,7 +117,7 @@ def _check_bundles(snapshot: Snapshot) -> Assessment:
     ]
     if chain is None and not problems:
         return skip(_format_unread_secret(snapshot), unread=True)
-    return judge(problems, text.format_count(len(snapshot.hooks), "entry"))
+    return assess_problems(problems, text.format_count(len(snapshot.hooks), "entry"))
 
 
 def _check_ca(snapshot: Snapshot) -> Assessment:

@@ -3,9 +3,10 @@
 A failed row skips the rows that depend on it, a failed fatal row all later ones. Rows are pure functions of a snapshot
 of the cluster, which holds the sources that the row names.
 
-The table is `rows.md`. The fields of a row are the lines below its heading: `name`, which states the healthy condition;
-`reads`, the sources that must be readable, else the row is skipped; `uses`, further sources, without which the row also
-works; `after`, rows and groups whose failure skips it; `phase`; `fatal`; `fix`. `group` begins a group of the output.
+The table is railwright/cli/checking/rows.md. The fields of a row are the lines below its heading: `name`, which states
+the healthy condition; `reads`, the sources that must be readable, else the row is skipped; `uses`, further sources,
+without which the row also works; `after`, rows and groups whose failure skips it; `phase`; `fatal`; `fix`. `group`
+begins a group of the output.
 """
 
 import enum
@@ -74,7 +75,7 @@ fail = functools.partial(Assessment, State.FAIL)
 skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
 
 
-def judge(
+def assess_problems(
     problems: Iterable[str], good: str = "", *, bad: Callable[[str], Assessment] = fail, most: int = 3
 ) -> Assessment:
     """Return a passed assessment with the detail `good`, or if there are problems a bad one that names the first."""

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from railwright.cli.checking import offered_devices, policy, scheduling, snapshots
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, judge, ok, skip, warn
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import expression_process
 from railwright.fabric import names, text
@@ -98,7 +98,7 @@ def _check_devices(snapshot: Snapshot, fabric: model.Fabric, claims: claimed_rai
         if (problem := _find_rail_problem(rail, offer, fabric.devices_per_rail))
     ]
     summary = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
-    return judge(problems, summary, bad=warn, most=4)
+    return assess_problems(problems, summary, bad=warn, most=4)
 
 
 def _find_rail_problem(rail: claimed_rails.ClaimedRail, offer: _Offered, devices_per_rail: int) -> str:
@@ -167,7 +167,7 @@ def _check_expressions(snapshot: Snapshot) -> Assessment:
         f"{'fails' if row.match is comparisons.Match.FAILS else 'is unknown'} for device {row.device} ({row.cause})"
         for row in offered_devices.list_unknown(snapshot)
     ]
-    return judge(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
+    return assess_problems(problems, f"DeviceClasses: {len(snapshot.get_all('device-classes'))}", bad=warn)
 
 
 # --- pairs ------------------------------------------------------------------------------------------------

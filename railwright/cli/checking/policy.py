@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import check_rows
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, judge, ok, skip, warn
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_name, get_path
 from railwright.cluster import installed_names, policies
 from railwright.fabric import intent, names, text
@@ -96,7 +96,7 @@ def _check_configurations(snapshot: Snapshot, fabric: model.Fabric) -> Assessmen
         return skip(_NO_NETWORK)
     configurations = {name: get_path(_find_network(snapshot, name), "spec", "config") for name in networks}
     problems = {name: _find_configuration_problem(config) for name, config in configurations.items()}
-    return judge((f"{name}: {problem}" for name, problem in problems.items() if problem), most=4)
+    return assess_problems((f"{name}: {problem}" for name, problem in problems.items() if problem), most=4)
 
 
 def _find_configuration_problem(text: Any) -> str:
@@ -127,7 +127,7 @@ def _check_pools(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             unbound.append(rail.name)
     if unbound and not problems and not fabric.mounts.dev_infiniband and fabric.transport is not model.Transport.PVRDMA:
         return warn(f"{text.join_first(unbound, 5)} have no device pool, and /dev/infiniband is not mounted")
-    return judge(problems, most=4)
+    return assess_problems(problems, most=4)
 
 
 def get_resource(snapshot: Snapshot, rail: model.Rail) -> str | None:

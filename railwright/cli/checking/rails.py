@@ -6,7 +6,7 @@ Most rows run once per fabric; the subject of the assessment is the fabric.
 from collections.abc import Callable, Sequence
 
 from railwright.cli.checking import offered_devices, policy
-from railwright.cli.checking.check_rows import Assess, Assessment, Checks, fail, judge, ok, skip, warn
+from railwright.cli.checking.check_rows import Assess, Assessment, Checks, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, count
 from railwright.fabric import hypernodes, node_views, text, topology
 from railwright.fabric.policy import model, presets
@@ -41,7 +41,7 @@ def _check_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         for name in _list_resources(snapshot, fabric)
         if (capacity := count(node.status.capacity, name)) and not count(node.status.allocatable, name)
     ]
-    return judge(dead, bad=warn, most=4)
+    return assess_problems(dead, bad=warn, most=4)
 
 
 def _check_missing(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
@@ -113,7 +113,7 @@ def _check_hypernodes(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if outside := [node.name for node in members if not tree.read_values(node.name, node.labels)]:
         share = text.format_count(len(outside), "node", "is")
         problems.append(f"{share} in no HyperNode: {text.join_first(outside, 3)}")
-    return judge(problems, text.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"), bad=warn)
+    return assess_problems(problems, text.format_count(len(snapshot.get_all("hypernodes")), "HyperNode"), bad=warn)
 
 
 def _check_numa(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.check_rows import Assessment, Checks, State, fail, judge, ok, skip, warn
+from railwright.cli.checking.check_rows import Assessment, Checks, State, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
@@ -28,7 +28,7 @@ _KINDS = {"mutating": "MutatingWebhookConfiguration", "validating": "ValidatingW
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What is compared of an entry. `called` has pairs of GROUP/RESOURCE and operation of its rules."""
+    """Hold what is compared of an entry. `called` has pairs of GROUP/RESOURCE and operation of its rules."""
 
     name: str
     target: str  # namespace/name of the Service
@@ -133,7 +133,7 @@ def _check_entries(find_problem: FindProblem, bad: Callable[[str], Assessment], 
     if not entries:
         return skip("railwright has no entry in the webhook configurations")
     problems = {entry.name: find_problem(entry, read_expected()[entry.name], snapshot.namespace) for entry in entries}
-    return judge((f"{name}: {problem}" for name, problem in problems.items() if problem), bad=bad)
+    return assess_problems((f"{name}: {problem}" for name, problem in problems.items() if problem), bad=bad)
 
 
 def _find_target_problem(entry: Entry, expected: Entry, namespace: str) -> str:
