@@ -24,8 +24,9 @@ from extender import (
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
+from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import command_line, logs, metrics, probes, server, settings, startup, tracers, tuning
+from railwright.serving import command_line, logs, metrics, probes, server, settings, tracers, tuning
 
 _EXPIRE_INTERVAL_SECONDS = 1.0
 _CHECK_INTERVAL_SECONDS = 1.0  # between two checks of gangs
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
     options = command_line.parse("extender", argv, os.environ)
     logs.configure()
-    return startup.start(options, lambda: serve(options))
+    return server.start(options, lambda: serve(options))
 
 
 async def serve(options: settings.Settings) -> int:

@@ -61,7 +61,7 @@ def build_volcano_routes(handlers: schedulers.Schedulers) -> list[routes.Route]:
     check = _reply_in_turns(lambda call: handlers.volcano_predicate(call.body, _read_scope(call)))
     for scope in ("", "/{scope}"):
         table += [
-            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED, reads_view=True),
+            routes.Route(f"/volcano{scope}/prioritize", score, malformed=_MALFORMED),
             routes.Route(f"/volcano{scope}/predicate", check, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY),
         ]
     for verb, handle in (
@@ -125,7 +125,7 @@ def _build_volcano_route(path: str, handle: Callable[[bytes, str], bytes]) -> ro
     def answer(call: routes.Call) -> routes.Reply:
         return routes.Reply(handle(call.body, _read_scope(call)))
 
-    return routes.Route(path, answer, malformed=_MALFORMED, immediate=True, max_body=_MAX_VOLCANO_BODY)
+    return routes.Route(path, answer, malformed=_MALFORMED, max_body=_MAX_VOLCANO_BODY)
 
 
 def _read_scope(call: routes.Call) -> str:
@@ -138,7 +138,7 @@ def _build_explain(handlers: schedulers.Schedulers, post: access.Post | None) ->
     async def answer(call: routes.Call) -> routes.Reply:
         namespace, pod = call.parameters["namespace"], call.parameters["pod"]
         headers = call.headers
-        authorization = headers.get("Authorization") or headers.get(names.PROXIED_AUTHORIZATION, "")
+        authorization = headers.get("authorization") or headers.get(names.PROXIED_AUTHORIZATION.lower(), "")
         denial = await access.check_pod_access(authorization, namespace, call.peer, post)
         if denial is not None:
             raise routes.HttpError(*denial)

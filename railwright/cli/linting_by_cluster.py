@@ -6,7 +6,6 @@ the manifest.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,12 +14,14 @@ from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, kubeconfigs
 from railwright.fabric import text
+from railwright.fabric.injection import keys
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
+_CODES -= keys.CODES  # lint itself names the line of the key
 _WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
 _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 
@@ -89,21 +90,9 @@ def _list_pods(file: str, text: str, namespace: str) -> Iterator[_Pod]:
     except documents.DocumentError:
         return
     for document in read:
-        for path, tree in _list_objects(documents.remove_nulls(document.tree)):
+        for path, tree in lint_findings.list_objects(documents.remove_nulls(document.tree)):
             for template in templates.expand(tree, namespace) or ():
                 yield _Pod(file, document, path, template)
-
-
-def _list_objects(tree: Any, path: documents.Path = ()) -> Iterator[tuple[documents.Path, dict[str, Any]]]:
-    """Yield the objects of a document with their paths, also those in Lists."""
-    if not isinstance(tree, dict) or not isinstance(tree.get("kind"), str):
-        return
-    items = tree.get("items")
-    if not (tree["kind"].endswith("List") and isinstance(items, list)):
-        yield path, tree
-        return
-    for index, item in enumerate(items):
-        yield from _list_objects(item, (*path, "items", index))
 
 
 def _locate_findings(pod: _Pod, answer: dry_runs.Answer) -> Iterator[lint_findings.Located]:

@@ -107,16 +107,6 @@ async def test_two_different_cas_are_refused_before_anything_is_written(
     assert await secrets(plane, namespace) == made
 
 
-async def test_a_new_host_replaces_the_serving_certificates_and_keeps_the_ca(plane, namespace, configurations):
-    common = ("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
-    assert await run(*common) == 0
-    before = await secrets(plane, namespace)
-    assert await run(*common, "--host=webhook.example.org") == 0
-    after = await secrets(plane, namespace)
-    assert after["railwright-ca"]["data"] == before["railwright-ca"]["data"]
-    assert after["railwright-webhook-tls"]["data"] != before["railwright-webhook-tls"]["data"]
-
-
 async def test_missing_configurations_are_a_finding_that_names_the_next_step(plane, namespace, capsys):
     assert await run("--secrets", f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err

@@ -5,7 +5,6 @@ import json
 import pathlib
 import uuid
 
-import pytest
 import pytest_asyncio
 import yaml
 from plane import site as sites
@@ -227,8 +226,8 @@ async def test_lint_says_what_it_could_not_check(namespace, installed, railwrigh
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["no-such-namespace"])
-async def test_a_namespace_that_does_not_exist_is_named(installed, railwright, name):
+async def test_a_missing_namespace_is_named(installed, railwright):
+    name = "no-such-namespace"
     await railwright.allow("edit")
     code, _, err = await railwright("explain", "-", "-n", name, stdin=json.dumps(pod()))
     assert code == 2

@@ -299,7 +299,7 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
     )
 
 
-async def test_56_an_unseen_namespace_is_not_taken_for_one_without_the_label(fault, plane, site, shipped):
+async def test_56_pods_of_an_unseen_namespace_are_retried(fault, plane, site, shipped):
     await site.policy(POLICY)
     new = [f"new-{uuid.uuid4().hex[:6]}" for _ in range(5)]
     account = f"system:serviceaccount:{sites.NAMESPACE}:railwright-webhook"

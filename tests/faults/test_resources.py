@@ -121,7 +121,7 @@ class Cgroup:
 
 async def test_59_large_bodies_are_shed_when_memory_is_short(fault, tmp_path, started):
     cgroup = Cgroup(tmp_path, 512 * MIB)
-    table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body)), immediate=True))
+    table = (*shell.ECHO, routes.Route("/sum", lambda call: routes.Reply(b"%d" % len(call.body))))
     large, small = b"x" * (7 * MIB), b"x" * 9000
     async with shell.running(table, room=memories.Memory(tmp_path)) as server:
 

@@ -117,7 +117,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
     return stream
 
 
-SECONDS = pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.soak)])
+SECONDS = pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.soak)])
 
 
 @SECONDS

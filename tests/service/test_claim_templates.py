@@ -172,7 +172,7 @@ async def test_gangs_leave_the_first_rails_to_single_pods(server, start):
 
 
 @pytest.mark.parametrize("status", [403, 500, 429])
-async def test_a_failed_write_is_reported_on_the_pod_and_tried_again(server, start, status):
+async def test_a_failed_write_is_reported_and_tried_again(server, start, status):
     server.answers = [status, status]
     policy = build_policy(4)
     replica = start(policy)

@@ -212,7 +212,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_the_page_is_for_anybody_and_what_it_shows_is_not(guarded, session):
+async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200
@@ -317,12 +317,12 @@ async def test_nothing_is_computed_without_readers():
             assert await source.after(None, 30) is not None
 
 
-async def test_a_stalled_reader_is_cut_off(session):
+async def test_a_stalled_reader_is_cut_off(monkeypatch, session):
     state, book = placing.build_cluster(placing.leaves(a=8000)), assumed_pods.AssumedPods(assume_seconds=1)
     builder = overview_builder.OverviewBuilder(state, book, opted_in_pods.OptedInPods(), placing.policy, {})
     source = feed.Feed(builder, source="x", pace_seconds=0.01)
-    times = stream.Times(slow=0.3)
-    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody, times=times) as where:
+    monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, stream_seconds=0.3))
+    async with dashboard_servers.feeding(source), port.open_port(HERE, {"": source}, everybody) as where:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((where.host, where.port))
@@ -371,7 +371,7 @@ async def test_the_end_of_the_server_ends_the_streams(session):
 
 
 async def test_endless_headers_and_excess_connections_are_closed(monkeypatch, session):
-    """The limits of every port of ours, in front of aiohttp's application."""
+    """The limits of every port of ours."""
     monkeypatch.setattr(port, "_BOUNDS", limits.Limits(max_body=0, connections=2, header_seconds=0.2))
     async with port.open_port(HERE, {"": quiet_feed()}, everybody) as where:
         reader, writer = await asyncio.open_connection(where.host, where.port)
@@ -397,4 +397,4 @@ async def test_a_failing_handler_is_answered_as_json_and_logged(session, caplog)
     ):
         assert (response.status, response.headers["X-Content-Type-Options"]) == (500, "nosniff")
         assert "a bug in railwright" in (await response.json())["error"]["reason"]
-    assert [record.getMessage() for record in caplog.records] == ["a request of the dashboard failed"]
+    assert [record.getMessage() for record in caplog.records] == ["a handler failed"]

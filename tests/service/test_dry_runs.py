@@ -1,5 +1,6 @@
 """Meaning of an API server's answers to a dry run; tests/controlplane/test_tenant.py has the real one's answers."""
 
+import asyncio
 import contextlib
 import json
 
@@ -7,6 +8,7 @@ import api_stub
 import pytest
 from aiohttp import web
 
+from railwright.cli import __main__ as command_line
 from railwright.cli import dry_runs
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -104,7 +106,7 @@ async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, me
         assert await dry_runs.ask(client, POD) == expected
 
 
-async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
+async def test_a_pod_unseen_by_the_webhook_is_no_answer(tmp_path):
     async with serving(tmp_path, lambda pod: web.json_response(complete(pod, injects=False), status=201)) as (
         client,
         _,
@@ -118,3 +120,48 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
                 await dry_runs.ask(client, POD)
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """`await run(answer, pod, *words)`: a command about the pod; the exit code, stdout and stderr."""
+
+    async def run(answer, pod: dict, *words: str) -> tuple[int, str, str]:
+        file = tmp_path / "pod.yaml"
+        file.write_text(json.dumps(pod))
+        async with serving(tmp_path, answer):
+            kubeconfig = str(tmp_path / "kubeconfig")
+            arguments = [*words, str(file), "-n", "prod", "--kubeconfig", kubeconfig]
+            code = await asyncio.to_thread(command_line.main, arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("key", ["railwright.io/fabrik", "railwrite.io/fabric"])
+async def test_a_misspelt_label_is_named_though_the_webhook_is_not_called(run, key):
+    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {key: "f"}}}
+
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(pod, status=201)
+
+    code, out, _ = await run(admit, pod, "explain")
+    assert code == 0
+    assert "unchanged: it did not opt in" in out
+    assert f"warning: KeyUnknown: label {key} 'f' has no effect" in out
+    code, out, _ = await run(admit, pod, "lint")
+    assert code == 1
+    assert f"KeyUnknown: label {key} 'f' has no effect" in out
+
+
+async def test_a_key_that_the_webhook_warns_of_is_named_once(run):
+    labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
+    pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
+    header = "299 - \"KeyMisplaced: label railwright.io/skip 'mounts' has no effect: ...\""
+
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(complete(pod), status=201, headers={"Warning": header})
+
+    for command in ("explain", "lint"):
+        _, out, err = await run(admit, pod, command)
+        assert (out + err).count("KeyMisplaced") == 1

@@ -101,7 +101,7 @@ async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog
     assert "list and watch on nodes" in fields[0]["fix"]
 
 
-async def test_a_server_that_hangs_up_at_once_is_not_asked_in_a_tight_loop(stub, watch):
+async def test_a_server_that_hangs_up_is_not_asked_in_a_tight_loop(stub, watch):
     stub.lists.append(listing(version=5))
     stub.watches.append([])
     _, cache, _ = watch(longest_pause_seconds=1.0)

@@ -87,7 +87,7 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         await caller.send(
             b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{"
         )
-        await shell.until(lambda: any(connection.request for connection in server.shell._service.connections))
+        await shell.until(lambda: any(connection.is_busy for connection in server.shell._service.connections))
         server.shell.stop()
         await shell.until(lambda: server.shell._dispatcher.closing)
         await asyncio.sleep(0.05)  # so that the port is closing

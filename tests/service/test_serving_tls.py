@@ -188,7 +188,7 @@ async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_p
         assert 'railwright_http_rejected_total{code="403"} 1.0' in shown
 
 
-CERTIFIED = (routes.Route("/certified", shell.echo, immediate=True, requires_certificate=True), *shell.ECHO)
+CERTIFIED = (routes.Route("/certified", shell.echo, requires_certificate=True), *shell.ECHO)
 
 
 async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_others(tmp_path):
@@ -202,7 +202,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
         CERTIFIED, *place, "--client-names=kube-scheduler", counters=counters, name="extender"
     ) as running:
         for client, expected in ((named, 200), (other, 403), (None, 403)):
-            for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):  # plain, and aiohttp's
+            for headers in ({}, {"Transfer_Encoding": "chunked", "Content_Length": ""}):
                 caller = await running.open(ours.context(client))
                 body = b"1" if not headers else b"1\r\n1\r\n0\r\n\r\n"
                 answer = await caller.ask(body, path="/certified", **headers)
@@ -223,7 +223,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
 async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
     authority = shell.Authority(tmp_path)
     place = options(*shell.write_pair(tmp_path, authority.leaf("server")), authority.path)
-    volcano = (routes.Route("/volcano/allocate", shell.echo, immediate=True, requires_certificate=True),)
+    volcano = (routes.Route("/volcano/allocate", shell.echo, requires_certificate=True),)
     async with shell.running(
         CERTIFIED, *place, "--volcano-listen=127.0.0.1:0", name="extender", volcano_table=volcano
     ) as running:

@@ -139,7 +139,7 @@ async def test_a_dry_run_tries_each_change_and_stores_nothing(cluster, run):
     assert "would have created MutatingWebhookConfiguration railwright\n" in out
 
 
-async def test_a_run_that_failed_in_the_middle_is_continued_by_the_next(cluster, run):
+async def test_a_failed_run_is_continued_by_the_next(cluster, run):
     before = list_present(cluster)
     cluster.refused = WEBHOOK
     code, _, _ = await run("disable")

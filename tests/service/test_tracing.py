@@ -66,7 +66,7 @@ async def ask(stage, path: str, body: bytes, headers: dict) -> dict:
         return await answer.json()
 
 
-async def test_an_admission_continues_the_api_servers_trace_and_shows_its_steps(stage, collector):
+async def test_an_admission_continues_the_api_servers_trace(stage, collector):
     trace, span, headers = caller()
     tree = pod(admitting.gpus(8, env=admitting.variables(TOKEN=SECRET)), label="default")
     answer = await ask(stage, "/mutate/pods", review(tree, namespace="prod"), headers)
@@ -168,7 +168,7 @@ async def serve_traced(endpoint: str, *arguments: str):
         await made.close()
 
 
-async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector):
+async def test_waiting_and_failing_handlers_end_their_spans(collector):
     async def waiting(call: routes.Call) -> routes.Reply:
         await asyncio.sleep(0)
         with made.span("inner"):
@@ -178,7 +178,7 @@ async def test_a_handler_that_waits_and_one_that_fails_end_their_spans(collector
         raise RuntimeError(SECRET)
 
     async with serve_traced(collector.endpoint) as made:
-        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken, immediate=True)])
+        table = made.wrap_routes([routes.Route("/waiting", waiting), routes.Route("/broken", broken)])
         async with shell.running(table) as server:
             asking = await server.open()
             for path, status in (("/waiting", 200), ("/broken", 500)):
@@ -219,7 +219,7 @@ async def test_events_on_a_pods_owner_are_a_step_of_their_own(collector):
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "is not there"])
-async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
+async def test_a_stalled_collector_costs_no_answer_and_no_memory(collector, monkeypatch, hangs):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "128")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "64")
     collector.gate.clear()
@@ -228,7 +228,7 @@ async def test_a_collector_that_takes_nothing_costs_no_answer_and_no_memory(coll
         async with contextlib.AsyncExitStack() as stack:
             made = await stack.enter_async_context(serve_traced(collector.endpoint if hangs else closed))
             server = await stack.enter_async_context(
-                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo, immediate=True)]))
+                shell.running(made.wrap_routes([routes.Route("/echo", shell.echo)]))
             )
             asking = await server.open()
             slowest = 0.0

@@ -81,9 +81,7 @@ async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(s
         (POLICY, (404, "NotFound"), "To read it from a file: --policy FILE"),
     ],
 )
-async def test_without_what_is_needed_nothing_is_shown_and_the_way_out_is_reported(
-    server, capsys, path, given, message
-):
+async def test_a_missing_source_is_reported_with_the_fix(server, capsys, path, given, message):
     kubeconfig, special = server
     special[path] = lambda: status(*given)
     code, out, err = await run(capsys, kubeconfig, "gangs")

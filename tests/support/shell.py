@@ -19,7 +19,7 @@ def echo(call: routes.Call) -> routes.Reply:
     return routes.Reply(call.body)
 
 
-ECHO = (routes.Route("/echo", echo, immediate=True), routes.Route("/long", echo))
+ECHO = (routes.Route("/echo", echo), routes.Route("/long", echo))
 
 
 class Running:

@@ -36,7 +36,7 @@ def _check_uninjected(snapshot: Snapshot) -> Assessment:
         label = missed.find_label(pod, labels.get(namespace), accelerators, excluded)
         if label is not None and not missed.is_in_audit(label, snapshot.policy):  # those have the row audit-mode
             missing.append(f"{namespace}/{pod.metadata.name}")
-        injected += names.INJECTION in pod.metadata.annotations
+        injected += names.INJECTION in pod.metadata.annotations and not intent.read_record(pod).is_audit
     if missing:
         return fail(f"{len(missing)} of {injected + len(missing)}: {text.join_first(missing, 5)}")
     if snapshots.NAMESPACED_PODS in snapshot.unread:

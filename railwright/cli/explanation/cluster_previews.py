@@ -13,7 +13,8 @@ from railwright.cli import cluster_access, dry_runs, object_files, options, outp
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors
-from railwright.fabric import intent, names
+from railwright.fabric import intent, names, views
+from railwright.fabric.injection import keys
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason, rendering
 from webhook import answer, state
@@ -92,7 +93,7 @@ def _describe_admitted(template: templates.Template, admitted: dry_runs.Admitted
         rails=record.rails or (),
         operations=operations,
         changes=_list_changes(record),
-        warnings=(*template.warnings, *map(_read_warning, admitted.warnings)),
+        warnings=_list_warnings(template, admitted),
         unchanged=record.user_values,
         skipped={step: rendering.describe_recorded(recorded) for step, recorded in record.skipped.items()},
         message=record.rejected or "",
@@ -136,6 +137,17 @@ def _list_changes(record: intent.Record) -> list[previews.Change]:
         )
         for entry in record.added
     ]
+
+
+def _list_warnings(template: templates.Template, admitted: dry_runs.Admitted) -> tuple[rendering.Message, ...]:
+    """Return the warnings about keys, then those of the dry run. The API server does not send every pod to railwright.
+
+    A pod without the label is such a pod, so that the dry run has no warning about a misspelt one.
+    """
+    metadata = msgspec.convert(template.pod["metadata"], views.ObjectMeta)
+    about_keys = (*template.warnings, *rendering.describe_all(keys.check_pod(metadata)))
+    others = [warning for warning in map(_read_warning, admitted.warnings) if warning.code not in keys.CODES]
+    return (*about_keys, *others)
 
 
 def _read_warning(line: str) -> rendering.Message:

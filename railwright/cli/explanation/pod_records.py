@@ -133,7 +133,10 @@ def render(record: PodRecord) -> Group:
             "created again"
         )
     if record.audit:
-        fabric = f"audit mode, so not changed by railwright; {record.audit}"
+        fabric = (
+            f"created in audit mode, so not changed by railwright; {record.audit}; once the fabric is enforced, delete "
+            "the pod, so that it is created again"
+        )
     lines: list[RenderableType] = [
         pods.format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
         pods.format_line(

@@ -1064,7 +1064,7 @@ class AdmissionCode(ReasonCode):
             "more leaves than needed: the administrator finds the cause with `railwright check`, then create the job "
             "again"
         ),
-        ("A scheduler placed the pod without an answer of the extender, so the gang may use more leaves than needed."),
+        "A scheduler placed the pod without asking the extender, so the gang may use more leaves than needed.",
         "Run `railwright check`, and delete the job's pods to place them again.",
     )
     PLACEMENT_TOO_LARGE = (

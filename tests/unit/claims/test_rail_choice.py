@@ -48,7 +48,7 @@ def test_the_rails_with_room_for_the_most_pods_are_chosen(count, nodes, chosen):
     assert choose(count, nodes) == chosen
 
 
-def test_the_last_rails_are_chosen_if_asked_for_and_as_free_as_others():
+def test_the_last_rails_are_chosen_on_request():
     assert choose(2, {(1, 1, 1, 1): 4}, last_first=True) == (2, 3)
     assert choose(2, {(1, 1, 0, 1): 1, (1, 1, 1, 1): 4}, last_first=True) == (1, 3)
 
@@ -60,7 +60,7 @@ def test_the_rails_of_a_group_count_together():
     assert choose(4, nodes, gpus=2) == (4, 5, 6, 7)
 
 
-def test_of_a_group_that_is_not_taken_whole_the_rails_with_the_most_free_devices_are_chosen():
+def test_a_part_of_a_group_has_its_freest_rails():
     """Such as two of four EFA devices at one PCIe root."""
     assert choose(2, {(1, 0, 1, 1): 4}, gpus=1) == (0, 2)
     assert choose(2, {(1, 1, 1, 1): 4, (0, 1, 1, 1): 1, (1, 1, 0, 1): 2}, gpus=1) == (1, 3)
@@ -72,7 +72,7 @@ def test_pods_that_wait_take_room():
     assert choose(2, {(1, 1, 1, 1): 4}, waiting={(0, 1): 3, (2, 3): 2}) == (2, 3)
 
 
-def test_a_rail_has_room_only_if_all_devices_of_a_pod_are_free():
+def test_a_rail_has_room_for_all_devices_of_a_pod():
     assert choose(1, {(3, 1, 4, 2): 2}, devices_per_rail=4) == (2,)
 
 
@@ -127,7 +127,7 @@ RAILS_OF_TWO_ROOTS = [(f"rail{number}", number // 2) for number in range(4)]
         (1, 1, [("rail0", 0), ("rail1", pair_counts.ANY), ("gpu", 1)], (1,)),
     ],
 )
-def test_a_rail_has_room_only_with_free_gpus_at_its_root(count, gpus, node, chosen):
+def test_a_rail_has_room_with_free_gpus_at_its_root(count, gpus, node, chosen):
     assert choose_with_gpus(count, [node], gpus=gpus) == chosen
 
 

@@ -70,9 +70,8 @@ def build_pod(record: dict | None, label: str = "roce") -> dict:
 
 def test_explain_pod_says_what_a_pod_would_have_got():
     record = {"mode": "audit", "fabric": "roce", "rails": ["rail0"], "added": ["networks", "devices"]}
-    assert "audit mode, so not changed by railwright; by fabric roce it would have got networks, devices" in render(
-        build_pod(record)
-    )
+    described = render(build_pod(record))
+    assert "created in audit mode, so not changed by railwright; by fabric roce it would have got networks" in described
     assert "it would have been rejected: rails" in render(build_pod({"mode": "audit", "rejected": "rails"}))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -233,3 +234,9 @@ async def test_a_long_resource_is_read_beside_the_loop():
     assert not store.errors, "not read here and now"
     await asyncio.gather(*objects._reading)
     assert [error.path for error in store.errors] == ["spec.colour"]
+
+
+@pytest.mark.parametrize("server", ["webhook", "extender"])
+def test_a_server_has_imported_at_its_start_what_the_first_invalid_policy_needs(server):
+    code = f"import sys, {server}.__main__; sys.exit('jsonschema' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

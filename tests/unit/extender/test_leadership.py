@@ -48,7 +48,7 @@ class Part:
 
 
 def build_gated_routes(part: Part) -> list[routes.Route]:
-    table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"), immediate=True)]
+    table = [routes.Route("/scheduler/filter", lambda _: routes.Reply(b"{}"))]
     return part.leading.gate(table)
 
 

@@ -29,7 +29,7 @@ def test_an_alert_asks_only_for_metrics_and_labels_that_exist(alert):
 
 
 @alerts
-def test_an_alert_says_how_bad_it_is_and_what_it_is(alert):
+def test_an_alert_has_severity_and_text(alert):
     assert alert.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch("Railwright[A-Za-z]+", alert["alert"])
     assert alert["labels"].keys() == {"severity"}
@@ -63,7 +63,7 @@ def test_no_object_links_to_a_site_that_does_not_exist():
             assert not re.search(r"https?://(\w+\.)*railwright\.io", path.read_text()), path
 
 
-def test_the_runbook_has_no_entry_without_an_alert_and_keeps_their_order():
+def test_the_runbook_has_the_order_of_the_alerts():
     assert list(entries()) == [alert["alert"] for alert in ALERTS]
 
 

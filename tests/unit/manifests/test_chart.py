@@ -81,7 +81,7 @@ WITHIN = {  # tables that a file reads by `with .Values.TABLE`
 }
 
 
-def test_every_value_is_read_by_a_template_and_no_template_reads_another():
+def test_templates_read_exactly_the_values():
     texts = {path.name: path.read_text() for path in sorted((CHART / "templates").rglob("*")) if path.is_file()}
     read = {key for text in texts.values() for key in re.findall(r"\.Values\.([A-Za-z.]+)", text)}
     for table, name in WITHIN.items():
@@ -99,7 +99,7 @@ def test_every_value_is_read_by_a_template_and_no_template_reads_another():
     assert all(row.text for row in rows)
 
 
-def test_the_chart_has_no_hook_but_its_test_and_renders_a_policy_only_where_one_is_given():
+def test_the_chart_renders_a_policy_only_from_the_values():
     """GitOps tools run hooks at every sync, or never: what a hook writes is put over what an operator edited."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))

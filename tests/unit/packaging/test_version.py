@@ -62,7 +62,7 @@ def read_shipped_python():
     return stages[0]
 
 
-def test_the_images_python_is_type_checked_and_the_first_choice_of_make():
+def test_the_python_of_the_image_is_checked_and_preferred():
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert tools["mypy"]["python_version"] == read_shipped_python()
     listed = subprocess.run(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.serving import addresses, command_line, option_values, settings
+from railwright.serving import addresses, command_line, settings
 
 PLAIN = ("--plain-http", "--listen", "127.0.0.1:0")
 
@@ -163,7 +163,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
     ],
 )
 def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint):
-    assert option_values.parse_endpoint(text) == endpoint
+    assert command_line.parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_collectors_own_path_is_kept_and_a_bare_host_gets_otlps(text, endpoint
 )
 def test_an_endpoint_that_is_none_or_holds_a_secret_is_refused_without_showing_the_secret(text, said):
     with pytest.raises(ValueError, match=said) as refused:
-        option_values.parse_endpoint(text)
+        command_line.parse_endpoint(text)
     assert "secret" not in str(refused.value)
 
 

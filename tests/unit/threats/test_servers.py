@@ -31,7 +31,7 @@ def verbs():
     return build_schedulers(state.State(assume_seconds=30))
 
 
-def test_t09_without_tls_the_extender_listens_to_its_own_host_or_needs_two_options():
+def test_t09_plain_http_needs_two_options_beyond_loopback():
     with pytest.raises(SystemExit):
         command_line.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"], {})
     command_line.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"], {})
@@ -44,12 +44,12 @@ def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
     assert {route.path.rpartition("/")[2] for route in table if route.method == "POST"} == VERBS
 
 
-def test_t09_every_path_of_a_scheduler_requires_a_certificate_and_explanations_a_token(verbs):
+def test_t09_scheduler_paths_require_a_certificate(verbs):
     table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
     assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
 
 
-def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_schedulers_read():
+def test_t15_large_answers_stay_below_the_limit_of_schedulers():
     known = state.State(assume_seconds=30)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
     for name in names:
@@ -66,7 +66,7 @@ def test_t15_an_answer_about_every_node_of_a_large_cluster_is_far_below_what_sch
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
-def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_you_trust(lock):
+def test_t16_every_package_is_pinned_by_hash(lock):
     text = lock.read_text()
     pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert all("==" in requirement.split("\n")[0] and "--hash=sha256:" in requirement for requirement in pinned)
@@ -74,7 +74,7 @@ def test_t16_every_package_is_pinned_by_hash_and_comes_from_whatever_registry_yo
     assert "--index-url" not in text
 
 
-def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
+def test_t16_shipped_packages_are_the_audited_ones():
     locked = (ROOT / "requirements" / "run.txt").read_text()
     version = re.search(r"^aiohttp==(\d+)\.(\d+)\.(\d+)", locked, re.MULTILINE)
     assert tuple(map(int, version.groups())) >= (3, 14, 1), "the trailer and chunk limits of 2026"
@@ -85,7 +85,7 @@ def test_t16_aiohttp_is_new_enough_and_what_is_shipped_is_what_is_audited():
     assert "requirements/run.txt" in (ROOT / "Containerfile").read_text()
 
 
-async def test_t19_no_proxy_of_the_environment_comes_between_us_and_the_api_server(tmp_path, monkeypatch):
+async def test_t19_proxy_variables_do_not_apply_to_the_api_server(tmp_path, monkeypatch):
     async def answer(_: web.BaseRequest) -> web.Response:
         return web.Response(body=b"from the API server")
 
