@@ -39,7 +39,7 @@ class WaitingPods:
             self.remove(uid)
 
     def list_due(self, now: float, seconds: float) -> Sequence[views.Pod]:
-        """Return some of the pods that have waited so long since the last time. Call it about once a second."""
+        """Return at most _MAX_DUE waiting pods that were not returned for `seconds`. Call it about once a second."""
         since = self._since
         due = [pod for uid, pod in self._pods.items() if now - since.setdefault(uid, now) >= seconds][:_MAX_DUE]
         since.update((pod.metadata.identity, now) for pod in due)

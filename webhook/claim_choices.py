@@ -18,7 +18,7 @@ Key = claim_cache.Key
 
 
 class RailChoices:
-    """The rails of gangs. One is chosen at a time, so that the next choice knows it."""
+    """Chooses each gang's rails under a lock, so that a choice counts the earlier ones."""
 
     def __init__(self, state: states.State) -> None:
         self._state = state
@@ -52,7 +52,7 @@ class RailChoices:
             return rails
 
     async def _count_free(self, pod: views.Pod, names: node_devices.DeviceNames) -> Counter[node_devices.FreeRails]:
-        """Return the number of nodes for the pod by their free devices."""
+        """Return for each set of free devices the number of nodes that suit the pod and have it."""
         counts: Counter[node_devices.FreeRails] = Counter()
         for number, name in enumerate(self._state.devices.list_nodes()):
             node = self._state.nodes.by_name.get(name)

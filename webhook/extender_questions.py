@@ -91,7 +91,7 @@ class RemoteExtender:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._failed_until:
             try:
-                return self._judge(pod, await self._ask(pod.metadata.uid, _SECONDS))
+                return self._assess(pod, await self._ask(pod.metadata.uid, _SECONDS))
             except _FAILURES as error:
                 self._failed_until, self._failure = loop.time() + _PAUSE_SECONDS, _describe_absence(error)
         if self._failure:
@@ -114,12 +114,12 @@ class RemoteExtender:
         """Report each pod without an answer if it was placed without the extender. Raises one of _FAILURES."""
         while self._unanswered:
             uid, pod = next(iter(self._unanswered.items()))
-            problem = self._judge(pod, await self._ask(uid, _LATER_SECONDS))
+            problem = self._assess(pod, await self._ask(uid, _LATER_SECONDS))
             del self._unanswered[uid]
             if problem is not None:
                 report(pod, problem)
 
-    def _judge(self, pod: views.Pod, answer: _Answer) -> reason.Reason | None:
+    def _assess(self, pod: views.Pod, answer: _Answer) -> reason.Reason | None:
         if answer.asked or self._is_older(pod, answer.answering_seconds):
             return None
         return _build_reason(pod, "the scheduler did not ask it about them")

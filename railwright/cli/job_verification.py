@@ -41,7 +41,7 @@ class _Pod(views.Pod, frozen=True):
 
 
 class _Source(msgspec.Struct):
-    """One container whose log is read, and the lines of it about the network."""
+    """One container whose log is read, and its first line and those about the network."""
 
     pod: _Pod
     container: str
@@ -136,7 +136,8 @@ async def _collect(client: clients.Client, namespace: str, source: _Source, *, f
     source.lines.clear()
     async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
         decoded = line.decode(errors="replace")
-        if len(source.lines) < _MAX_LINES and aggregate.is_relevant(decoded):
+        # The first line tells a log without NCCL's lines from an empty one.
+        if not source.lines or (len(source.lines) < _MAX_LINES and aggregate.is_relevant(decoded)):
             source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
 
 

@@ -59,23 +59,29 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
 async def _consult(client: clients.Client, texts: Sequence[tuple[str, str]], namespace: str) -> Consultation:
     pods = [pod for file, text in texts for pod in _list_pods(file, text, namespace)]
     answers = await dry_runs.ask_all(client, [pod.template.marked_pod for pod in pods])
-    reasons = list(dict.fromkeys(answer.reason for answer in answers if isinstance(answer, dry_runs.Unanswered)))
     pairs = list(zip(pods, answers, strict=True))
     located = [finding for pod, answer in pairs for finding in _locate_findings(pod, answer)]
     notes = [note for pod, answer in pairs for note in _list_notes(pod, answer)]
-    if pods and not reasons:
+    without = [answer for answer in answers if not isinstance(answer, dry_runs.Admitted)]
+    if pods and not without:
         source = f"the fabric's rules come from dry runs in {_format_namespaces(pods)}"
         return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)))
-    policy, source = await _read_policy(client, reasons)
+    policy, source = await _read_policy(client, without)
     return Consultation(lint_findings.Report(tuple(located), notes=(*notes, source)), policy)
 
 
-async def _read_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy | None, str]:
-    """Return the policy in the cluster, None if it cannot be read, and a note."""
-    cause = "; ".join(reasons) or "no file has a pod"
+async def _read_policy(
+    client: clients.Client, without: Sequence[dry_runs.Rejected | dry_runs.Uninjected | dry_runs.Unanswered]
+) -> tuple[policies.Policy | None, str]:
+    """Return the policy in the cluster, None if it cannot be read, and a note. `without`: answers without findings."""
+    rejected = "the API server rejects a pod"
+    reasons = [rejected if isinstance(answer, dry_runs.Rejected) else answer.reason for answer in without]
+    cause = "; ".join(dict.fromkeys(reasons)) or "no file has a pod"
     try:
         policy, holder = await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
+        if reasons and set(reasons) == {rejected}:
+            return None, f"the fabric's rules were checked for the other pods only: {cause}"
         return None, f"{lint_findings.NOT_CHECKED}: {cause}; and the policy cannot be read: {error}"
     return policy, f"the fabric's rules come from the policy in {holder}, because {cause}"
 

@@ -104,7 +104,7 @@ def print_report(assessment: log_types.Report, arguments: argparse.Namespace) ->
 def _read_log(path: str) -> Iterator[str]:
     """Yield the complete lines of a log, `-` for standard input; bytes that are not UTF-8 are replaced.
 
-    A last line without a line break is dropped: it was truncated, and the rest could be misread.
+    The text of a last line without a line break is dropped: it was truncated, and the rest could be misread.
     """
     if path == "-":
         yield from _read_lines(sys.stdin.buffer)
@@ -118,8 +118,7 @@ def _read_log(path: str) -> Iterator[str]:
 
 def _read_lines(file: BinaryIO) -> Iterator[str]:
     for line in file:
-        if line.endswith(b"\n"):
-            yield line.decode(errors="replace")
+        yield line.decode(errors="replace") if line.endswith(b"\n") else ""
 
 
 def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log_types.Expected:

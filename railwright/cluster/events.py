@@ -79,7 +79,7 @@ class _Posted(msgspec.Struct):
 
 
 class _Buckets:
-    """The buckets of one limit. The least recently used one is dropped first, which only refills it."""
+    """The token buckets of one limit. The least recently used one is dropped first: a new one is full."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit

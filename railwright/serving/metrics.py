@@ -29,7 +29,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The metrics of one server. A row with `only` is exposed by that server alone; others count it without effect."""
+    """The metrics of one server. A row with `only` is exposed by that server alone; in the other it is a no-op."""
 
     # --- every server ---------------------------------------------------------------------------------
     build_info = gauge("build_info", "Always 1; the labels identify the running version.", "version", "server")

@@ -113,7 +113,7 @@ async def test_missing_configurations_are_a_finding_that_names_the_next_step(pla
     assert len(await secrets(plane, namespace)) == 3
 
 
-async def test_rotate_does_what_is_due_and_hands_callers_their_files(
+async def test_rotate_takes_the_due_step_and_writes_the_callers_files(
     plane, namespace, configurations, tmp_path, capsys
 ):
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")

@@ -117,7 +117,7 @@ def test_the_rendered_manifests_are_up_to_date():
 
 
 @pytest.mark.plane
-async def test_a_value_reaches_what_it_is_for(helm):
+async def test_each_value_reaches_its_field(helm):
     manifests = await rendered(
         helm,
         "--set=image.repository=r.example/railwright,image.pullPolicy=Always,image.pullSecrets[0].name=registry",
@@ -337,7 +337,7 @@ async def test_impossible_values_are_refused_with_a_fix(tmp_path, options, says)
 
 
 @pytest.mark.plane
-async def test_helm_finds_nothing_to_say_about_the_chart(helm):
+async def test_helm_lint_reports_nothing(helm):
     assert "0 chart(s) failed" in await helm("lint", str(CHART), "--strict")
 
 
@@ -415,7 +415,7 @@ class Cluster:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def cluster(plane, tmp_path_factory):
-    """With the namespace, and nothing of ours in it."""
+    """Yield a cluster with the namespace and no object of railwright."""
     made = Cluster(plane, tmp_path_factory.mktemp("helm"))
     await site.Site(plane).prepare()  # the namespace
     await releases.clear(plane.api)
@@ -463,7 +463,7 @@ def with_token(kubeconfig, token):
     return path
 
 
-async def test_the_notes_say_what_is_missing_and_no_more(cluster, installed):
+async def test_the_notes_name_only_what_is_missing(cluster, installed):
     assert "There is no policy yet" in installed.notes
     assert "create configmap railwright-policy --from-file=policy.yaml" in installed.notes
     assert "WARNING" not in installed.notes

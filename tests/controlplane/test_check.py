@@ -139,7 +139,7 @@ class Installed:
             await self.api.patch(kind, "railwright", moved)
 
     async def check(self, *options):
-        """(exit code, results by row) of one run."""
+        """Return the exit code and the results by row."""
         code, out, _ = await run("check", f"--kubeconfig={self.plane.kubeconfig}", "-o", "json", *options)
         return code, json.loads(out)
 
@@ -158,7 +158,7 @@ class Installed:
 
 
 async def run(*arguments):
-    """(exit code, stdout, stderr) of the command, in a thread: it brings its own loop."""
+    """Return (exit code, stdout, stderr). The command runs in a thread, because it has an event loop of its own."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, arguments)

@@ -107,7 +107,7 @@ async def is_injected(client) -> bool:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def rank(driver, real_site):
-    """Return a running pod of the fabric, and a look into its container."""
+    """Return a running pod of the fabric, and the facts of its container."""
     await real_site.plane.api.create(describe_rank("first"), namespace=rails.NAMESPACE)
     pod = await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, "first", seconds=120)
     return pod, ranks.Rank(real_site, rails.NAMESPACE, "first", "main")

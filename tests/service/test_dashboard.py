@@ -1,4 +1,4 @@
-"""The dashboard's port: who may read it, what it sends and when, and what nobody gets from it."""
+"""The dashboard's port: who may read it, and what it sends."""
 
 import asyncio
 import base64
@@ -85,7 +85,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(shown, session):
             assert delta["full"]
 
 
-async def test_a_node_says_why(shown, session):
+async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
     url, _, vista = shown
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}

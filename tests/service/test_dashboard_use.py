@@ -418,7 +418,7 @@ async def test_the_terminal_says_why_the_cluster_does_not_answer(tmp_path):
 
 
 def build_feed(nodes: int) -> feed.Feed:
-    """Return a feed over so many nodes and a gang of as many pods, train/llm."""
+    """Return a feed over `count` nodes and the gang train/llm with a pod on each."""
     cluster, pods = cluster_state.ClusterState(), opted_in_pods.OptedInPods()
     vista = varied_clusters.Vista(1, 1, nodes, gangs=0, waiting=0)
     vista.add_gang(2, name="llm", namespace="train")

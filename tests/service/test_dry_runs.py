@@ -31,15 +31,28 @@ def refuse(status: int, message: str):
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path, answer):
-    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries."""
+async def serving(tmp_path, answer, policy: str = ""):
+    """Yield a client of an API server that answers each creation of a pod by `answer(pod)`; its list of queries.
+
+    `policy` is the content of the ConfigMap; "" if the caller may not read it.
+    """
     queries: list[str] = []
 
     async def create(request: web.Request) -> web.Response:
         queries.append(request.query_string)
         return answer(json.loads(await request.read()))
 
-    async with api_stub.serve_routes(web.post("/api/v1/namespaces/prod/pods", create)) as port:
+    async def read_policy(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}})
+
+    async def deny_existence(_: web.Request) -> web.Response:
+        return web.json_response(api_stub.status(404), status=404)
+
+    routes = [web.post("/api/v1/namespaces/prod/pods", create)]
+    if policy:
+        routes.append(web.get("/api/v1/namespaces/railwright-system/configmaps/railwright-policy", read_policy))
+    routes.append(web.get("/{path:.*}", deny_existence))
+    async with api_stub.serve_routes(*routes) as port:
         client = await clients.connect(api_stub.kubeconfig(tmp_path, port))
         try:
             yield client, queries
@@ -84,7 +97,7 @@ async def test_changes_and_warnings_are_read(tmp_path):
         (
             500,
             'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available',
-            dry_runs.Unanswered("the API server could not call railwright's webhook: no endpoints available"),
+            dry_runs.Rejected("the API server could not call railwright's webhook: no endpoints available"),
         ),
         (
             500,
@@ -94,7 +107,7 @@ async def test_changes_and_warnings_are_read(tmp_path):
         (
             422,
             NOT_INJECTED,
-            dry_runs.Unanswered("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+            dry_runs.Rejected("the API server did not call railwright's webhook: pod prod/p requests fabric f"),
         ),
         (404, 'namespaces "prod" not found', dry_runs.Unanswered("namespace prod does not exist")),
         (403, f'admission webhook "pods.railwright.io" denied the request: {REFUSAL}', dry_runs.Rejected(REFUSAL)),
@@ -106,13 +119,13 @@ async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, me
         assert await dry_runs.ask(client, POD) == expected
 
 
-async def test_a_pod_unseen_by_the_webhook_is_no_answer(tmp_path):
+async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
     async with serving(tmp_path, lambda pod: web.json_response(complete(pod, injects=False), status=201)) as (
         client,
         _,
     ):
         answer = await dry_runs.ask(client, POD)
-    assert answer == dry_runs.Unanswered("the API server creates such a pod without calling railwright's webhook")
+    assert answer == dry_runs.Uninjected()
 
 
 async def test_other_answers_are_errors_of_the_cluster(tmp_path):
@@ -126,10 +139,10 @@ async def test_other_answers_are_errors_of_the_cluster(tmp_path):
 def run(tmp_path, capsys):
     """`await run(answer, pod, *words)`: a command about the pod; the exit code, stdout and stderr."""
 
-    async def run(answer, pod: dict, *words: str) -> tuple[int, str, str]:
+    async def run(answer, pod: dict, *words: str, policy: str = "") -> tuple[int, str, str]:
         file = tmp_path / "pod.yaml"
         file.write_text(json.dumps(pod))
-        async with serving(tmp_path, answer):
+        async with serving(tmp_path, answer, policy):
             kubeconfig = str(tmp_path / "kubeconfig")
             arguments = [*words, str(file), "-n", "prod", "--kubeconfig", kubeconfig]
             code = await asyncio.to_thread(command_line.main, arguments)
@@ -139,7 +152,7 @@ def run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("key", ["railwright.io/fabrik", "railwrite.io/fabric"])
-async def test_a_misspelt_label_is_named_though_the_webhook_is_not_called(run, key):
+async def test_a_misspelt_label_is_named_without_a_call_of_the_webhook(run, key):
     pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {key: "f"}}}
 
     def admit(pod: dict) -> web.Response:
@@ -154,7 +167,7 @@ async def test_a_misspelt_label_is_named_though_the_webhook_is_not_called(run, k
     assert f"KeyUnknown: label {key} 'f' has no effect" in out
 
 
-async def test_a_key_that_the_webhook_warns_of_is_named_once(run):
+async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
     labels = {"railwright.io/fabric": "f", "railwright.io/skip": "mounts"}
     pod = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": labels}}
     header = "299 - \"KeyMisplaced: label railwright.io/skip 'mounts' has no effect: ...\""
@@ -165,3 +178,48 @@ async def test_a_key_that_the_webhook_warns_of_is_named_once(run):
     for command in ("explain", "lint"):
         _, out, err = await run(admit, pod, command)
         assert (out + err).count("KeyMisplaced") == 1
+
+
+POLICY = """
+apiVersion: railwright.io/v1alpha1
+kind: FabricPolicy
+fabrics:
+  f:
+    transport: roce
+    rails:
+    - {name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}
+"""
+WEBHOOK_AWAY = 'Internal error occurred: failed calling webhook "pods.railwright.io": no endpoints available'
+
+
+@pytest.mark.parametrize("policy", ["", POLICY])
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (refuse(422, NOT_INJECTED), "the API server did not call railwright's webhook: pod prod/p requests fabric f"),
+        (refuse(500, WEBHOOK_AWAY), "the API server could not call railwright's webhook: no endpoints available"),
+    ],
+)
+async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy, answer, cause):
+    code, out, _ = await run(answer, POD, "explain", policy=policy)
+    assert (code, "injected: fabric" in out) == (1, False)
+    assert f"refused: {cause}" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 1 refused, 0 unchanged"
+    code, out, err = await run(answer, POD, "lint", policy=policy)
+    assert code == 1
+    assert f"error M02 {cause}" in out
+    checked = "come from the policy in ConfigMap" if policy else "were checked for the other pods only"
+    assert f"the fabric's rules {checked}" in err
+
+
+async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
+    def admit(pod: dict) -> web.Response:
+        return web.json_response(complete(pod, injects=False), status=201)
+
+    code, out, _ = await run(admit, POD, "explain")
+    assert code == 1
+    assert "not injected: the API server creates such a pod without calling railwright's webhook\n" in out
+    code, out, _ = await run(admit, POD, "explain", policy=POLICY)
+    assert code == 1
+    assert "railwright's webhook; the policy says: fabric f, role worker, rails rail0\n" in out
+    assert out.splitlines()[-1] == "1 template: 0 injected, 0 refused, 1 unchanged"

@@ -66,7 +66,7 @@ async def test_commands_list_without_pages_too(stub, client):
     assert not {"limit", "continue"} & stub.asked[2].query.keys()
 
 
-async def test_a_quiet_watch_is_resumed_without_a_word(stub, watch, caplog):
+async def test_a_silent_watch_is_resumed_without_a_log_line(stub, watch, caplog):
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([bookmark(7), None])
     with caplog.at_level(logging.INFO, logger="railwright.cluster"):

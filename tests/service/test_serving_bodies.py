@@ -54,7 +54,7 @@ async def test_a_body_in_parts_is_whole_for_the_handler(folder):
 
 
 @on_every_loop
-async def test_over_tls_too(folder):
+async def test_bodies_are_received_in_place_over_tls(folder):
     authority = shell.Authority(folder)
     certificate, key = shell.write_pair(folder, authority.leaf("server"))
     async with shell.running(shell.ECHO, f"--tls-cert={certificate}", f"--tls-key={key}") as server:

@@ -33,7 +33,7 @@ class Gate:
         return (*shell.ECHO, routes.Route("/slow", self))
 
 
-async def test_draining_is_not_ready_answers_on_asks_to_reconnect_and_finishes_what_is_in_flight():
+async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "30") as server:
         slow = await server.open()
@@ -101,7 +101,7 @@ async def test_a_body_that_is_arriving_at_the_end_and_its_handler_that_waits_are
         await caller.close()
 
 
-async def test_a_second_signal_cuts_what_is_in_flight():
+async def test_a_second_signal_cancels_requests_in_flight():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "600", finish_seconds=600) as server:
         slow = await server.open()

@@ -391,7 +391,7 @@ async def is_served(caller: shell.Caller) -> bool:
         return False
 
 
-async def test_one_address_has_no_more_connections_than_are_left_and_another_one_gets_in():
+async def test_the_connections_of_one_address_are_limited_and_others_connect():
     async with shell.running(connections=20, peer_connections=2) as server:
         greedy = [await open_from("127.0.0.1", server.port) for _ in range(20)]
         served = [caller for caller in greedy if await is_served(caller)]

@@ -1,4 +1,4 @@
-"""Traces of real servers at a collector of the test's own: where they continue, what they say, what they cost."""
+"""Traces of real servers at a collector of the test: parents, attributes and cost."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SECRET = "hunter2-must-not-leave"
 
 
 def caller(*, sampled: bool = True) -> tuple[str, str, dict[str, str]]:
-    """(trace, span, headers) as an API server sends them with a webhook's request (W3C Trace Context)."""
+    """Return trace, span and headers of an API server's request (W3C Trace Context)."""
     trace, span = secrets.token_hex(16), secrets.token_hex(8)
     return trace, span, {"traceparent": f"00-{trace}-{span}-{'01' if sampled else '00'}"}
 
@@ -275,7 +275,7 @@ def test_opentelemetry_is_loaded_only_with_tracing():
 
 
 @pytest.mark.parametrize("server", ["webhook", "extender"])
-def test_without_the_extra_the_message_names_it(server, tmp_path):
+def test_a_missing_tracing_extra_is_named(server, tmp_path):
     (tmp_path / "policy.yaml").write_text((admitting.EXAMPLES / "360-roce" / "policy.yaml").read_text())
     (tmp_path / "snapshot.json").write_text('{"kind": "List", "items": []}')
     arguments = [

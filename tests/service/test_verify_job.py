@@ -163,6 +163,19 @@ async def test_a_job_is_followed_from_before_its_start(cluster, tmp_path):
     assert out.decode().startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
+async def test_a_log_without_lines_of_nccl_is_not_called_empty(cluster, tmp_path):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.logs = {"llm-0-x": ["loading", "step 1 loss 3.2"], "llm-1-x": []}
+    for words in ((), ("--follow",)):
+        code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod", *words)
+        assert code == 2
+        assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
+    cluster.logs["llm-0-x"] = []
+    code, out, _ = await verify(cluster, tmp_path, "job/llm", "-n", "prod")
+    assert code == 2
+    assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
+
+
 async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}

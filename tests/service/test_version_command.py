@@ -28,7 +28,7 @@ def deployment(server: str, image: str) -> dict:
 
 @pytest_asyncio.fixture
 async def cluster(tmp_path):
-    """(kubeconfig, objects by path)."""
+    """Yield a kubeconfig and the objects of its server by path."""
     objects = {
         f"{DEPLOYMENTS}/railwright-webhook": deployment("webhook", "registry/railwright:9.1.0"),
         f"{DEPLOYMENTS}/railwright-extender": deployment("extender", "registry/railwright:9.1.1"),

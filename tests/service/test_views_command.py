@@ -30,7 +30,7 @@ def status(code, reason, message="no"):
 
 @pytest.fixture
 async def server(tmp_path):
-    """(kubeconfig, answers by path that a test puts in the place of the usual)."""
+    """Yield a kubeconfig and the answers by path, which a test may replace."""
     special = {}
 
     async def answer(request):

@@ -103,7 +103,7 @@ async def read_placed(process):
     return line
 
 
-async def test_a_cluster_that_is_gone_is_said_once(tmp_path):
+async def test_an_unreachable_cluster_is_reported_once(tmp_path):
     vista = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
     vista.add_gang(2, name="moe", namespace="prod", placed=0)
     world = World()

@@ -154,7 +154,7 @@ def install_by_helm(trees: Trees) -> None:
 def pair(
     *hosts: str, days: float = 365, left: float = 300, authority: issue.Pair | None = None
 ) -> tuple[issue.Pair, issue.Pair]:
-    """(leaf, authority): a leaf of that many days with so many left."""
+    """Return a certificate of `days` days of which `left` remain, and its CA."""
     begin = NOW - dt.timedelta(days=days - left)
     above = authority or issue.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
     span = dt.timedelta(days=days)

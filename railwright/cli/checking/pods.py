@@ -165,7 +165,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
-    """Say what would change for the pods of now if they were created again and the fabrics in audit mode enforced."""
+    """Say what would change for the existing pods if they were created again and the fabrics in audit mode enforced."""
     policy = snapshot.policy_result
     if not isinstance(policy, model.Policy):
         yield skip("there is no valid policy")

@@ -88,7 +88,10 @@ EXPLAIN = parsers.Command(
     _configure_explain,
     _load_explain,
     examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
-    finding="a pod would be rejected, cannot be placed, or was placed worse than was possible",
+    finding=(
+        "a pod would be rejected, or not injected although it opted in; cannot be placed, or was placed worse than was "
+        "possible"
+    ),
 )
 
 

@@ -41,8 +41,7 @@ def preview_all(
 
     async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
         answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
-        reasons = list(dict.fromkeys(reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)))
-        policy, holder = await _fetch_policy(client, reasons) if reasons else (None, "")
+        policy, holder = await _fetch_policy(client, answers)
         pairs = zip(pod_templates, answers, strict=True)
         return [_preview(template, reply, policy, holder) for template, reply in pairs]
 
@@ -52,26 +51,46 @@ def preview_all(
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
 
 
-async def _fetch_policy(client: clients.Client, reasons: Sequence[str]) -> tuple[policies.Policy, str]:
-    """Return the policy in the cluster and the object that has it.
+async def _fetch_policy(
+    client: clients.Client, answers: Sequence[dry_runs.Answer]
+) -> tuple[policies.Policy | None, str]:
+    """Return the policy in the cluster and the object that has it, if an answer needs it.
 
-    Raise UnreadableError with the reasons against dry runs, too.
+    Raise UnreadableError with the reasons against dry runs, too. A pod that is not injected is described without it.
     """
+    unanswered = [reply.reason for reply in answers if isinstance(reply, dry_runs.Unanswered)]
+    if not unanswered and not any(isinstance(reply, dry_runs.Uninjected) for reply in answers):
+        return None, ""
     try:
         return await policy_sources.fetch_with_source(client)
     except output.UnreadableError as error:
-        raise output.UnreadableError(f"{'; '.join(reasons)}; and the policy cannot be read: {error}") from None
+        if not unanswered:
+            return None, ""
+        reasons = "; ".join(dict.fromkeys(unanswered))
+        raise output.UnreadableError(f"{reasons}; and the policy cannot be read: {error}") from None
 
 
 def _preview(
     template: templates.Template, reply: dry_runs.Answer, policy: policies.Policy | None, holder: str
 ) -> previews.AdmissionPreview:
+    dry_run = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
     match reply:
         case dry_runs.Admitted():
             return _describe_admitted(template, reply)
         case dry_runs.Rejected():
-            source = previews.Source(previews.DRY_RUN, f"a dry run in namespace {template.namespace}")
-            return previews.build_rejection(template, reply.message, source)
+            return previews.build_unchanged(template, answer.REFUSED, reply.message, dry_run)
+        case dry_runs.Uninjected():
+            preview = previews.build_unchanged(template, answer.ALLOWED, reply.reason, dry_run)
+            if policy is None:
+                return preview
+            enforced = previews.preview_admission(template, policy, state.State(), dry_run)
+            return msgspec.structs.replace(
+                preview,
+                fabric=enforced.fabric,
+                role=enforced.role,
+                rails=enforced.rails,
+                warnings=enforced.warnings,
+            )
         case dry_runs.Unanswered():
             assert policy is not None  # noqa: S101 - it is read if any answer is of this kind
             kind = holder.partition(" ")[0].lower()

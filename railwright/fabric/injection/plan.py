@@ -76,7 +76,7 @@ def plan(
     display_name: str = "",
     rows: Sequence[Row] = MUTATORS,
 ) -> Outcome:
-    """Return the plan for a pod, in audit mode what it would be. Never raises because of the pod's content.
+    """Return the plan for a pod; in audit mode, what would be applied. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the
     """

@@ -1,4 +1,4 @@
-"""Rotation as a machine: whatever crashes, jumps or is overwritten, no step of ours breaks a handshake."""
+"""Rotation as a state machine: crashes, clock jumps and overwritten objects break no TLS handshake."""
 
 import dataclasses
 import datetime as dt

@@ -51,7 +51,7 @@ def test_any_text_is_a_time_or_refused_with_what_to_write(text):
     assert "write 30d" in said or "hundred years" in said
 
 
-def test_an_overlap_that_does_not_fit_is_exit_2_and_says_both(capsys, tmp_path):
+def test_an_overlap_longer_than_the_lifetime_exits_2_and_names_both(capsys, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(
         """

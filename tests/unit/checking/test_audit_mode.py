@@ -32,7 +32,7 @@ def pod(name: str, gpus: int = 8, **annotations: str) -> dict:
     return installations.pod(name, {names.FABRIC: "default"}, keys, gpus=gpus)
 
 
-def test_the_pods_of_now_are_planned_as_if_they_were_created_again():
+def test_existing_pods_are_planned_as_if_they_were_created_again():
     audited = '{"mode":"audit","rails":["rail0"]}'
     trees = build(
         pod("a"), pod("b", placement="{}", injection=audited), pod("c", rails="99"), pod("d", injection='{"rails":[]}')
@@ -50,7 +50,7 @@ def test_the_pods_of_now_are_planned_as_if_they_were_created_again():
 
 
 @pytest.mark.parametrize(("mode", "fabric_mode"), [("enforce", None), ("audit", "enforce")])
-def test_an_enforced_fabric_needs_no_word(mode, fabric_mode):
+def test_an_enforced_fabric_is_not_mentioned(mode, fabric_mode):
     rows = assess(build(pod("a"), mode=mode, fabric_mode=fabric_mode))
     assert [row.state for row in rows["audit-mode"]] == [check_rows.State.OK]
     assert [row.state for row in rows["uninjected"]] == [check_rows.State.FAIL]

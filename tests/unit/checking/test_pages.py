@@ -34,7 +34,7 @@ def test_every_row_needs_only_rows_before_it():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.anchor)
-def test_a_hint_says_what_to_do(row):
+def test_every_row_has_a_fix(row):
     assert len(row.hint) > 20
     assert not row.hint.endswith(".")
 

@@ -1,4 +1,4 @@
-"""Every row over data: a healthy cluster passes; broken in one way, its one row says so and nothing else does."""
+"""Every row over data: a healthy cluster passes, and each defect fails its row only."""
 
 import base64
 import json
@@ -148,7 +148,7 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
     ],
 )
 @pytest.mark.parametrize("place", ["labels", "annotations"])
-def test_a_fix_of_what_a_gitops_tool_deploys_is_a_change_of_its_repository(marks, deployer, place):
+def test_fixes_for_a_gitops_installation_change_the_repository(marks, deployer, place):
     trees = installations.healthy()
     installations.install_by_helm(trees)  # Flux installs charts as Helm does
     for deployment in trees["deployments"]:
@@ -464,7 +464,7 @@ def test_pods_of_a_namespace_that_opts_in_count_when_they_ask_for_an_accelerator
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
-def test_the_check_counts_what_every_other_judge_of_missed_pods_counts(name):
+def test_the_check_counts_the_shared_cases_of_missed_pods(name):
     case, trees = missed_pods.CASES[name], installations.healthy()
     trees["namespaces"] = [
         namespace for namespace in trees["namespaces"] if snapshots.get_name(namespace) != case.namespace
@@ -497,7 +497,7 @@ def test_pods_that_the_check_does_not_judge_are_not_among_those_it_counts():
     assert (row.state, row.detail) == (check_rows.State.OK, "1 pod")
 
 
-def test_where_no_policy_exists_yet_the_replicas_row_says_that_no_server_is_ready_without():
+def test_without_a_policy_the_replicas_row_explains_that_no_server_is_ready():
     trees = installations.healthy()
     trees["policy"] = []
     for deployment in trees["deployments"]:
@@ -578,7 +578,7 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     assert set(kubernetes.INSTALL_PERMISSIONS) == kinds
 
 
-def test_before_an_installation_the_cluster_is_looked_at_and_nothing_of_ours_is_missed():
+def test_before_an_installation_only_prerequisites_are_checked():
     from railwright.cli.checking import kubernetes
 
     empty = {source.name: [] for source in snapshots.SOURCES}

@@ -64,7 +64,7 @@ def test_a_claim_counts_anew_when_a_class_has_another_resource():
     assert devices.RAIL_RESOURCES[0] not in known.count_requested(claim)
 
 
-def test_the_holders_of_a_node_are_those_of_now():
+def test_the_holders_of_a_node_follow_the_claims():
     known = build_inventory()
     known.upsert_claim(read_claim("c", "n1", NICS[:1], pod="u"))
     assert [holder.pods for holder in known.list_holders("n1")] == [{"u"}]

@@ -139,7 +139,7 @@ def test_infos_alone_are_no_failure(lint):
     assert "info N05" in out
 
 
-def test_nothing_found_is_said(lint):
+def test_lint_without_findings_prints_so(lint):
     code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
     assert (code, out) == (0, "nothing found in 1 container or file\n")
 
@@ -170,7 +170,7 @@ def test_a_context_that_no_kubeconfig_has_is_not_passed_over(lint):
     assert "there is no kubeconfig; give the policy in a file: --policy FILE" in err
 
 
-def test_json_manifests_are_read_too(lint):
+def test_json_manifests_are_read(lint):
     pod = {"kind": "Pod", "spec": {"containers": [{"env": [{"name": "NCCL_IB_TIMEOUT", "value": "32"}]}]}}
     code, out, _ = lint(p_dot_json=json.dumps(pod))
     assert code == 1

@@ -1,4 +1,4 @@
-"""The options that commands share: the same in all, as for kubectl, with what was probably meant."""
+"""The options that commands share: equal in all, as for kubectl, with suggestions for misspelt ones."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def test_every_command_is_in_one_group_and_servers_are_apart_from_what_people_ru
         (["--waiting", "gangs"], "give options after the command: railwright COMMAND --waiting"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant_and_the_usage_of_that_command(words, said, capsys):
+def test_a_misspelt_option_gets_a_suggestion_and_the_usage(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
     assert said in stderr

@@ -185,7 +185,7 @@ def test_a_label_without_effect_is_named_with_its_right_place(kind, version, ste
     assert template.warnings == ()
 
 
-def test_a_dry_run_of_a_launcher_knows_that_its_workers_have_the_devices():
+def test_the_dry_run_of_a_task_knows_that_other_tasks_have_the_devices():
     def build(first: dict, **annotations: str) -> dict[str, templates.Template]:
         keys = {f"railwright.io/{key}": value for key, value in annotations.items()}
         tasks = [

@@ -48,11 +48,15 @@ def test_a_name_that_kubernetes_would_reject_is_refused_before_the_job_is_printe
     assert f"{words[1]!r}: must be at most 63 lowercase letters, digits and -" in shown.err
 
 
-def test_an_empty_log_is_said_to_be_one(verify, tmp_path):
+def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
     (tmp_path / "log").write_text("")
     code, out, _ = verify(tmp_path / "log")
     assert code == 2
-    assert out.startswith("cannot tell: the logs are empty: no pod matches the selector of kubectl logs")
+    assert out.startswith("cannot tell: the logs are empty: no container has printed anything")
+    (tmp_path / "log").write_text("hello")
+    code, out, _ = verify(tmp_path / "log")
+    assert code == 2
+    assert out.startswith("cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO")
 
 
 def test_the_policy_says_how_many_rails_there_should_be(verify):

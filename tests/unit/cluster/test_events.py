@@ -102,7 +102,7 @@ def test_a_full_queue_takes_no_other_note_but_counts_those_that_wait():
     assert given.add(note("m0"))
 
 
-def test_memory_is_bounded_whatever_is_posted_for_however_long():
+def test_memory_for_events_is_bounded():
     given = events.EventCorrelator()
     for number in range(3 * events.KNOWN):
         given.add(note(f"m{number}", name=f"o{number}", namespace=f"n{number}"))
@@ -120,7 +120,7 @@ def test_an_event_that_is_gone_is_a_new_one_the_next_time():
     assert [write.name for write in drain(given, 1)] == [""]
 
 
-def test_a_clock_that_steps_back_neither_stops_nor_floods():
+def test_a_clock_that_steps_back_neither_stops_events_nor_floods():
     given = events.EventCorrelator()
     given.add(note())
     drain(given, 1000)

@@ -1,4 +1,4 @@
-"""The policy ConfigMap's way into the store: short texts at once, long ones beside the loop, the newest one wins."""
+"""The policy ConfigMap: short texts are read at once, long ones in another process; the newest counts."""
 
 import asyncio
 import os
@@ -72,7 +72,7 @@ async def test_a_long_policy_leaves_the_loop_its_turns_and_is_then_in_force():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process that reads policies in /proc")
 async def test_a_long_policy_is_read_by_another_process():
-    """Time in which this process computes is time in which it answers nobody, in a thread or not."""
+    """A process does not answer while it computes, whether in a thread or not."""
     store = policies.PolicyStore()
     source = policy_objects.PolicyObjects(store)
     older = children()
@@ -226,7 +226,7 @@ def test_small_numbers_of_a_resource_are_numbers(scale):
     assert result.document.fabrics["ib"].placement.scale == scale
 
 
-async def test_a_long_resource_is_read_beside_the_loop():
+async def test_a_large_resource_is_read_outside_of_the_event_loop():
     store, objects = build_watched()
     spec = yaml.safe_load(GOOD.format(device="mlx5_0"))
     spec["fabrics"]["ib"]["env"] = {"LONG": "x" * 20_000}

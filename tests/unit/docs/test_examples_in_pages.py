@@ -80,7 +80,7 @@ def commands() -> list[tuple[str, str, bool]]:
 
 
 def list_commands(text: str) -> list[str]:
-    """Return the commands a text stands for: `policy validate|schema` is two; none where it is no command of ours."""
+    """Return the commands in a text: `policy validate|schema` is two. Empty if it is no railwright command."""
     if not re.match(r"railwright [a-z]", text):
         return []
     text = re.sub(r"\s?\[[^\]]*\]", "", text)  # what may be left out

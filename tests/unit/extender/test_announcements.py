@@ -76,7 +76,7 @@ def test_a_list_of_all_pods_shows_announced_ones_too(site):
     assert site.list_feasible() == NODES[1:]
 
 
-def test_an_announced_pod_uses_what_the_api_server_shows_and_no_more(site):
+def test_an_announced_pod_uses_the_devices_of_its_object(site):
     site.pods.upsert(pod("small", gpus=1, rails=0))
     site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
     site.announce("uid-other", NODES[1], units={RESOURCES[0]: 99})

@@ -270,7 +270,7 @@ def test_a_pod_with_the_name_of_a_gang_is_not_taken_for_it():
     assert site.explain(3).placement, "still known"
 
 
-def test_the_last_pods_of_a_gang_on_two_leaves_are_not_said_to_need_one():
+def test_the_last_pods_of_a_gang_on_two_leaves_are_not_reported_as_needing_one():
     site = Site(leaves(a=3, b=3), 4)
     site.place("a-00", "a-01", "a-02", "b-00")
     explanation = site.explain(3)

@@ -14,7 +14,7 @@ CALL = routes.Call(b"", {}, {}, {}, "")
 
 
 class Part:
-    """A candidate that nobody runs; the test says what its Lease shows."""
+    """A candidate whose Lease the test sets."""
 
     def __init__(self) -> None:
         self.state = state.State(assume_seconds=30)

@@ -372,7 +372,7 @@ def test_a_shortage_of_rails_that_may_not_be_counted_shows_no_simulation():
     assert set(cluster.rejected) == {Code.RAIL_BUSY}
 
 
-def test_nor_does_a_node_that_is_full_without_pods_of_lower_priority():
+def test_a_node_full_without_pods_of_lower_priority_is_refused():
     """kube-scheduler has seen the end of a pod that the extender still sees there."""
     cluster = Cluster(a=2)
     cluster.show(build_pod("ended", priority=HIGH), "a-00")
@@ -443,7 +443,7 @@ def list_nodes(cluster: Cluster, domain: str) -> list[str]:
 
 
 @pytest.mark.parametrize("last", ["few", "right", "many"])
-def test_explain_says_of_a_gang_that_fits_no_domain_how_many_slots_the_largest_has(last):
+def test_explain_names_the_slots_of_the_largest_domain(last):
     cluster = Cluster(few=4, right=8, many=11)
     domains = [*(leaf for leaf in ("few", "right", "many") if leaf != last), last]
     assert KubeScheduler(cluster).run(cluster.create("big", 12), domains=domains) is None

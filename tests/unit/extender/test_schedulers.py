@@ -262,7 +262,7 @@ def test_one_more_gpu_in_use_does_not_use_all_of_kube_schedulers_scale():
 
 
 class Asking:
-    """kube-scheduler over leaves of one-rail nodes: offers what it has not given away, shows no binding."""
+    """Simulates kube-scheduler over leaves of one-rail nodes: it offers unassigned nodes and shows no binding."""
 
     def __init__(self, **sizes):
         self.nodes = [node(f"{leaf}-{i}", leaf) for leaf, size in sizes.items() for i in range(size)]
@@ -634,7 +634,7 @@ def test_an_explanation_shows_no_score_of_a_node_that_is_refused_by_now():
     assert all("rejection" in node for node in explanation.nodes)
 
 
-def test_a_pod_is_not_said_to_be_held_off_by_itself():
+def test_a_pod_is_not_listed_as_its_own_obstacle():
     handlers = Handlers(nodes=[node("gpu-0", "leaf-0")])
     given = whole_node(body("volcano-prioritize"), Idle=0)
     handlers.verbs.volcano_allocate(raw({"task": given["task"] | {"NodeName": "gpu-0"}}), "")

@@ -25,7 +25,7 @@ class Poster(events.Events):
 
 @pytest.fixture
 def report():
-    """Returns a function that reports an expression of a class, at a time; and what was posted, and the gauge."""
+    """Return a function that reports an expression of a class at a time, the posted Events and the gauge."""
 
     def build(expression, *, is_leader=True):
         state, poster, now = states.State(assume_seconds=30), Poster(), [0.0]

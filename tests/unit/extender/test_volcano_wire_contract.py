@@ -136,12 +136,12 @@ def test_each_object_and_list_alone_may_be_null(path):
 
 
 @given(paths=some_of(PRIORITIZE))
-def test_scores_cover_exactly_the_nodes_asked_of_whatever_is_null(paths):
+def test_scores_cover_exactly_the_requested_nodes_with_any_field_null(paths):
     assert_scored(Handlers().prioritize(set_null(PRIORITIZE, paths)))
 
 
 @given(paths=some_of(PREDICATE))
-def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_idle(paths):
+def test_a_predicate_refuses_a_free_node_only_if_its_idle_resources_are_null(paths):
     answer = Handlers().predicate(set_null(PREDICATE, paths))
     assert set(answer) == {"status", "code"}
     assert (answer["code"] == 0) == (answer["status"] == "")
@@ -149,7 +149,7 @@ def test_a_predicate_refuses_a_free_node_only_where_null_says_that_nothing_is_id
 
 
 @given(paths=some_of(EVENT))
-def test_a_pod_is_assumed_and_forgotten_whatever_is_null(paths):
+def test_a_pod_is_assumed_and_forgotten_with_any_field_null(paths):
     handlers, body = Handlers(), set_null(EVENT, paths)
     for _ in range(2):
         assert handlers.event("allocate", body) == {"errorMessage": ""}
@@ -166,7 +166,7 @@ def test_a_session_closes_with_nothing_null_or_anything():
         assert handlers.close(body) == {}
 
 
-def test_a_null_that_says_the_pod_did_not_opt_in_makes_all_nodes_equal():
+def test_with_null_labels_the_pod_did_not_opt_in_and_all_nodes_are_equal():
     answer = Handlers().prioritize(set_null(PRIORITIZE, {("task", "Pod", "metadata", "labels")}))
     assert answer["nodeScore"] == dict.fromkeys(NAMES, 0.0)
 

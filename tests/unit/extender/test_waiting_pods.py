@@ -155,7 +155,7 @@ def test_a_gang_that_waits_for_gpus_is_explained_though_its_scheduler_does_not_a
 
 
 @pytest.mark.parametrize("used_gpus", [0, 8])
-def test_a_pod_that_was_placed_or_fits_is_not_explained_by_what_the_extender_has_seen_itself(clock, used_gpus):
+def test_only_unplaced_pods_that_do_not_fit_are_explained_without_a_request(clock, used_gpus):
     cluster = FullCluster(clock, used_gpus)
     cluster.add_waiting()
     if used_gpus:
@@ -174,7 +174,7 @@ def test_a_pod_that_is_held_back_by_a_gate_is_not_explained(clock):
     assert cluster.explain() is None
 
 
-def test_a_question_of_the_scheduler_replaces_what_the_extender_has_seen_itself(clock):
+def test_a_schedulers_request_replaces_the_extenders_own_explanation(clock):
     cluster = FullCluster(clock, used_gpus=8)
     cluster.add_waiting()
     body = {"Pod": msgspec.to_builtins(placing.pod("next-0", group="next")), "NodeNames": ["n1", "n2"]}

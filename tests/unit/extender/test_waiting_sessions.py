@@ -1,4 +1,4 @@
-"""A gang that Volcano tries session after session: what it could not commit binds nobody when there is more room."""
+"""A gang that Volcano tries in several sessions: uncommitted nodes do not bind it once there is more room."""
 
 import json
 

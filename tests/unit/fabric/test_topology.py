@@ -25,7 +25,7 @@ def test_only_the_same_leaf_is_at_distance_zero(one, other):
 
 
 @given(PLACES, PLACES, PLACES)
-def test_two_neighbours_are_equally_near_to_a_third_node(one, two, three):
+def test_of_three_distances_the_two_largest_are_equal(one, two, three):
     """Domains are a tree: of the three distances the largest comes twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]

@@ -10,11 +10,11 @@ def networks(tree: dict) -> str:
     return tree["metadata"].get("annotations", {}).get(NETWORKS, "")
 
 
-def test_ours_come_after_the_users_fully_qualified():
+def test_railwrights_networks_follow_the_users_fully_qualified():
     assert networks(admitted(pod(annotations={NETWORKS: " mine@x "}), fabric())) == " mine@x ,prod/lan2,prod/lan3"
 
 
-def test_a_network_the_user_lists_counts_towards_ours():
+def test_a_network_that_the_user_lists_counts_for_its_rail():
     assert networks(admitted(pod(annotations={NETWORKS: "lan3"}), fabric())) == "lan3,prod/lan2"
 
 
@@ -50,7 +50,7 @@ def test_a_users_network_that_does_not_exist_is_warned_about():
     assert "NetworkAttachmentDefinition prod/mine of entry 1 does not exist" in warning
 
 
-def test_nothing_is_said_of_networks_where_the_cluster_is_not_known():
+def test_without_a_known_cluster_networks_cause_no_warning():
     assert messages(planned(pod(annotations={NETWORKS: "mine"}), fabric(), known(networks=None))) == ()
 
 
@@ -128,7 +128,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_a_rails_interface_that_clashes_with_what_every_pod_has_is_the_operators_to_change():
+def test_a_rail_interface_that_every_pod_has_is_the_operators_error():
     """Of a policy that is valid as it stands: two networks of the user's shift the rail's automatic name."""
     by = fabric(rails="[{name: rail0, network: prod/lan2}]", top="primaryInterface: net3")
     message = refusal(pod(annotations={NETWORKS: "a@ok,b@well"}), by)

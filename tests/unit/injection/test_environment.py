@@ -194,7 +194,7 @@ def test_a_tcp_fabric_holds_nccl_to_sockets_and_gives_no_rails():
 # --- forced names -----------------------------------------------------------------------------------------
 
 
-def test_a_forced_name_beats_what_envfrom_may_bring_and_says_so_and_nothing_else_is_added():
+def test_a_forced_variable_overrides_envfrom_with_a_warning():
     by = fabric("    env: {A: '1', B: '2'}\n    forceEnv: [A, NCCL_IB_HCA, NOT_OURS]\n")
     tree = pod(gpus(8, envFrom=[{"configMapRef": {"name": "settings"}}]))
     after = admitted(tree, by)
@@ -316,7 +316,7 @@ def test_a_rank_whose_data_ucx_carries_gets_the_traffic_class_and_is_not_held_to
     assert beside(after) == {"UCX_TLS": "rc,cuda", "UCX_IB_TRAFFIC_CLASS": "96"}
 
 
-def test_a_rank_that_runs_open_mpi_keeps_it_off_the_rails_but_for_what_a_twin_forbids():
+def test_open_mpi_stays_off_the_rails_unless_its_exclude_list_is_set():
     own = [{"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"}]
     after = admitted(pod(gpus(8, env=own)), fabric())
     assert beside(after) == {

@@ -58,7 +58,7 @@ def test_a_pod_without_init_containers_gets_the_list():
         ({}, fabric(ON, transport="tcp", rails=""), "no rails"),
     ],
 )
-def test_where_there_is_none_the_record_says_why(annotations, by, why):
+def test_a_left_out_preflight_has_a_reason_in_the_record(annotations, by, why):
     after = admitted(pod(annotations=annotations), by)
     assert skipped(after)["preflight"] == why
     assert "initContainers" not in after["spec"]
@@ -92,7 +92,7 @@ def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
     assert planned(tree, fabric()).changes  # without a preflight nobody minds
 
 
-def test_a_users_own_run_of_the_program_under_another_name_is_not_ours():
+def test_a_users_own_preflight_container_is_not_railwrights():
     theirs = {"name": "mine", "image": "i", "command": ["railwright", "preflight", "--transport", "roce"]}
     assert preflight(admitted(pod(initContainers=[theirs]), fabric(ON)))
 

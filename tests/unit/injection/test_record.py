@@ -98,7 +98,7 @@ def test_every_change_has_a_reason():
 
 
 def filler(left: int) -> dict:
-    """Annotations that leave so many bytes of the limit."""
+    """Return annotations that leave `room` bytes below the limit."""
     return {"fill": "x" * (records.MAX_ANNOTATIONS - len("fill") - left)}
 
 

@@ -256,13 +256,13 @@ def test_changes_come_in_one_order_and_the_record_last():
     assert changes[-1].key == "railwright.io/injection"
 
 
-def test_a_pod_that_did_not_opt_in_may_say_what_it_likes():
+def test_annotations_of_a_pod_that_did_not_opt_in_are_not_checked():
     nonsense = {"railwright.io/rails": "0", "railwright.io/placement": "x", "railwright.io/skip": "?", NETWORKS: "a,,b"}
     assert planned(pod(label=None, annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
     assert planned(pod(label="none", annotations=nonsense), fabric()) == pod_changes.NotOptedIn()
 
 
-def test_a_policy_that_changed_is_followed_on_what_is_missing_only():
+def test_a_changed_policy_adds_only_what_is_missing():
     once = admitted(pod(), fabric())
     by = admitting.fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
     again = admitted(once, by)
@@ -334,7 +334,7 @@ def test_a_container_that_is_named_in_a_pod_without_rails_is_warned_that_this_ha
 
 
 @pytest.mark.parametrize("written", ["file", " file", "file\n"])
-def test_blanks_around_the_word_of_delivery_count_as_little_as_in_lists(written):
+def test_blanks_around_the_value_of_delivery_are_ignored(written):
     assert (
         "railwright.io/nccl.conf"
         in admitted(pod(annotations={"railwright.io/delivery": written}), fabric())["metadata"]["annotations"]

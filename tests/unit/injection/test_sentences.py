@@ -60,7 +60,7 @@ def launching_with_networks(name: str) -> dict:
 
 
 def annotate(key: str, value: str) -> Callable[[str], dict]:
-    """Return a pod with one annotation of ours."""
+    """Return a pod with one annotation of railwright."""
     return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
 
 

@@ -184,7 +184,7 @@ def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expecte
     assert "its pods are rejected until then" in messages(given_)[0]
 
 
-def test_warnings_say_of_which_template():
+def test_warnings_name_the_template():
     at = admitting.known(offered=frozenset())
     (given_,) = working.planned(VOLCANO, working.workload(VOLCANO, working.template(label="f")), BY, at)
     assert messages(given_)[0].startswith("spec.tasks[worker].template: ")

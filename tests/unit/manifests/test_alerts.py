@@ -1,4 +1,4 @@
-"""Alerts ask only for what is there, and whoever is woken by one finds out what to do."""
+"""Alerts use existing metrics only, and each has a runbook entry."""
 
 import re
 

@@ -53,7 +53,7 @@ def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
     assert not mounted.get("optional")
 
 
-def test_the_arguments_of_the_deployment_are_ours():
+def test_the_command_accepts_the_arguments_of_the_deployment():
     (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
     _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
     assert parsed.command == "certs"

@@ -142,7 +142,7 @@ def test_the_values_have_comments_that_helm_docs_reads():
     assert len(keys) == len(load("values").rows())
 
 
-def test_no_template_writes_what_others_fill():
+def test_no_template_writes_fields_that_controllers_fill():
     """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         text = path.read_text()

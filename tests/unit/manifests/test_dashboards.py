@@ -145,7 +145,7 @@ def test_uids_are_unique():
     assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) == 3
 
 
-def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert():
+def test_every_metric_is_on_a_dashboard_or_in_an_alert():
     """An unused metric only costs memory."""
     text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
     unseen = [row.full_name for row in queries.metrics_reference.list_rows() if row.full_name not in text]

@@ -55,7 +55,7 @@ def test_an_opted_in_pod_without_a_record_is_shown_as_missed():
     assert "has no annotation" in row.message
 
 
-def test_a_pod_that_admission_does_not_cover_is_not_said_to_have_slipped_through():
+def test_a_pod_that_admission_does_not_cover_is_not_listed_as_uninjected():
     mirror = msgspec.structs.replace(
         pod("static", record=None).metadata, annotations_or_none={"kubernetes.io/config.mirror": "x"}
     )
@@ -69,7 +69,7 @@ def test_an_unreadable_record_does_not_fail_the_overview():
     }
 
 
-def test_the_newest_stand_first_and_no_more_than_the_bound():
+def test_the_newest_come_first_up_to_the_limit():
     row = rows(*(pod(f"p-{i}", at=f"2026-11-21T10:{i // 60:02}:{i % 60:02}Z") for i in range(2500)))
     assert len(row) == admissions.MAX_ROWS
     assert [row.object for row in row[:2]] == ["a/p-2499", "a/p-2498"]

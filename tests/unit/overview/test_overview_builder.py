@@ -130,7 +130,7 @@ def test_a_rail_that_a_claim_of_others_holds_is_busy_and_the_claim_is_named():
     assert (fabric.rails_free, fabric.rails_busy, fabric.leaves_free) == (1, 1, 0)
 
 
-def test_a_rail_without_a_device_says_so():
+def test_a_rail_without_a_device_has_a_reason():
     node = build_claimed(without=("pci-0000-20-1b-0",)).node("a-0")
     assert node.rails == "fd"
     assert node.rail_notes == ("rail1: no device of DeviceClass dranet in the ResourceSlices of the node matches it",)
@@ -252,7 +252,7 @@ def test_a_gang_that_fits_is_shown_with_the_leaves():
     assert "the 2 that remain fit now, on 1 leaf (a in s-a)" in assessed.why[0].message
 
 
-def test_a_gang_with_missing_pods_says_so():
+def test_a_gang_with_missing_pods_has_a_reason():
     assessed = Cluster(placing.leaves(a=4), gang("a-00", ""), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, 1, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
@@ -284,7 +284,7 @@ def test_a_colour_stays_with_its_gang_and_is_reused_afterwards():
     assert len(set(after.values())) == 3
 
 
-def test_a_gang_of_a_fabric_that_the_policy_has_not_is_said_to_be_so():
+def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.policy()
     cluster.known.upsert(placing.pod("x-0", group="x", label="other", on="a-01"))
@@ -311,7 +311,7 @@ def test_a_node_says_why_a_gang_is_not_on_it():
     assert cluster.builder.explain("train/none", "a-00") is None
 
 
-def test_a_node_says_of_a_member_on_it_how_good_its_place_is():
+def test_a_node_shows_how_good_the_place_of_its_rank_is():
     cluster = Cluster(placing.leaves(a=2), gang("a-00", "a-01"))
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-01")

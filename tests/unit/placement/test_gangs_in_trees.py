@@ -309,7 +309,7 @@ def pooled(*leaves):
 
 
 def of_sizes(*sizes):
-    """Return a gang whose pods take so many GPUs and devices of the pool each."""
+    """Return a gang with these numbers of GPUs and pool devices for each pod."""
     made = []
     for rank, size in enumerate(sizes):
         whole = pod(f"g-{rank}", group="g", gpus=size, rails=0)

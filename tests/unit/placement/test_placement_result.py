@@ -14,7 +14,7 @@ WHOLE = placement_result.PlannedPlacement(leaves=(LEAF_A,), bandwidth=1.0, upper
 
 
 def stands(**changed):
-    """Return how a node stands to a gang's member."""
+    """Return the evaluation of a node for a gang's member."""
     state = build_cluster([node("n", "a", **changed)], (), {"train/gang": 4})
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(
         build_request(pod("w-0", group="gang"), ["n"])

@@ -338,7 +338,7 @@ EVENTS = st.lists(
 
 
 @given(st.lists(st.tuples(st.sampled_from([VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS]), EVENTS)))
-def test_whatever_the_order_of_events_the_first_source_that_holds_a_number_is_believed(streams):
+def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
     table, held = declared_sizes.Sizes(), {}
     for kind, events in streams:
         mine = held.setdefault(kind.name, {})

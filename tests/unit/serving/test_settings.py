@@ -130,7 +130,7 @@ def test_a_snapshot_without_a_policy_file_is_refused(capsys, tmp_path):
     assert "add --policy FILE" in read_refusal(capsys, "webhook", *PLAIN, "--snapshot", str(tmp_path / "s"))
 
 
-def test_plain_http_beyond_loopback_is_the_extenders_with_a_second_word():
+def test_plain_http_beyond_loopback_needs_a_second_option():
     parsed = command_line.parse("extender", ["--plain-http", "--allow-plain-http"], {})
     assert parsed.listen == addresses.Address("", 8713)
 

@@ -288,7 +288,7 @@ def test_t18_an_outage_affects_only_opted_in_pods():
 
 
 def test_webhook_and_admission_policies_select_the_same_objects():
-    """Else a pod would be denied that nobody was to inject, or pass unseen."""
+    """Otherwise a pod would be denied that is not to be injected, or pass without injection."""
     constraints = {policy["metadata"]["name"]: policy["spec"] for policy in objects("ValidatingAdmissionPolicy")}
     for policy, webhook in (
         ("railwright-injected", "pods.railwright.io"),

@@ -80,7 +80,7 @@ def test_every_pod_of_the_job_gets_all_rails_of_its_fabric_and_says_which_networ
     assert "NCCL_IB_HCA" not in text, "what the fabric needs is admission's to add"
 
 
-def test_mpirun_forwards_what_the_ranks_are_to_say_since_sshd_does_not(capsys):
+def test_mpirun_forwards_the_variables_of_logging(capsys):
     _, (job,) = print_job(capsys, "--policy", str(EXAMPLES / "pvrdma-mpi" / "policy.yaml"), "--fabric", "pvrdma")
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     words = launcher["command"]

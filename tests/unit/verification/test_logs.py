@@ -1,4 +1,4 @@
-"""Recorded and published logs of NCCL: what each says of the network, whatever stands in front of the lines."""
+"""Recorded and published logs of NCCL: the network of each, also with prefixes before the lines."""
 
 import json
 import random
@@ -62,7 +62,7 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 
 @pytest.mark.parametrize("name", INDEX)
-def test_a_published_form_is_read_as_what_it_was(name):
+def test_published_logs_are_read_correctly(name):
     expected, report = INDEX[name], assess_logs(lines(name))
     assert report.state == expected["state"], report.line
     for pod in report.pods:
@@ -138,7 +138,7 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
 # --- reports ----------------------------------------------------------------------------------------------
 
 
-def test_rdma_on_every_rail_is_said_with_transport_rails_ranks_and_speed():
+def test_rdma_on_every_rail_is_reported_with_transport_rails_ranks_and_speed():
     row = "536870912 134217728 float sum -1 2789.9 192.43 360.81 0 2793.6 192.18 360.34 0"
     speed = f"\n# Avg bus bandwidth    : 355.2 \n  {row}"
     results = assess_logs(GOOD + speed, ALSO)
@@ -213,7 +213,7 @@ def test_bootstrap_out_of_band_and_socket_interfaces_beside_rdma_are_no_fallback
     assert assess_logs(noise + GOOD, ALSO).state == log_types.RDMA
 
 
-def test_a_rail_that_one_pod_did_not_find_is_missing_by_name():
+def test_a_rail_that_one_pod_lacks_is_named():
     results = assess_logs(GOOD, rank("w-1", 1, using=hcas(1), channels=("0",)))
     assert results.state == log_types.PARTIAL
     assert results.line == "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails, missing mlx5_0:1"
@@ -277,7 +277,7 @@ def test_channels_over_a_device_that_no_line_names_leave_it_open():
     assert "add NET to NCCL_DEBUG_SUBSYS" in results.line
 
 
-def test_wrong_results_fail_the_job_whatever_carried_them():
+def test_wrong_results_fail_the_job_on_any_transport():
     results = assess_logs(GOOD, ALSO + "\n# Out of bounds values : 3 FAILED\n")
     assert results.state == log_types.FAILED
     assert "3 results were wrong" in results.line

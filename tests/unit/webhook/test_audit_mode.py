@@ -102,7 +102,7 @@ def test_an_unknown_fabric_is_rejected_where_only_other_fabrics_are_in_audit_mod
     assert not answer(pod(gpus(8), label="rocee"), BY_FABRIC)[1]["allowed"]
 
 
-def test_findings_say_that_they_are_of_the_pod_as_it_would_be():
+def test_findings_in_audit_mode_begin_with_if_enforced():
     tree = pod(gpus(8, env=[{"name": "NCCL_IB_HCAS", "value": "mlx5"}]))
     warnings = answer(tree, BY_POLICY)[1]["warnings"]
     assert any(line.startswith("N0") and ": if enforced: container c: NCCL_IB_HCAS" in line for line in warnings)

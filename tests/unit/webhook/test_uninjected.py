@@ -101,7 +101,7 @@ def test_a_namespaces_label_is_not_about_pods_that_ask_for_no_accelerator(resour
 
 
 @pytest.mark.parametrize("name", missed_pods.CASES)
-def test_the_metric_counts_what_every_other_judge_of_missed_pods_counts(name):
+def test_the_metric_counts_the_shared_cases_of_missed_pods(name):
     case = missed_pods.CASES[name]
     counter, shown = uninjected.Uninjected(), metrics.Metrics("webhook")
     counter.upsert(admitting.view(missed_pods.pod(case)))

@@ -1,4 +1,4 @@
-"""AdmissionReview in and out: what the API server sends decodes, what it could not use is never sent."""
+"""Decoding and encoding of AdmissionReviews as the API server sends and accepts them."""
 
 import base64
 import json

@@ -171,7 +171,7 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
 @pytest.mark.parametrize("by", [BY, LATER], ids=["the same policy", "another policy"])
 @pytest.mark.parametrize("place", ["template", "workload"])
-def test_an_immutable_template_without_our_additions_is_given_back_those_it_was_created_with(row, by, place):
+def test_an_immutable_template_gets_back_the_additions_of_its_creation(row, by, place):
     labels = {"label": "f"} if place == "workload" else {}
     written = working.workload(row, working.template(label=None if labels else "f"), name="Worker", **labels)
     old = apply_patch(written, working.answer(working.review(row, written), BY))
@@ -353,7 +353,7 @@ def test_each_template_that_lacks_only_railwrights_additions_is_restored():
         max_leaves=12,
     ),
 )
-def test_whatever_an_update_of_an_immutable_template_holds_is_answered_and_a_patch_gives_the_stored_one(row, template):
+def test_any_update_of_an_immutable_template_is_answered_and_a_patch_restores_it(row, template):
     new = working.workload(row, template, name="Worker")
     old = add_applied(build_stored(row), new)
     try:
@@ -466,9 +466,7 @@ METADATA = st.sampled_from([None, {}, {"labels": None}, {"labels": {FABRIC: "f"}
     odd | st.none(),
     st.sampled_from(["CREATE", "UPDATE"]),
 )
-def test_whatever_a_workload_holds_is_answered_or_malformed_and_a_patch_applies_and_is_enough(
-    row, template, metadata, old, operation
-):
+def test_any_workload_is_malformed_or_answered_with_a_sufficient_patch(row, template, metadata, old, operation):
     tree = working.workload(row, template)
     tree["metadata"] = metadata
     try:
