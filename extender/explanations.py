@@ -59,6 +59,7 @@ class Explanation(msgspec.Struct, frozen=True):
     candidate_nodes: int
     nodes: Sequence[dict[str, Any]]
     devices: Sequence[device_holders.HeldRail] = ()  # of the rails that its claims hold now
+    node: str = ""  # on which the pod is; "" while it waits
 
 
 class _PodRecord(msgspec.Struct):
@@ -172,11 +173,8 @@ class Explanations:
         explained_rows = [(record.wording.explain(row), row) for row in rows.values()]
         explained_rows.sort(key=lambda row: (bool(row[0].refusal), -row[0].score, row[0].node))
         gang = tracked.find(record.gang, record.pod) if tracked is not None else None
-        return _build_explanation(
-            record,
-            gang,
-            [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)],
-        )
+        described = [*map(_describe_feasible, unscored), *(node_explanation.describe(*row) for row in explained_rows)]
+        return msgspec.structs.replace(_build_explanation(record, gang, described), node=node)
 
     def _get_or_add(self, scheduler: str, request: scheduling_request.SchedulingRequest) -> _PodRecord:
         records = self._records.get(request.key, [])

@@ -289,9 +289,8 @@ class Connection(asyncio.BufferedProtocol):
         request, body = incomplete
         try:
             body.receive(data)
-            if self._reserved < body.size:  # chunks: their number is unknown in advance
+            if request.head.length is None:  # the number of chunks is unknown in advance
                 self._dispatcher.check_size(body.size, request.route)
-                self._reserve(body.size - self._reserved)
         except bodies.BodyError as error:
             self._reject(routes.HttpError(400, f"the body does not match its headers: {error}"))
         except routes.HttpError as error:

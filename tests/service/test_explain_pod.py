@@ -120,6 +120,8 @@ async def test_a_spread_gang_is_a_finding(running):
     assert code == 1
     assert "spread: 4 pods run on 2 leaves (a in s-a 3, b in s-b 1); 1 was the minimum" in out
     assert "not on the planned leaves: w-3 on b-00 (b in s-b)" in out
+    assert "Pod train/w-3 on node b-00: " in out
+    assert "; * b-00 runs the pod" in out
     code, out, _ = await running.explain("train/w-3", "-o", "json")
     assert code == 1
     document = json.loads(out)
@@ -212,3 +214,46 @@ async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_p
     assert "placeable" in out.decode()
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
+
+
+NO_DECISION = "no decision on prod/p is stored (the last 1,000 are): this extender has answered for 5 min"
+RECORD = {"railwright.io/injection": json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0"]})}
+GATES = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked by gates"}]
+PLACED = {"railwright.io/placement": json.dumps({"node": "a"})}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "conditions", "cause"),
+    [
+        ({"annotations": RECORD}, {"schedulerName": "my-sched"}, [], "; the pod's schedulerName is my-sched; if this"),
+        ({"annotations": RECORD}, {}, GATES, "; the pod has scheduling gates, and no scheduler looks at it"),
+        ({"annotations": RECORD}, {"nodeName": "a"}, [], "; the pod has no annotation railwright.io/placement: it was"),
+        ({"annotations": {**RECORD, **PLACED}}, {"nodeName": "a"}, [], "; the pod's schedulerName is default-"),
+        ({"labels": {"railwright.io/fabrik": "roce"}}, {}, [], ""),
+    ],
+)
+async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
+    tmp_path, capsys, metadata, spec, conditions, cause
+):
+    tree = {"metadata": {"name": "p", "namespace": "prod", "uid": "u", **metadata}, "spec": spec}
+    tree["status"] = {"conditions": conditions}
+
+    async def answer(request: web.Request) -> web.Response:
+        if "/proxy/" in request.path:
+            return web.json_response({"error": {"reason": NO_DECISION}}, status=404)
+        if request.path.endswith("/pods/p"):
+            return web.json_response(tree)
+        if request.path.endswith("/events"):
+            return web.json_response(api_stub.listing(version=1))
+        return web.json_response(api_stub.status(403), status=403)
+
+    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
+        arguments = ["explain", "pod/p", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        assert await asyncio.to_thread(command_line.main, arguments) == 0
+    out, err = capsys.readouterr()
+    if cause:
+        assert err.startswith(f"railwright: without scores of nodes: {NO_DECISION}{cause}")
+        assert "token" not in err
+    else:
+        assert err == ""
+        assert "Pod prod/p: did not opt in\nwarning: KeyUnknown: label railwright.io/fabrik 'roce' has no effect" in out

@@ -42,12 +42,19 @@ class Target(NamedTuple):
     cluster: options.ClusterOptions
 
 
-class NoExtenderError(output.UnreadableError):
-    """The extender could not be asked through the API server. `cause` is the message without other ways to ask it."""
+class NoDecisionError(output.UnreadableError):
+    """The extender has stored no decision on the pod."""
 
-    def __init__(self, cause: str, message: str) -> None:
+
+class NoExtenderError(output.UnreadableError):
+    """The extender explained nothing through the API server. `cause` is the message without other ways to ask it.
+
+    `has_answered` is true if it was asked and has no decision on the pod.
+    """
+
+    def __init__(self, cause: str, message: str, *, has_answered: bool = False) -> None:
         super().__init__(message)
-        self.cause = cause
+        self.cause, self.has_answered = cause, has_answered
 
 
 class _Connection(NamedTuple):
@@ -114,7 +121,8 @@ async def _fetch_through_proxy(path: str, target: Target) -> bytes:
     try:
         return _read_answer(status, body, "the API server's proxy", f". Or: {_FORWARD}")
     except output.UnreadableError as error:
-        raise NoExtenderError(str(error).partition(". Or: kubectl")[0], str(error)) from None
+        cause = str(error).partition(". Or: kubectl")[0]
+        raise NoExtenderError(cause, str(error), has_answered=isinstance(error, NoDecisionError)) from None
 
 
 def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> bytes:
@@ -129,8 +137,8 @@ def _read_answer(status: int, body: bytes, where: str, instead: str = "") -> byt
         fix = "check the URL, or `server:` in the kubeconfig"
         raise output.UnreadableError(f"{where} responds, but not as railwright's extender does; {fix}{instead}")
     if status == 404 and reason.startswith("no decision on"):
-        instead = "; the extender can explain a pod after a scheduler has requested scores for it"
-    elif status == 401 and ours:
+        raise NoDecisionError(reason)
+    if status == 401 and ours:
         instead = f"; {_IDENTIFY}"
     elif not ours and not instead:
         raise output.UnreadableError(

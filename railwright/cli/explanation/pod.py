@@ -63,6 +63,11 @@ class Node(msgspec.Struct, frozen=True):
     degradations: Sequence[Message] = ()
     terms: dict[str, Term] = {}
 
+    @property
+    def has_room(self) -> bool:
+        """True if no filter rejected the node, and it has the devices other than rails that the pod requests."""
+        return self.rejection is None and not self.short
+
 
 class Explanation(msgspec.Struct, frozen=True):
     """The fields of GET /explain that are printed."""
@@ -86,6 +91,7 @@ class Explanation(msgspec.Struct, frozen=True):
     scored_nodes: int = msgspec.field(default=0, name="candidate_nodes")
     nodes: Sequence[Node] = ()
     devices: Sequence[HeldRail] = ()
+    node: str = ""
 
 
 def read(body: bytes) -> Explanation:
@@ -104,9 +110,11 @@ def is_finding(explanation: Explanation) -> bool:
 def render(explanation: Explanation) -> Group:
     """Return the output for an explanation."""
     summary = f": {explanation.placement.summary.message}" if explanation.placement else ""
+    place = f" on node {explanation.node}" if explanation.node else ""
+    outcome = "placed" if place and explanation.outcome == "placeable" else explanation.outcome
     parts: list[RenderableType] = [
-        format_line(f"Pod {explanation.pod}: {_format_gang(explanation)}", "bold underline"),
-        format_line(f"{explanation.outcome}{summary}", _get_style(explanation)),
+        format_line(f"Pod {explanation.pod}{place}: {_format_gang(explanation)}", "bold underline"),
+        format_line(f"{outcome}{summary}", _get_style(explanation)),
     ]
     if explanation.leaves_planned and explanation.outcome == "unplaceable":
         parts.append(format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
@@ -134,11 +142,9 @@ def describe_held_rails(held: Iterable[tuple[str, str]]) -> str:
 
 
 def _format_gang(explanation: Explanation) -> str:
-    gang = (
-        f", gang {explanation.gang} of {explanation.gang_size}, {explanation.remaining} to place then"
-        if explanation.gang
-        else ""
-    )
+    gang = f", gang {explanation.gang}" if explanation.gang else ""
+    if gang and explanation.gang_size:  # not known before the scheduler has requested scores
+        gang += f" of {explanation.gang_size}, {explanation.remaining} to place then"
     by = "not requested by" if any(why.code == Code.NOT_ASKED for why in explanation.why) else "requested by"
     needs = f", needs {', '.join(explanation.needs)}" if explanation.needs else ""
     return f"fabric {explanation.fabric}, {by} {explanation.scheduler}{gang}{needs}"
@@ -153,8 +159,8 @@ def _get_style(explanation: Explanation) -> str:
 
 
 def _render_nodes(explanation: Explanation) -> list[RenderableType]:
-    fitting = [node for node in explanation.nodes if node.rejection is None]
-    refused = [node for node in explanation.nodes if node.rejection is not None]
+    fitting = [node for node in explanation.nodes if node.has_room]
+    refused = [node for node in explanation.nodes if not node.has_room]
     listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
     if not listed:
         return []
@@ -162,23 +168,24 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     for title, settings in (("NODE", {}), ("SCORE", {"justify": "right"}), ("LEAF", {}), ("WHY", {"ratio": 1})):
         table.add_column(title, header_style="dim", **settings)
     for node in listed:
-        score = "" if node.rejection or node.score is None else f"{node.score:.1f}"
+        score = f"{node.score:.1f}" if node.has_room and node.score is not None else ""
         table.add_row(
-            format_line(node.node),
+            format_line(f"{node.node} *" if node.node == explanation.node else node.node),
             format_line(score),
             format_line(node.leaf),
-            format_line(_explain_node(node), "red" if node.rejection else ""),
+            format_line(_explain_node(node), "" if node.has_room else "red"),
         )
     # filters may have rejected nodes for which no score was requested
     total = text.format_count(max(explanation.scored_nodes, len(explanation.nodes)), "node", part=len(listed))
-    return [Text(), table, format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected", "dim")]
+    here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
+    return [Text(), table, format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")]
 
 
 def _explain_node(node: Node) -> str:
     """Return what is short and who uses it, then, for a node that fits, the reason of each score term."""
     shortages = [*node.rails, *node.short]
-    if node.rejection is not None:
-        return _join(shortages) or node.rejection.message
+    if not node.has_room:
+        return _join(shortages) or (node.rejection.message if node.rejection else "")
     return _join([*shortages, *node.degradations, *node.terms.values()]) or (node.reason.message if node.reason else "")
 
 

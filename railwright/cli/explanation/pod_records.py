@@ -4,19 +4,22 @@ It has no scores of nodes: only the extender has those.
 """
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
 from railwright.cli.explanation import pod as pods
 from railwright.cluster import client as clients
-from railwright.cluster import errors, failures, installed_names, listing
+from railwright.cluster import errors, failures, installed_names, listing, watch_wire
 from railwright.fabric import event_views, intent, names, views
+from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.workloads import membership
 
@@ -26,6 +29,8 @@ _FULL = (
     '"$(kubectl create token SERVICEACCOUNT)"), allow to ask the extender'
 )
 _COMPONENT = "railwright-extender"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_GATED = "SchedulingGated"  # reason of a condition (k8s.io/api/core/v1, PodReasonSchedulingGated)
 # by reason of an Event, the outcome as the extender calls it (docs/explain.md)
 _OUTCOMES = {
     "GangUnplaceable": "unplaceable",
@@ -33,18 +38,24 @@ _OUTCOMES = {
     "GangDegraded": "degraded",
     "GangLimited": "compact",
 }
+_WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
-class _Condition(views.PodCondition, frozen=True):
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
     message: str | None = None
 
 
-class _Status(views.PodStatus, frozen=True):
-    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # with their messages
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
 
 
-class _Pod(views.Pod, frozen=True):
+class _Pod(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
@@ -99,12 +110,18 @@ class PodRecord(msgspec.Struct, frozen=True):
     source: str = "pod"
     missed_label: str = ""  # of a pod that is not injected
     audit: str = ""  # what would have been done to a pod that was admitted in audit mode
+    warnings: Sequence[rendering.Message] = ()  # about keys of railwright that have no effect
+    unasked: str = ""  # why no scheduler asked the extender about it, as far as the pod shows
 
 
 async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     """Return the record of a pod. Raise ClusterError."""
     path = f"/api/v1/namespaces/{namespace}/pods"
-    pod = await cluster_access.read_object(client, f"{path}/{name}", _Pod)
+    body = await client.get(f"{path}/{name}")
+    try:
+        pod, status = msgspec.json.decode(body, type=views.Pod), msgspec.json.decode(body, type=_Pod).status
+    except watch_wire.UNREADABLE as error:
+        raise failures.build_foreign(client.host, path, str(error)) from None
     if pod.metadata.name != name:
         raise failures.build_foreign(client.host, path)
     gang = membership.find_gang(pod)
@@ -114,12 +131,12 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
     query = {"fieldSelector": f"source={_COMPONENT}"}
     events = await listing.list_objects(client, f"/api/v1/namespaces/{namespace}/events", event_views.Event, query)
     about_gang = [event for event in events if event.involved_object.name in involved]
-    return _build(pod, sorted(map(_report, about_gang), key=lambda report: report.last))
+    return _build(pod, status, sorted(map(_report, about_gang), key=lambda report: report.last))
 
 
 def is_finding(record: PodRecord) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return record.outcome in pods.WORSE
+    return record.outcome in _WORSE
 
 
 def render(record: PodRecord) -> Group:
@@ -138,29 +155,28 @@ def render(record: PodRecord) -> Group:
             "the pod, so that it is created again"
         )
     lines: list[RenderableType] = [
-        pods.format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
-        pods.format_line(
-            f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")
-        ),
+        _format(f"Pod {record.pod}: {fabric}", "bold underline"),
+        *[_format(f"warning: {warning.line}", "yellow") for warning in record.warnings],
+        _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
     ]
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
-        lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
+        lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
         held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
-        lines.append(pods.format_line(pods.describe_held_rails(held) if held else of_node))
+        lines.append(_format(pods.describe_held_rails(held) if held else of_node))
         why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
-        lines += [pods.format_line(why, "yellow") for why in why_skipped]
+        lines += [_format(why, "yellow") for why in why_skipped]
     if record.waiting:
-        lines.append(pods.format_line(f"because: {record.waiting}", "yellow"))
+        lines.append(_format(f"because: {record.waiting}", "yellow"))
     lines += [
-        pods.format_line(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
+        _format(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
         for event in record.events
     ]
     return Group(*lines)
 
 
-def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
+def _build(pod: views.Pod, status: _Status, reports: Sequence[Report]) -> PodRecord:
     injection = intent.read_record(pod)
     node = pod.spec.node_name or ""
     outcomes = [_OUTCOMES[report.reason] for report in reports if report.reason in _OUTCOMES]
@@ -168,7 +184,7 @@ def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
         outcomes = [outcome for outcome in outcomes if outcome != "unplaceable"]
     unscheduled = [
         condition.message or ""
-        for condition in pod.status.conditions or ()
+        for condition in status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
     placement = _read_placement(pod.metadata.annotations.get(names.PLACEMENT))
@@ -185,6 +201,24 @@ def _build(pod: _Pod, reports: Sequence[Report]) -> PodRecord:
         events=reports,
         audit=_describe_audit(injection),
         missed_label=_find_missed_label(pod),
+        warnings=rendering.describe_all(keys.check_pod(pod.metadata)),
+        unasked=_describe_unasked(pod, status),
+    )
+
+
+def _describe_unasked(pod: views.Pod, status: _Status) -> str:
+    """Return why a scheduler may not have asked about an injected pod."""
+    scheduler = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
+    if any(condition.reason == _GATED for condition in status.conditions or ()):
+        return "the pod has scheduling gates, and no scheduler looks at it until they are removed"
+    if pod.spec.node_name and names.PLACEMENT not in pod.metadata.annotations:
+        return (
+            f"the pod has no annotation {names.PLACEMENT}: it was created with spec.nodeName, so that no scheduler "
+            "placed it, or bound while the webhook did not answer"
+        )
+    return (
+        f"the pod's schedulerName is {scheduler}; if this scheduler has not asked about other pods either, its "
+        "configuration lacks the extender (`railwright check`), otherwise its own plugins reject every node"
     )
 
 
@@ -215,16 +249,21 @@ def _report(event: Any) -> Report:
     return Report(event.reason, event.message, event.count or 1, last)
 
 
+def _format(text: str, style: str = "") -> Text:
+    return Text(output.escape_controls(text), style=style)
+
+
 def explain(
     namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
 ) -> int:
     """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
 
-    async def read_records(client: clients.Client) -> tuple[PodRecord, str]:
-        return await read(client, namespace, name), await _find_scaled_down(client)
+    async def read_records() -> tuple[PodRecord, str]:
+        async with cluster_access.connect(options.get_cluster(arguments)) as client:
+            return await read(client, namespace, name), await _find_scaled_down(client)
 
     try:
-        record, scaled_down = cluster_access.run(options.get_cluster(arguments), read_records)
+        record, scaled_down = asyncio.run(read_records())
     except errors.ApiError as error:
         if error.foreign:
             raise no_extender from None
@@ -232,16 +271,18 @@ def explain(
     except errors.ClusterError:
         raise no_extender from None
     pods.print_explanation(record, render(record), arguments.output)
-    cause = scaled_down or f"{output.escape_controls(no_extender.cause)}; {_FULL}"
-    print(f"railwright: without scores of nodes: {cause}", file=sys.stderr)
+    if record.fabric:  # schedulers ask about no other pod
+        advice = record.unasked if no_extender.has_answered else _FULL
+        cause = scaled_down or f"{no_extender.cause}; {advice}"
+        print(f"railwright: without scores of nodes: {output.escape_controls(cause)}", file=sys.stderr)
     return output.FINDINGS if is_finding(record) else output.OK
 
 
 async def _find_scaled_down(client: clients.Client) -> str:
     """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
     try:
-        deployment = await cluster_access.read_object(client, _DEPLOYMENT, _Deployment)
-    except errors.ClusterError:
+        deployment = msgspec.json.decode(await client.get(_DEPLOYMENT), type=_Deployment)
+    except (errors.ClusterError, *watch_wire.UNREADABLE):
         return ""
     if deployment.spec.replicas:
         return ""

@@ -103,6 +103,7 @@ def find_numa_nodes(devices: Iterable[slices.OfferedDevice]) -> Mapping[slices.D
             numbers[device.id] = number
             if root is not None:
                 by_root.setdefault(root, set()).add(number)
+    # second, because the device that shows the NUMA node of a PCIe root may come after the one that needs it
     for device_id, root in unknown:
         if len(by_root.get(root, ())) == 1:  # drivers that disagree locate nothing
             [numbers[device_id]] = by_root[root]

@@ -107,6 +107,8 @@ class ClaimResources:
             if not named and len(self.unread) < _MAX_UNREAD:
                 self.unread.add((device_class, expressions))
             return tuple(resource.name for resource in named)
+        # Several fabrics may name the same devices, so each is asked on its own: a request whose selectors match only
+        # one rail of a fabric is for this rail, and one that matches several is for none of them.
         others: dict[str, list[str]] = {resource.fabric: [] for resource in candidates}
         for resource in candidates:
             if resource.name in selectable:

@@ -105,6 +105,8 @@ class SliceIndex:
 
     def _index_pool(self, pool: _Pool) -> DeviceChanges:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""
+        # By pool and not by slice: a generation counts only once all of its slices are known, so one slice may make the
+        # devices of all others appear or disappear.
         before = self._devices_by_pool.pop(pool, {})
         slices = self._slices_by_pool[pool]
         if not slices:

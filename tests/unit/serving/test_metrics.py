@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import parser
 
 from documentation import metrics_reference
-from railwright.serving import metric_row, metrics
+from railwright.serving import metrics
 
 ROOT = pathlib.Path(__file__).parents[3]
 TIMES = {"age", "lag", "duration", "left", "lifetime", "wait", "expiry"}
@@ -27,7 +27,7 @@ def rows():
 
 
 def test_a_rows_attribute_is_its_name_and_no_name_is_taken_twice():
-    named = {name: row.name for name, row in vars(metrics.Metrics).items() if isinstance(row, metric_row.Row)}
+    named = {name: row.name for name, row in vars(metrics.Metrics).items() if isinstance(row, metrics.Row)}
     named["certificate_expiry"] = "certificate_expiry"  # the wire adds what the number is
     assert all(name == written for name, written in named.items())
     assert len(named) == len(rows())
@@ -105,7 +105,7 @@ def test_every_metric_is_changed_somewhere():
         for folder in ("railwright/serving", "webhook", "extender", "railwright/cluster")
         for path in (ROOT / folder).rglob("*.py")
     )
-    attributes = [name for name, row in vars(metrics.Metrics).items() if isinstance(row, metric_row.Row)]
+    attributes = [name for name, row in vars(metrics.Metrics).items() if isinstance(row, metrics.Row)]
     assert [name for name in attributes if not re.search(rf"\.{name}\b", code)] == []
 
 
