@@ -3,10 +3,9 @@
 import io
 import json
 
-import msgspec
 import pytest
 import yaml
-from admitting import EXAMPLES
+from admitting import EXAMPLES, view
 from rich.console import Console
 
 from railwright.cli import __main__ as command_line
@@ -56,7 +55,7 @@ def test_explain_shows_a_rejection_that_would_be_made(tmp_path, capsys, audit_po
 
 
 def render(tree: dict) -> str:
-    record = pod_records._build(msgspec.convert(tree, pod_records._Pod), ())
+    record = pod_records._build(view(tree), pod_records._Status(), ())
     console = Console(file=io.StringIO(), width=400)
     console.print(pod_records.render(record))
     return console.file.getvalue()
