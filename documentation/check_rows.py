@@ -22,6 +22,7 @@ _OTHERS = {
     snapshots.DRY_RUNS: "`create pods` in the namespace of the dry run",
     snapshots.NAMESPACED_PODS: "`list pods` in opted-in namespaces",
     snapshots.PERMISSIONS: "`create selfsubjectaccessreviews`",
+    snapshots.SERVER_PERMISSIONS: "`create subjectaccessreviews.authorization.k8s.io -A`",
 }
 _RIGHTS = {source.name: f"`{source.right.format(namespace=names.NAMESPACE)}`" for source in snapshots.SOURCES}
 

@@ -58,6 +58,7 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
         yield DOCS / name, svg
     yield check_rows.FOLDER / "tested_versions.json", tested_versions.format_data()
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
+    yield permissions.DATA, permissions.format_data()
 
 
 @functools.cache

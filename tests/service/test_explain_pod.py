@@ -16,6 +16,8 @@ from aiohttp import web
 from placing import leaves, pod
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import options
+from railwright.cli.explanation import extender_client
 
 POLICY = """
 apiVersion: railwright.io/v1alpha1
@@ -214,6 +216,28 @@ async def test_without_an_address_the_api_server_proxies_the_call(running, tmp_p
     assert "placeable" in out.decode()
     assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
     assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
+
+
+async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
+    """Such as that of an extender whose permissions are gone."""
+    reason = "the API server did not review this token: 403 Forbidden"
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.match_info["service"])
+        if request.match_info["service"].startswith("https:"):
+            return web.json_response({"error": {"reason": reason}}, status=503)
+        return web.json_response({"kind": "Status", "message": "error trying to reach service: EOF"}, status=503)
+
+    path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
+    async with api_stub.serve_routes(web.get(path, answer)) as port:
+        cluster = options.ClusterOptions(kubeconfig=api_stub.kubeconfig(tmp_path, port))
+        target = extender_client.Target("", "s3cret", "", "", cluster)
+        with pytest.raises(extender_client.NoExtenderError) as raised:
+            await asyncio.to_thread(extender_client.fetch_explanation, "train", "w-0", target)
+    assert reason in raised.value.cause
+    assert "`railwright check` names it" in str(raised.value)
+    assert seen == ["https:railwright-extender:8713"]
 
 
 NO_DECISION = "no decision on prod/p is stored (the last 1,000 are): this extender has answered for 5 min"

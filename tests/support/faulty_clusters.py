@@ -59,7 +59,7 @@ async def _answer_uninstalled(request: web.Request) -> web.StreamResponse:
     if request.path == "/version":
         return web.json_response({"gitVersion": "v1.35.0"})
     *_, last = request.path.split("/")
-    if last == "selfsubjectaccessreviews":
+    if last in {"selfsubjectaccessreviews", "subjectaccessreviews"}:
         return web.json_response({"status": {"allowed": True}})
     if not request.path.startswith(_CORE):
         return web.Response(status=404, text="404 page not found\n")

@@ -118,8 +118,9 @@ def manifests() -> list[Tree]:
 def seen(trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any) -> snapshots.Snapshot:
     """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
-    objects = {name: tuple(_convert(item, typed[name]) for item in items) for name, items in trees.items()}
-    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, **more)
+    objects = {name: tuple(_convert(item, typed[name]) for item in trees[name]) for name in typed.keys() & trees.keys()}
+    denied = dict(trees.get(snapshots.SERVER_PERMISSIONS, ()))
+    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import snapshots
+from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import DryRun, Snapshot, get_list, get_map, get_name, get_path
 from railwright.cli.checking.webhook_configurations import NAME_LABEL
@@ -124,7 +124,10 @@ def _check_policies(snapshot: Snapshot) -> Assessment:
     for binding in snapshot.get_all("admission-bindings"):
         policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
         policy_actions.update(get_list(binding, "spec", "validationActions"))
-    if unbound := text.join_first((name for name in own_policies if name not in actions), 5):
+    unbound = text.join_first((name for name in own_policies if name not in actions), 5)
+    if unbound and snapshot.is_disabled:
+        return fail(check_rows.DISABLED, check_rows.ENABLE)
+    if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own_policies if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")

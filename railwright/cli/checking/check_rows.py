@@ -21,8 +21,14 @@ from railwright.cli.checking import snapshots
 from railwright.cluster import installed_names
 from railwright.fabric import text
 
+DISABLED = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+ENABLE = "railwright enable"
 EDIT_POLICY = "{edit policy}"  # in a hint: the command that edits the object that has the policy in force
 APPLY = "{apply}"  # in a hint: the command that applies the installation again, by how it was installed
+_APPLY = re.compile(r"\{apply(?: (?P<setting>[^}\s]+))?\}")  # as APPLY; `{apply KEY=VALUE}` sets a value of the chart
 _SECTION = re.compile(
     r"^### (?P<anchor>\S+)\n\n(?P<fields>(?:\w+: [^\n]+\n)+)\n(?P<text>.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL
 )
@@ -37,7 +43,11 @@ _NAMES = {
     "{policy}": snapshots.POLICY,
 }
 _SOURCES = {
-    "everything": (*(source.name for source in snapshots.SOURCES), snapshots.NAMESPACED_PODS),
+    "everything": (
+        *(source.name for source in snapshots.SOURCES),
+        snapshots.NAMESPACED_PODS,
+        snapshots.SERVER_PERMISSIONS,
+    ),
     "workloads": (*snapshots.WORKLOADS,),
 }
 
@@ -109,7 +119,7 @@ class Row(msgspec.Struct, frozen=True):
 
     def list_sources(self) -> tuple[str, ...]:
         """Return the sources that the assessment and the hint need."""
-        sources = (*self.reads, *self.uses, *(("deployments",) if APPLY in self.hint else ()))
+        sources = (*self.reads, *self.uses, *(("deployments",) if _APPLY.search(self.hint) else ()))
         return (*sources, snapshots.FABRIC_POLICY) if "policy" in sources else sources
 
 
@@ -219,8 +229,7 @@ def _assess(row: Row, snapshot: snapshots.Snapshot) -> Sequence[Assessment]:
 
 def _build_result(row: Row, assessment: Assessment, snapshot: snapshots.Snapshot, blocker: str) -> Result:
     hint = (assessment.hint or row.hint) if assessment.state in (State.FAIL, State.WARN) else ""
-    if APPLY in hint:
-        hint = hint.replace(APPLY, snapshots.format_apply_command(snapshot))
+    hint = _APPLY.sub(lambda match: snapshots.format_apply_command(snapshot, match["setting"] or ""), hint)
     hint = hint.replace(EDIT_POLICY, snapshots.format_edit_command(snapshot))
     hint = hint.replace("{namespace}", snapshot.namespace)
     return Result(

@@ -22,6 +22,7 @@ from railwright.cli.checking import (
     rails,
     reader,
     scheduling,
+    server_permissions,
     webhook_configurations,
 )
 from railwright.cluster import client as clients
@@ -32,6 +33,7 @@ _PICTURE_WIDTH = 140  # columns of the SVG
 _MODULES = (
     kubernetes,
     installation,
+    server_permissions,
     certificates,
     webhook_configurations,
     policy,

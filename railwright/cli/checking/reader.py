@@ -11,7 +11,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli.checking import admission, kubernetes, snapshots
+from railwright.cli.checking import admission, kubernetes, server_permissions, snapshots
 from railwright.cluster import client as clients
 from railwright.cluster import errors, failures, listing, watch_wire
 from railwright.fabric import names
@@ -19,6 +19,7 @@ from railwright.fabric import names
 _VERSION = snapshots.SOURCES[0]  # /version, which every API server has
 _AT_ONCE = 8  # sources read concurrently
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_SUBJECT_REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _FORBIDDEN = 403
 _DENIED = frozenset({401, _FORBIDDEN})
 
@@ -52,7 +53,11 @@ class ClusterReader:
         derived: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]] = (
             {snapshots.PERMISSIONS: self._read_permissions}
             if before
-            else {snapshots.DRY_RUNS: self._make_dry_runs, snapshots.NAMESPACED_PODS: self._read_namespaced_pods}
+            else {
+                snapshots.DRY_RUNS: self._make_dry_runs,
+                snapshots.NAMESPACED_PODS: self._read_namespaced_pods,
+                snapshots.SERVER_PERMISSIONS: self._review_servers,
+            }
         )
         self._derived = {name: asyncio.ensure_future(read()) for name, read in derived.items()}
 
@@ -61,7 +66,8 @@ class ClusterReader:
         readings = {name: await self._readings[name] for name in names_ if name in self._readings}
         derived = {name: await self._derived[name] for name in names_ if name in self._derived}
         pods = derived.get(snapshots.NAMESPACED_PODS, _Reading())
-        problems = {**readings, snapshots.NAMESPACED_PODS: pods}
+        reviews = derived.get(snapshots.SERVER_PERMISSIONS, _Reading())
+        problems = {**readings, snapshots.NAMESPACED_PODS: pods, snapshots.SERVER_PERMISSIONS: reviews}
         if problems.get(snapshots.FABRIC_POLICY, pods).problem:  # it may override the ConfigMap
             problem = f"{problems[snapshots.FABRIC_POLICY].problem}: a {names.POLICY_KIND} would override the ConfigMap"
             problems["policy"] = msgspec.structs.replace(problems[snapshots.FABRIC_POLICY], problem=problem)
@@ -74,6 +80,7 @@ class ClusterReader:
             may=derived.get(snapshots.PERMISSIONS, {}),
             dry_runs=derived.get(snapshots.DRY_RUNS, ()),
             namespaced_pods=pods.objects,
+            denied=dict(reviews.objects),
         )
 
     def cancel(self) -> None:
@@ -100,6 +107,43 @@ class ClusterReader:
         readings = [await _read(self._client, snapshots.list_pods_of(name), name) for name in opted_in]
         failed = next((reading for reading in readings if reading.problem), _Reading())
         return msgspec.structs.replace(failed, objects=tuple(pod for reading in readings for pod in reading.objects))
+
+    async def _review_servers(self) -> _Reading:
+        """Ask which permissions the servers lack. Each object is an account and its denied permissions."""
+        snapshot = await self.read(("deployments",))
+        denied = []
+        for server, account in server_permissions.list_accounts(snapshot).items():
+            permissions = server_permissions.list_permissions(server, snapshot.namespace)
+            user = f"system:serviceaccount:{snapshot.namespace}:{account}"
+            try:
+                answers = await asyncio.gather(*(self._review(permission, user) for permission in permissions))
+            except errors.ApiError as error:
+                forbidden = "create subjectaccessreviews.authorization.k8s.io -A" if error.status == _FORBIDDEN else ""
+                problem = f"you may not {forbidden} (403 Forbidden)" if forbidden else error.sentence
+                return _Reading(problem=problem, forbidden=forbidden)
+            except errors.ClusterError as error:
+                return _Reading(problem=error.sentence)
+            if lacking := [str(item) for item, is_denied in zip(permissions, answers, strict=True) if is_denied]:
+                denied.append((account, tuple(lacking)))
+        return _Reading(tuple(denied))
+
+    async def _review(self, permission: server_permissions.Permission, user: str) -> bool:
+        """Return whether a user lacks a permission. Raises ClusterError."""
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user,
+                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{self._empty.namespace}"],
+                "resourceAttributes": msgspec.to_builtins(permission),
+            },
+        }
+        async with self._semaphore:
+            answer = await self._client.post(_SUBJECT_REVIEW, msgspec.json.encode(body))
+        try:
+            return snapshots.get_path(msgspec.json.decode(answer), "status", "allowed") is False
+        except msgspec.MsgspecError as error:
+            raise failures.build_foreign(self._client.host, _SUBJECT_REVIEW, str(error)) from None
 
     async def _make_dry_runs(self) -> tuple[snapshots.DryRun, ...]:
         snapshot = await self.read(admission.PLAN_SOURCES)

@@ -26,6 +26,8 @@ VOLCANO_NAMESPACE, VOLCANO_CONFIGMAP = "volcano-system", "volcano-scheduler-conf
 VOLCANO_SCHEDULER = "volcano-scheduler"  # Deployment of the same chart
 # Sources that follow from others: dry runs of pods, pods of opted-in namespaces, the caller's permissions to install.
 DRY_RUNS, NAMESPACED_PODS, PERMISSIONS = "dry-runs", "namespaced-pods", "permissions"
+SERVER_PERMISSIONS = "server-permissions"  # those that the servers' ServiceAccounts lack
+DISABLED = "disabled"  # the copy of `railwright disable`
 FABRIC_POLICY = "fabric-policy"  # read with the source "policy", the ConfigMap: if it exists, it is in force
 _CLOCK_SKEW = dt.timedelta(seconds=10)  # between the clock of a Lease's holder and ours
 _LEASE_SECONDS = 15  # lease duration if the object has none (client-go's default)
@@ -103,6 +105,7 @@ SOURCES: tuple[Source, ...] = (
     Source("admission-policies", _ADMISSION, "validatingadmissionpolicies"),
     Source("admission-bindings", _ADMISSION, "validatingadmissionpolicybindings"),
     Source("policy", "v1", "configmaps", _OWN, POLICY),
+    Source(DISABLED, "v1", "configmaps", _OWN, installed_names.DISABLED),
     Source(FABRIC_POLICY, names.POLICY_API_VERSION, names.POLICY_PLURAL, _OWN, POLICY),
     Source("networks", "k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     Source("hypernodes", "topology.volcano.sh/v1alpha1", "hypernodes", view=hypernodes.HyperNode),
@@ -151,6 +154,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     may: Mapping[str, bool] = {}  # permissions by SelfSubjectAccessReview
     dry_runs: tuple[DryRun, ...] = ()
     namespaced_pods: tuple[views.Pod, ...] = ()  # pods of opted-in namespaces
+    denied: Mapping[str, tuple[str, ...]] = {}  # permissions that a server needs and lacks, by ServiceAccount
 
     def get_all(self, source: str) -> tuple[Any, ...]:
         """Return the objects of a source, () if it could not be read."""
@@ -193,6 +197,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     def fabric_policy(self) -> Any | None:
         """Return the FabricPolicy, which is in force if it exists; None otherwise."""
         return self.get_one(FABRIC_POLICY)
+
+    @property
+    def is_disabled(self) -> bool:
+        """True while there is a copy of `railwright disable`, which `railwright enable` deletes."""
+        return self.get_one(DISABLED) is not None
 
     @property
     def policy_name(self) -> str:
@@ -316,8 +325,11 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def format_apply_command(snapshot: Snapshot) -> str:
-    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl."""
+def format_apply_command(snapshot: Snapshot, setting: str = "") -> str:
+    """Return how to apply the installation again: by the repository of a GitOps tool, by Helm, or by kubectl.
+
+    `setting` (KEY=VALUE) is a value of the chart that the release must have: Helm keeps another one that was set.
+    """
     for name in (WEBHOOK, EXTENDER, CERTS):
         metadata = get_path(snapshot.find("deployments", name), "metadata")
         labels, annotations = get_map(metadata, "labels"), get_map(metadata, "annotations")
@@ -326,7 +338,8 @@ def format_apply_command(snapshot: Snapshot) -> str:
                 return f"change it in the repository that {tool} ({kind} {value.partition(':')[0]}) deploys"
         if labels.get(_MANAGED_BY) == "Helm":
             release = annotations.get(_RELEASE, "railwright")
-            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reuse-values"
+            value = f" --set {setting}" if setting else ""
+            return f"helm upgrade {release} CHART -n {snapshot.namespace} --reset-then-reuse-values{value}"
     return "kubectl apply -k FOLDER (with your kustomization.yaml)"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli.checking import snapshots
+from railwright.cli.checking import check_rows, snapshots
 from railwright.cli.checking.check_rows import Assessment, Checks, State, assess_problems, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_list, get_map, get_path
 from railwright.cluster import installed_names
@@ -108,6 +108,8 @@ def find_excluded_namespaces(snapshot: Snapshot) -> frozenset[str]:
 
 def _check_exists(source: str, snapshot: Snapshot) -> Assessment:
     configuration = snapshot.find(source, snapshots.CONFIGURATION)
+    if configuration is None and source == "mutating" and snapshot.is_disabled:
+        return fail(check_rows.DISABLED, check_rows.ENABLE)
     if configuration is None:
         missing = f"{_KINDS[source]} {snapshots.CONFIGURATION} does not exist"
         return fail(f"{missing}: the API server does not call the webhook")

@@ -58,6 +58,7 @@ def restrict(whole, row):
         dry_runs=whole.dry_runs if snapshots.DRY_RUNS in sources else (),
         namespaced_pods=whole.namespaced_pods if snapshots.NAMESPACED_PODS in sources else (),
         may=whole.may if snapshots.PERMISSIONS in sources else {},
+        denied=whole.denied if snapshots.SERVER_PERMISSIONS in sources else {},
     )
 
 
@@ -130,12 +131,32 @@ def test_a_fix_names_the_command_by_which_it_was_installed(name):
     installations.install_by_helm(released)
     for trees, command_line in (
         (kustomized, "kubectl apply -k FOLDER"),
-        (released, "helm upgrade fabric-team CHART -n railwright-system --reuse-values"),
+        (released, "helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values"),
     ):
         change(trees)
         hints = [result.hint for result in assess_trees(trees) if result.hint]
         assert hints
         assert all(command_line in hint for hint in hints), hints
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("open", "webhook.failurePolicy=Fail"), ("no guard", "admissionPolicy.mode=Deny")]
+)
+def test_a_fix_by_helm_sets_the_value_that_the_release_may_have_changed(name, setting):
+    trees = installations.healthy()
+    installations.install_by_helm(trees)
+    BREAKS[name][0](trees)
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
+    assert f"--reset-then-reuse-values --set {setting}" in hint
+
+
+def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
+    trees = installations.healthy()
+    trees["mutating"].clear()
+    trees["admission-bindings"].clear()
+    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    hints = {result.check: result.hint for result in assess_trees(trees) if result.state is check_rows.State.FAIL}
+    assert hints == {"mutating-configuration": "railwright enable", "admission-policy": "railwright enable"}
 
 
 @pytest.mark.parametrize(
