@@ -38,8 +38,8 @@ class _Answer(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Answer).decode
 _NOT_ASKED = (
-    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust its CA, "
-    "such as a new one"
+    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust "
+    "its CA, such as a new one"
 )
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 Report = Callable[[views.Pod, reason.Reason], None]

@@ -24,8 +24,8 @@ BY = fabric()
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 BOUND = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
 NOT_ASKED = (
-    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust its CA, "
-    "such as a new one"
+    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust "
+    "its CA, such as a new one"
 )
 CREATED = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-1", "controller": True}

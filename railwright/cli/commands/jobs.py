@@ -163,7 +163,7 @@ def _configure_verify(parser: parsers.Parser) -> None:
             "log",
             "Report in one line what a log of NCCL shows.",
             load=_load_log,
-            finding="the log shows TCP, too few rails or a failure",
+            finding="the logs show TCP, too few rails or a failure",
             examples=(
                 "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log - --fabric roce",
                 "railwright verify log nccl.log -o wide",
