@@ -4,7 +4,6 @@ The webhook lints each pod with the fabric that the pod gets. `dry_runs` asks it
 the manifest.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
 
@@ -47,12 +46,8 @@ def consult(cluster: options.ClusterOptions, texts: Sequence[tuple[str, str]], n
     """Return what the cluster adds about the manifests among (file, text). A cluster without answer adds a note."""
     chosen = namespace or kubeconfigs.find_namespace(cluster.kubeconfig, cluster.context)
 
-    async def connect_and_ask() -> Consultation:
-        async with cluster_access.connect(cluster, call_seconds=_SECONDS) as client:
-            return await _consult(client, texts, chosen)
-
     try:
-        return asyncio.run(connect_and_ask())
+        return cluster_access.run(cluster, lambda client: _consult(client, texts, chosen), call_seconds=_SECONDS)
     except errors.ClusterError as error:
         return Consultation(
             lint_findings.Report(

@@ -14,7 +14,7 @@ import msgspec
 
 from railwright.cli import formats, options, output, policies
 from railwright.fabric import text
-from railwright.fabric.verification import expectations, jobs, log_types, report
+from railwright.fabric.verification import jobs, log_types, rails, report
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # a DNS label, RFC 1123
 _MAX_NAME = 63  # characters of a DNS label
@@ -134,7 +134,7 @@ def build_expectation(arguments: argparse.Namespace, *, has_source: bool) -> log
     fabric = policies.find_fabric(policy, arguments.fabric)
     if not policy.document.fabrics[fabric].rails:
         raise output.UnreadableError(f"--fabric {fabric}: has no rails, so there is no RDMA to be seen")
-    expected = expectations.expect(policy.document, fabric)
+    expected = rails.expect(policy.document, fabric)
     return expected if arguments.rails is None else msgspec.structs.replace(expected, rails=arguments.rails)
 
 

@@ -55,7 +55,7 @@ async def kubeconfig(tmp_path):
 async def look(kubeconfig, **options):
     client = await clients.connect(kubeconfig)
     try:
-        cluster = reader.ClusterReader(client, server=client.host, namespace="railwright-system", **options)
+        cluster = reader.ClusterReader(client, "railwright-system", **options)
         return await cluster.read(EVERYTHING)
     finally:
         await client.close()

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 
 import admitting
+import extending
 import jsonpatch
 import msgspec
 import pytest
@@ -14,7 +15,6 @@ from placing import LEAF, node, policy
 from placing import pod as placed_pod
 
 from extender import app as extender_app
-from extender import schedulers
 from extender import state as extender_states
 from railwright.fabric import node_views
 from railwright.serving import addresses, dispatch, limits, listeners, metrics, routes
@@ -39,9 +39,7 @@ class Site:
         self.extender = extender_states.State(assume_seconds=30)
         self.extender.cluster.upsert_node(node("gpu-3", "a"))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.extender, lambda: chosen, clock=lambda: self.seconds, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.extender, lambda: chosen, clock=lambda: self.seconds)
         self.seconds = 60.0
         self.events: list[answer.EventRecord] = []
         self.counters = metrics.Metrics("webhook")
@@ -74,12 +72,13 @@ class Site:
         """Ask the extender about a pod, as kube-scheduler does."""
         tree = json.loads(msgspec.json.encode(placed_pod("w-0", group="g")))
         tree["metadata"]["uid"] = uid
-        self.verbs.filter(json.dumps({"Pod": tree, "Nodes": None, "NodeNames": ["gpu-3"]}).encode())
+        self.verbs.kube.filter(json.dumps({"Pod": tree, "Nodes": None, "NodeNames": ["gpu-3"]}).encode())
 
 
 @contextlib.asynccontextmanager
 async def serve(site: Site):
-    dispatcher = dispatch.Dispatcher(extender_app.build_ops_routes(site.verbs), limits.Limits(max_body=0), None)
+    table = extender_app.build_ops_routes(site.verbs.decider)
+    dispatcher = dispatch.Dispatcher(table, limits.Limits(max_body=0), None)
     async with listeners.open_port(addresses.Address("127.0.0.1", 0), dispatcher) as at:
         yield f"http://{at}"
 
@@ -213,10 +212,10 @@ async def test_an_extender_that_cannot_be_reached_is_reported():
 
 def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
     site = Site()
-    assert "was asked about no pod" in site.verbs.explain_absence("train/x")
+    assert "was asked about no pod" in site.verbs.decider.explain_absence("train/x")
     site.ask("another")
     site.seconds = 600.0
-    absence = site.verbs.explain_absence("train/x")
+    absence = site.verbs.decider.explain_absence("train/x")
     assert "no decision on train/x is stored" in absence
     assert "has answered for 10 min and was asked about pods of default-scheduler" in absence
 
@@ -224,6 +223,6 @@ def test_explain_of_a_pod_without_a_decision_names_the_scheduler_that_asked():
 def test_one_node_left_explains_why_no_score_was_asked_for():
     site = Site()
     site.ask("u")
-    explanation = site.verbs.explanations.explain("train", "w-0")
+    explanation = site.verbs.decider.explanations.explain("train", "w-0")
     assert explanation is not None
     assert [why.code for why in explanation.why] == ["OneNodeLeft"]

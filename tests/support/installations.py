@@ -115,16 +115,12 @@ def manifests() -> list[Tree]:
     return [document for name in listed for document in yaml.safe_load_all((BASE / name).read_text()) if document]
 
 
-def seen(
-    trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any
-) -> snapshots.ClusterSnapshot:
+def seen(trees: Trees, *, dry_runs: tuple[snapshots.DryRun, ...] | None = None, **more: Any) -> snapshots.Snapshot:
     """Return the snapshot of these trees. Dry runs are answered by the policy there, unless given."""
     typed = {source.name: source.view for source in snapshots.SOURCES}
     objects = {name: tuple(_convert(item, typed[name]) for item in trees[name]) for name in typed.keys() & trees.keys()}
     denied = dict(trees.get(snapshots.SERVER_PERMISSIONS, ()))
-    whole = snapshots.ClusterSnapshot(
-        names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more
-    )
+    whole = snapshots.Snapshot(names.NAMESPACE, NOW, "https://cluster:6443", objects=objects, denied=denied, **more)
     made = (
         tuple(map(_went_through(whole), whole.policy.fabrics if whole.policy else ())) if dry_runs is None else dry_runs
     )
@@ -182,7 +178,7 @@ def trust(trees: Trees, authority: issue.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _went_through(whole: snapshots.ClusterSnapshot):
+def _went_through(whole: snapshots.Snapshot):
     digest = getattr(whole.policy_result, "digest", "")
 
     def dry_run(fabric: str) -> snapshots.DryRun:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from railwright.cli.checking import check_rows, snapshots
-from railwright.cli.checking.check_rows import fail, ok
+from railwright.cli.checking import check_rows
+from railwright.cli.checking.check_rows import Assessment, fail, ok
+from railwright.cli.checking.snapshots import Snapshot, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
 
@@ -53,13 +54,13 @@ class Permission(msgspec.Struct, frozen=True):
         )
 
 
-def list_accounts(snapshot: snapshots.ClusterSnapshot) -> Mapping[str, str]:
+def list_accounts(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the ServiceAccount of each server's Deployment, by the server's name in FILE."""
     accounts = {}
     for server in _read_rules():
         deployment = snapshot.find("deployments", server.replace(_INSTALLATION, installed_names.INSTALLATION, 1))
         if deployment is not None:
-            account = snapshots.get_path(deployment, "spec", "template", "spec", "serviceAccountName")
+            account = get_path(deployment, "spec", "template", "spec", "serviceAccountName")
             accounts[server] = str(account or "default")
     return accounts
 
@@ -86,13 +87,13 @@ def _read_rules() -> Mapping[str, _Rules]:
     return msgspec.json.decode(text_of_rules, type=dict[str, _Rules])
 
 
-def _check(snapshot: snapshots.ClusterSnapshot) -> Iterator[check_rows.Assessment]:
+def _check(snapshot: Snapshot) -> Iterator[Assessment]:
     if not snapshot.denied:
         yield ok()
     for account, permissions in snapshot.denied.items():
         user = f"system:serviceaccount:{snapshot.namespace}:{account}"
         yield fail(
-            f"it lacks {text.format_count(len(permissions), 'permission')}: {snapshots.join_limited(permissions)}",
+            f"it lacks {text.format_count(len(permissions), 'permission')}: {text.join_first(permissions, 5)}",
             f"apply the roles and their bindings again: {check_rows.APPLY}; to verify: kubectl auth can-i "
             f"{permissions[0]} --as={user}",
             subject=account,

@@ -8,6 +8,7 @@ from railwright.cli import options, output, parsers
 
 SARIF = "sarif"  # format of `lint`
 KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
+_VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _DEFAULT_NODES = 2  # one node never uses its rails
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
 _USAGE = """%(prog)s FILE... [options]
@@ -163,7 +164,7 @@ def _configure_verify(parser: parsers.Parser) -> None:
             "log",
             "Report in one line what a log of NCCL shows.",
             load=_load_log,
-            finding="the logs show TCP, too few rails or a failure",
+            finding=_VERIFY_FINDING,
             examples=(
                 "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify log - --fabric roce",
                 "railwright verify log nccl.log -o wide",
@@ -177,7 +178,7 @@ def _configure_verify(parser: parsers.Parser) -> None:
                 form,
                 f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
                 load=_load_job,
-                finding="the logs show TCP, too few rails or a failure",
+                finding=_VERIFY_FINDING,
                 examples=(f"railwright verify {form}/llm -n prod", f"railwright verify {form}/llm -n prod --follow"),
             )
         )

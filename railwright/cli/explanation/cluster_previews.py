@@ -3,7 +3,6 @@
 `dry_runs` asks the API server. This module chooses the source of each preview, and reads what a dry run returned.
 """
 
-import asyncio
 import re
 from collections.abc import Sequence
 
@@ -39,19 +38,17 @@ def preview_all(
     pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
 ) -> list[previews.AdmissionPreview]:
     """Return the preview of each template. Raise UnreadableError if neither webhook nor policy can be asked."""
-    return asyncio.run(_preview_all(pod_templates, cluster))
 
+    async def ask(client: clients.Client) -> list[previews.AdmissionPreview]:
+        answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
+        policy, holder = await _fetch_policy(client, answers)
+        pairs = zip(pod_templates, answers, strict=True)
+        return [_preview(template, reply, policy, holder) for template, reply in pairs]
 
-async def _preview_all(
-    pod_templates: Sequence[templates.Template], cluster: options.ClusterOptions
-) -> list[previews.AdmissionPreview]:
     try:
-        async with cluster_access.connect(cluster, _NO_CLUSTER) as client:
-            answers = await dry_runs.ask_all(client, [template.marked_pod for template in pod_templates])
-            policy, holder = await _fetch_policy(client, answers)
+        return cluster_access.run(cluster, ask, _NO_CLUSTER)
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {_NO_CLUSTER}") from None
-    return [_preview(template, reply, policy, holder) for template, reply in zip(pod_templates, answers, strict=True)]
 
 
 async def _fetch_policy(

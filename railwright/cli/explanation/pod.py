@@ -19,7 +19,7 @@ from railwright.cluster import kubeconfigs
 from railwright.fabric import text
 from railwright.fabric.reasons.codes import Code
 
-_WORSE = frozenset({"unplaceable", "spread", "degraded"})
+WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _COLOURS = {"placeable": "cyan", "compact": "green"}
 _MAX_NODES = 20  # of each kind; -o json has all that the extender stored
 
@@ -104,7 +104,7 @@ def read(body: bytes) -> Explanation:
 
 def is_finding(explanation: Explanation) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return explanation.outcome in _WORSE
+    return explanation.outcome in WORSE
 
 
 def render(explanation: Explanation) -> Group:
@@ -113,25 +113,25 @@ def render(explanation: Explanation) -> Group:
     place = f" on node {explanation.node}" if explanation.node else ""
     outcome = "placed" if place and explanation.outcome == "placeable" else explanation.outcome
     parts: list[RenderableType] = [
-        _format_line(f"Pod {explanation.pod}{place}: {_format_gang(explanation)}", "bold underline"),
-        _format_line(f"{outcome}{summary}", _get_style(explanation)),
+        format_line(f"Pod {explanation.pod}{place}: {_format_gang(explanation)}", "bold underline"),
+        format_line(f"{outcome}{summary}", _get_style(explanation)),
     ]
     if explanation.leaves_planned and explanation.outcome == "unplaceable":
-        parts.append(_format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
+        parts.append(format_line(f"leaves with free slots: {', '.join(explanation.leaves_planned)}"))
     elif explanation.leaves_planned and not explanation.placement:
         least = f"{explanation.leaves_used}, least possible {explanation.min_leaves}"
-        parts.append(_format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
+        parts.append(format_line(f"leaves planned ({least}): {', '.join(explanation.leaves_planned)}"))
         parts.append(
-            _format_line(
+            format_line(
                 f"modelled bandwidth {explanation.bandwidth:.2f} of at most {explanation.bound:.2f}, "
                 f"{_format_exactness(explanation)}"
             )
         )
     if explanation.devices:
-        parts.append(_format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
+        parts.append(format_line(describe_held_rails((row.rail, row.device) for row in explanation.devices)))
     when = "when it was planned" if explanation.placement else "because"
     parts += [
-        _format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
+        format_line(f"{when}: {why.message}", "yellow" if is_finding(explanation) else "") for why in explanation.why
     ]
     return Group(*parts, *_render_nodes(explanation))
 
@@ -170,15 +170,15 @@ def _render_nodes(explanation: Explanation) -> list[RenderableType]:
     for node in listed:
         score = f"{node.score:.1f}" if node.has_room and node.score is not None else ""
         table.add_row(
-            _format_line(f"{node.node} *" if node.node == explanation.node else node.node),
-            _format_line(score),
-            _format_line(node.leaf),
-            _format_line(_explain_node(node), "" if node.has_room else "red"),
+            format_line(f"{node.node} *" if node.node == explanation.node else node.node),
+            format_line(score),
+            format_line(node.leaf),
+            format_line(_explain_node(node), "" if node.has_room else "red"),
         )
     # filters may have rejected nodes for which no score was requested
     total = text.format_count(max(explanation.scored_nodes, len(explanation.nodes)), "node", part=len(listed))
     here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
-    return [Text(), table, _format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")]
+    return [Text(), table, format_line(f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim")]
 
 
 def _explain_node(node: Node) -> str:
@@ -193,7 +193,8 @@ def _join(reasons: Sequence[Message]) -> str:
     return "; ".join(reason.message for reason in reasons)
 
 
-def _format_line(text: str, style: str = "") -> Text:
+def format_line(text: str, style: str = "") -> Text:
+    """Return a line of text from a cluster."""
     return Text(output.escape_controls(text), style=style)
 
 

@@ -4,14 +4,12 @@ It has no scores of nodes: only the extender has those.
 """
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from railwright.cli import cluster_access, options, output
 from railwright.cli.explanation import extender_client
@@ -38,7 +36,6 @@ _OUTCOMES = {
     "GangDegraded": "degraded",
     "GangLimited": "compact",
 }
-_WORSE = frozenset({"unplaceable", "spread", "degraded"})
 _STYLES = {"unplaceable": "bold red", "spread": "yellow", "degraded": "yellow"}
 
 
@@ -136,7 +133,7 @@ async def read(client: clients.Client, namespace: str, name: str) -> PodRecord:
 
 def is_finding(record: PodRecord) -> bool:
     """True if the pod cannot be placed, or its gang was placed worse than was possible."""
-    return record.outcome in _WORSE
+    return record.outcome in pods.WORSE
 
 
 def render(record: PodRecord) -> Group:
@@ -155,22 +152,24 @@ def render(record: PodRecord) -> Group:
             "the pod, so that it is created again"
         )
     lines: list[RenderableType] = [
-        _format(f"Pod {record.pod}: {fabric}", "bold underline"),
-        *[_format(f"warning: {warning.line}", "yellow") for warning in record.warnings],
-        _format(f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")),
+        pods.format_line(f"Pod {record.pod}: {fabric}", "bold underline"),
+        *[pods.format_line(f"warning: {warning.line}", "yellow") for warning in record.warnings],
+        pods.format_line(
+            f"{record.outcome}{f' on node {record.node}' if record.node else ''}", _STYLES.get(record.outcome, "")
+        ),
     ]
     if record.placement is not None:
         domains = ", ".join(domain or "unlabelled" for domain in record.placement.domains)
-        lines.append(_format(f"domains, closest first: {domains or 'none in the policy'}"))
+        lines.append(pods.format_line(f"domains, closest first: {domains or 'none in the policy'}"))
         held = [(device.rail, device.rdma_device or device.device) for device in record.placement.devices]
         of_node = f"rails of the node: {', '.join(record.placement.rails) or 'none'}"
-        lines.append(_format(pods.describe_held_rails(held) if held else of_node))
+        lines.append(pods.format_line(pods.describe_held_rails(held) if held else of_node))
         why_skipped = map(rendering.render_recorded, record.placement.skipped.values())
-        lines += [_format(why, "yellow") for why in why_skipped]
+        lines += [pods.format_line(why, "yellow") for why in why_skipped]
     if record.waiting:
-        lines.append(_format(f"because: {record.waiting}", "yellow"))
+        lines.append(pods.format_line(f"because: {record.waiting}", "yellow"))
     lines += [
-        _format(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
+        pods.format_line(f"Event {event.reason}{f' ({event.count}x)' if event.count > 1 else ''}: {event.message}")
         for event in record.events
     ]
     return Group(*lines)
@@ -249,21 +248,16 @@ def _report(event: Any) -> Report:
     return Report(event.reason, event.message, event.count or 1, last)
 
 
-def _format(text: str, style: str = "") -> Text:
-    return Text(output.escape_controls(text), style=style)
-
-
 def explain(
     namespace: str, name: str, arguments: argparse.Namespace, no_extender: extender_client.NoExtenderError
 ) -> int:
     """Print what the pod's own namespace tells, and return the exit code. Raise `no_extender` if it cannot be read."""
 
-    async def read_records() -> tuple[PodRecord, str]:
-        async with cluster_access.connect(options.get_cluster(arguments)) as client:
-            return await read(client, namespace, name), await _find_scaled_down(client)
+    async def read_records(client: clients.Client) -> tuple[PodRecord, str]:
+        return await read(client, namespace, name), await _find_scaled_down(client)
 
     try:
-        record, scaled_down = asyncio.run(read_records())
+        record, scaled_down = cluster_access.run(options.get_cluster(arguments), read_records)
     except errors.ApiError as error:
         if error.foreign:
             raise no_extender from None
@@ -281,8 +275,8 @@ def explain(
 async def _find_scaled_down(client: clients.Client) -> str:
     """Return the cause and the fix if the extender has no replicas, "" if it has some or the caller may not know."""
     try:
-        deployment = msgspec.json.decode(await client.get(_DEPLOYMENT), type=_Deployment)
-    except (errors.ClusterError, *watch_wire.UNREADABLE):
+        deployment = await cluster_access.read_object(client, _DEPLOYMENT, _Deployment)
+    except errors.ClusterError:
         return ""
     if deployment.spec.replicas:
         return ""

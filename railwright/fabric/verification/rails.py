@@ -1,6 +1,6 @@
-"""Gives a verdict for each rail of a job: which of the pods that have it used it.
+"""Says which rails the pods of a job should use, and gives a verdict for each: which of the pods that have it used it.
 
-The rails of a pod come from its injection record, never from a log.
+The rails of a pod come from its injection record, its claims or the policy, never from a log.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ import msgspec
 
 from railwright.fabric import intent, names, views
 from railwright.fabric.nccl import lists
+from railwright.fabric.policy import model as policies
 from railwright.fabric.verification import log_types
 
 _LIST = "NCCL_IB_HCA"
@@ -26,6 +27,34 @@ class _Placement(msgspec.Struct, frozen=True):
     """The annotation `placement`, as far as it is read here."""
 
     devices: tuple[_Device, ...] = ()
+
+
+def expect(document: policies.FabricPolicy, fabric_name: str) -> log_types.Expected:
+    """Return what each pod of a job on this fabric should use: all rails of the fabric.
+
+    The fabric must have rails. `devicesPerRail` is the number of NICs on EFA only: a shared device plugin hands out
+    one HCA for any number of requested devices.
+    """
+    fabric = document.fabrics[fabric_name]
+    per_rail = fabric.devices_per_rail if fabric.transport is policies.Transport.EFA else 1
+    devices = [
+        tuple(
+            sorted(
+                {
+                    device
+                    for device in (rail.device, *(shape.devices.get(rail.name) for shape in document.node_shapes))
+                    if device
+                }
+            )
+        )
+        for rail in fabric.rails
+    ]
+    return log_types.Expected(
+        rails=len(fabric.rails) * per_rail,
+        transport=fabric.transport,
+        devices=tuple(devices) if all(devices) else (),
+        names=tuple([rail.name for rail in fabric.rails]),
+    )
 
 
 def expect_of_pod(pod: views.Pod) -> log_types.Expected:

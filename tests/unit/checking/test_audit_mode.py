@@ -1,11 +1,12 @@
 """`check` of a fabric in audit mode: what would change for the pods of now."""
 
+import broken_installations
 import installations
 import msgspec
 import pytest
 import yaml
 
-from railwright.cli.checking import check_rows, command, snapshots
+from railwright.cli.checking import check_rows, snapshots
 from railwright.fabric import names
 
 
@@ -22,7 +23,7 @@ def build(*pods: dict, mode: str = "audit", fabric_mode: str | None = None) -> d
 
 
 def assess(trees: dict) -> dict[str, list[check_rows.Result]]:
-    results = check_rows.run_checks(command.GROUPS, installations.seen(trees))
+    results = broken_installations.assess_trees(trees)
     return {anchor: [row for row in results if row.check == anchor] for anchor in ("audit-mode", "uninjected")}
 
 
@@ -83,6 +84,6 @@ def test_a_missing_network_counts_as_a_rejection():
 
 def list_rails(trees: dict) -> list[dict]:
     snapshot = installations.seen(trees)
-    assert isinstance(snapshot, snapshots.ClusterSnapshot)
+    assert isinstance(snapshot, snapshots.Snapshot)
     assert snapshot.policy is not None
     return [msgspec.to_builtins(rail) for fabric in snapshot.policy.fabrics.values() for rail in fabric.rails]

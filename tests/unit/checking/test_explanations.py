@@ -9,12 +9,12 @@ import shapes
 
 from documentation import tested_versions
 from railwright.cli.__main__ import main
-from railwright.cli.checking import check_rows, command, kubernetes, printing, snapshots, table
+from railwright.cli.checking import check_rows, command, kubernetes, printing, snapshots
 from railwright.fabric import names
 from railwright.fabric.claims import drivers
 
-SECTIONS = {anchor: fields["text"] for anchor, fields in table.read_fields().items()}
-ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
+SECTIONS = {anchor: fields["text"] for anchor, fields in check_rows.read_fields().items()}
+ROWS = {row.anchor: row for row in command.ROWS}
 
 
 def list_breaks():
@@ -28,9 +28,7 @@ def list_breaks():
         "kubeconfig"
     )
     unread = {source.name: sentence for source in snapshots.SOURCES}
-    yield from check_rows.run_checks(
-        command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, installations.NOW, unread=unread)
-    )
+    yield from broken_installations.run_checks(snapshots.Snapshot(names.NAMESPACE, installations.NOW, unread=unread))
     healthy = installations.healthy
     yield from broken_installations.assess_trees(healthy(), forbidden=("list nodes -A",))
     refusal = 'Internal error occurred: failed calling webhook "pods.railwright.io": connection refused'

@@ -24,6 +24,7 @@ from broken_installations import (
     other_webhook,
     put,
     repolicy,
+    run_checks,
     unrotated,
 )
 from installations import DAY, NOW
@@ -31,7 +32,7 @@ from installations import DAY, NOW
 from railwright.cli.checking import check_rows, command, installation, snapshots
 from railwright.fabric import names, views
 
-ROWS = {row.anchor: row for group in command.GROUPS for row in group.rows}
+ROWS = {row.anchor: row for row in command.ROWS}
 
 
 def wrong(results):
@@ -63,14 +64,15 @@ def restrict(whole, row):
 
 async def read_restricted(whole, *, before=False):
     """Return the results where each row gets the sources that it names and no other, as from a real cluster."""
-    rows = iter([row for _, row in check_rows.list_rows(command.GROUPS, before=before)])
+    rows = check_rows.select_rows(command.ROWS, before=before)
+    requested = iter(rows)
 
     async def read(names_):
-        row = next(rows)
+        row = next(requested)
         assert names_ in ((), row.list_sources())
         return restrict(whole, row)
 
-    return [result async for result in check_rows.stream_checks(command.GROUPS, read, before=before)]
+    return [result async for result in check_rows.run(rows, read)]
 
 
 @pytest.mark.parametrize("method", ["kustomize", "helm"])
@@ -82,7 +84,7 @@ async def test_a_row_names_every_source_that_it_uses(name, method):
     if name != "healthy":
         BREAKS[name][0](trees)
     whole = installations.seen(trees)
-    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+    assert tuple(await read_restricted(whole)) == run_checks(whole)
 
 
 @pytest.mark.parametrize("source", [source.name for source in snapshots.SOURCES])
@@ -91,7 +93,7 @@ async def test_a_row_names_every_source_that_it_uses_also_if_one_cannot_be_read(
     dry_runs = installations.seen(trees).dry_runs
     trees[source].clear()
     whole = installations.seen(trees, dry_runs=dry_runs, unread={source: f"you may not list {source}"})
-    assert tuple(await read_restricted(whole)) == check_rows.run_checks(command.GROUPS, whole)
+    assert tuple(await read_restricted(whole)) == run_checks(whole)
 
 
 @pytest.mark.parametrize("name", ["no namespace", "namespace going", "no webhook"])
@@ -105,7 +107,7 @@ async def test_a_fatal_row_ends_the_run_and_nothing_more_is_read(name):
         requested.append(names_)
         return whole
 
-    results = [result async for result in check_rows.stream_checks(command.GROUPS, read)]
+    results = [result async for result in check_rows.run(check_rows.select_rows(command.ROWS), read)]
     end = next(index for index, result in enumerate(results) if result.state is check_rows.State.FAIL)
     assert results[end].check == anchor
     assert {result.waits_for for result in results[end + 1 :]} == {anchor}
@@ -336,7 +338,7 @@ def test_a_scheduler_that_is_not_prepared_for_who_may_call_is_named(options, che
 
 def test_without_an_answer_of_the_api_server_all_other_rows_wait():
     unread = {source.name: "no answer" for source in snapshots.SOURCES}
-    results = check_rows.run_checks(command.GROUPS, snapshots.ClusterSnapshot(names.NAMESPACE, NOW, unread=unread))
+    results = run_checks(snapshots.Snapshot(names.NAMESPACE, NOW, unread=unread))
     assert [result.check for result in results if result.state is check_rows.State.FAIL] == ["api-reachable"]
     assert {result.detail for result in results[1:]} == {"fix api-reachable first"}
 
@@ -590,7 +592,7 @@ def test_before_an_installation_every_kind_of_the_manifests_is_asked_about():
     base = pathlib.Path(__file__).parents[3] / "manifests" / "base"
     made = [document for path in base.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     kinds = {
-        ("create", tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
+        (tree["apiVersion"].rpartition("/")[0], re.sub("ys$", "ies", tree["kind"].lower() + "s"))
         for tree in made
         if tree["kind"] != "Kustomization"
     }

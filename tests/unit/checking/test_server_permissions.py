@@ -30,5 +30,5 @@ def test_a_server_that_is_not_installed_needs_no_permission():
         "metadata": {"name": "railwright-webhook"},
         "spec": {"template": {"spec": {"serviceAccountName": "hooks"}}},
     }
-    snapshot = snapshots.ClusterSnapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
+    snapshot = snapshots.Snapshot(names.NAMESPACE, None, objects={"deployments": (deployment,)})
     assert server_permissions.list_accounts(snapshot) == {"railwright-webhook": "hooks"}

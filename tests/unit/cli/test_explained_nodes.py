@@ -41,3 +41,18 @@ def test_a_waiting_pod_has_no_node_and_an_unknown_gang_size_is_left_out():
     lines = render(outcome="placeable", gang="train/llm", gang_size=0, remaining=0)
     assert lines[1] == "placeable"
     assert lines[0].endswith("gang train/llm")
+
+
+REJECTED = {"node": "gpu-1", "rejection": {"code": "NoRails", "message": "rail0 has 0 of 1 free"}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "candidates", "summary"),
+    [
+        ([REJECTED, REJECTED], 2, "2 of 2 nodes: 0 fit, 2 rejected"),
+        ([{"node": "gpu-2", "score": 76.0}, REJECTED], 1, "2 of 2 nodes: 1 fit, 1 rejected"),
+        ([{"node": "gpu-2", "score": 76.0}, REJECTED], 5000, "2 of 5000 nodes: 1 fit, 1 rejected"),
+    ],
+)
+def test_nodes_that_fit_and_rejected_ones_are_counted_apart(nodes, candidates, summary):
+    assert render(candidate_nodes=candidates, nodes=nodes)[-1] == summary

@@ -3,9 +3,10 @@
 import asyncio
 import json
 
+import extending
 import pytest
 
-from extender import access, app, schedulers, state
+from extender import access, app, state
 from railwright.cluster import errors, failures
 from railwright.serving import routes
 
@@ -45,10 +46,8 @@ async def test_a_known_user_who_may_get_pods_there_reads():
 async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(header):
     """The proxy keeps the standard header for itself."""
     server = ApiServer(KNOWN, ALLOWED)
-    verbs = schedulers.Schedulers(
-        state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0, observe=lambda *_: None
-    )
-    route = next(route for route in app.build_routes(verbs, server.post) if route.path.startswith("/explain"))
+    verbs = extending.Extender(state.State(assume_seconds=30), lambda: None, clock=lambda: 0.0)
+    route = next(route for route in app.build_routes(verbs.decider, server.post) if route.path.startswith("/explain"))
     call = routes.Call(b"", {"namespace": "prod", "pod": "p"}, {}, {header.lower(): "Bearer t0ken"}, "10.0.0.1")
     with pytest.raises(routes.HttpError, match="no decision on prod/p"):
         await route.handle(call)

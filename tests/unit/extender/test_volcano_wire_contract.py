@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import extending
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placing import LEAF, node, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.serving import turns
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
@@ -79,20 +80,20 @@ class Handlers:
         for known_node in [node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)]:
             self.state.cluster.upsert_node(known_node)
         chosen = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
 
     def prioritize(self, body: object, scope: str = "") -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_prioritize(json.dumps(body).encode(), scope)))
+        return json.loads(turns.complete(self.verbs.volcano.prioritize(json.dumps(body).encode(), scope)))
 
     def predicate(self, body: object) -> dict:
-        return json.loads(turns.complete(self.verbs.volcano_predicate(json.dumps(body).encode(), "")))
+        return json.loads(turns.complete(self.verbs.volcano.predicate(json.dumps(body).encode(), "")))
 
     def event(self, verb: str, body: object) -> dict:
-        handle = {"allocate": self.verbs.volcano_allocate, "deallocate": self.verbs.volcano_deallocate}[verb]
+        handle = {"allocate": self.verbs.volcano.allocate, "deallocate": self.verbs.volcano.deallocate}[verb]
         return json.loads(handle(json.dumps(body).encode(), ""))
 
     def close(self, body: object) -> dict:
-        return json.loads(self.verbs.volcano_close(json.dumps(body).encode(), ""))
+        return json.loads(self.verbs.volcano.close_session(json.dumps(body).encode(), ""))
 
 
 def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:

@@ -19,7 +19,7 @@ def stands(**changed):
     decision = engine.PlacementEngine(state, create_assumed_pods()).score(
         build_request(pod("w-0", group="gang"), ["n"])
     )
-    return decision.build_rows(1)[0].evaluation
+    return decision.rows[0].evaluation
 
 
 def places(*where, **stood):

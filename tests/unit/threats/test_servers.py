@@ -7,11 +7,12 @@ import re
 import tomllib
 
 import api_stub
+import extending
 import pytest
 from aiohttp import web
 from placing import GPU, LEAF, RESOURCES, node, pod, policy
 
-from extender import app, schedulers, state
+from extender import app, state
 from railwright.cluster import client as clients
 from railwright.serving import command_line
 
@@ -21,9 +22,9 @@ CAP = 10 * 1024 * 1024  # bytes of an answer that Volcano reads (its fix of CVE-
 VERBS = {"filter", "prioritize", "predicate", "allocate", "deallocate", "session-close"}
 
 
-def build_schedulers(known: state.State) -> schedulers.Schedulers:
+def build_schedulers(known: state.State) -> extending.Extender:
     by = policy(required=True, domains=[LEAF])
-    return schedulers.Schedulers(known, lambda: by, clock=lambda: 0.0, observe=lambda *_: None)
+    return extending.Extender(known, lambda: by, clock=lambda: 0.0)
 
 
 @pytest.fixture
@@ -40,12 +41,12 @@ def test_t09_plain_http_needs_two_options_beyond_loopback():
 
 
 def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
-    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
     assert {route.path.rpartition("/")[2] for route in table if route.method == "POST"} == VERBS
 
 
 def test_t09_scheduler_paths_require_a_certificate(verbs):
-    table = [*app.build_routes(verbs, None), *app.build_volcano_routes(verbs)]
+    table = [*app.build_routes(verbs.decider, None), *app.build_volcano_routes(verbs.decider)]
     assert {route.path for route in table if not route.requires_certificate} == {"/explain/{namespace}/{pod}"}
 
 
@@ -59,7 +60,9 @@ def test_t15_large_answers_stay_below_the_limit_of_schedulers():
     requests = {GPU: "8", **dict.fromkeys(RESOURCES, "1")}
     asking["metadata"]["annotations"] = {"secret": "s3cr3t" * 1000}
     asking["spec"] = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-    answer = build_schedulers(known).filter(json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode())
+    answer = build_schedulers(known).kube.filter(
+        json.dumps({"Pod": asking, "Nodes": None, "NodeNames": names}).encode()
+    )
     assert len(json.loads(answer)["FailedNodes"]) == len(names)
     assert len(answer) < CAP / 4
     assert b"s3cr3t" not in answer, "nothing of the request comes back"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.policy import model as policies
-from railwright.fabric.verification import aggregate, expectations, log_types, report
+from railwright.fabric.verification import aggregate, log_types, report
 from railwright.fabric.verification import rails as verification_rails
 
 FOLDER = ROOT / "tests" / "data" / "nccl-logs"
@@ -304,7 +304,7 @@ def test_expected_rails_of_a_fabric_have_the_device_names_of_the_nodes():
         },
         node_shapes=(policies.NodeShape(name="s", match={"a": "b"}, devices={"r0": "mlx5_4"}),),
     )
-    assert expectations.expect(document, "f") == log_types.Expected(
+    assert verification_rails.expect(document, "f") == log_types.Expected(
         rails=1, transport="roce", devices=(("mlx5_0", "mlx5_4"),), names=("r0",)
     )
 

@@ -2,11 +2,12 @@
 
 import json
 
+import extending
 import msgspec
 import pytest
 from placing import LEAF, build_pod_group, node, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.fabric import views
 from railwright.serving import turns
 
@@ -24,18 +25,16 @@ class Asked:
             self.state.cluster.upsert_node(node(name, f"leaf-{index // 2}"))
         self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
         fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
 
     def filter(self, pod: views.Pod, names: list[str], **spec: object) -> list[str]:
         self.state.cluster.upsert_pod(pod)
-        return json.loads(self.verbs.filter(body(pod, names, spec)))["NodeNames"]
+        return json.loads(self.verbs.kube.filter(body(pod, names, spec)))["NodeNames"]
 
     def remaining(self, pod: views.Pod, names: list[str]) -> int:
         """Return how many of its gang are still to be placed, as explained when this pod is scored."""
-        turns.complete(self.verbs.prioritize(body(pod, names, {})))
-        explanation = self.verbs.explanations.explain("train", pod.metadata.name)
+        turns.complete(self.verbs.kube.prioritize(body(pod, names, {})))
+        explanation = self.verbs.decider.explanations.explain("train", pod.metadata.name)
         assert explanation is not None
         return explanation.remaining
 

@@ -1,11 +1,36 @@
-"""Formats a report as one line that fits a terminal and a pod's status."""
+"""The result of the checks: problems and ready rails, and both as one line that fits a terminal and a pod's status."""
 
 from collections.abc import Sequence
-
-from railwright.preflight.checks import Problem, ReadyRail, Report
+from typing import NamedTuple
 
 MAX = 1000  # characters; kubelet keeps 4096 bytes of a container's termination message and 12 KiB of a pod's
 _MAX_LOCATIONS = 8  # maximum number of locations in a message
+
+
+class Problem(NamedTuple):
+    """A problem: its location, a description, and the fix."""
+
+    where: str
+    what: str
+    fix: str
+
+
+class ReadyRail(NamedTuple):
+    """A rail that is ready. "" or None if the transport has no such value."""
+
+    rail: str
+    device: str
+    address: str = ""
+    gid: int | None = None
+    mtu: int | None = None
+    rate: str = ""
+
+
+class Report(NamedTuple):
+    """All problems, and the rails without problems."""
+
+    problems: tuple[Problem, ...]
+    rails: tuple[ReadyRail, ...]
 
 
 def format_line(report: Report, *, warn: bool) -> str:

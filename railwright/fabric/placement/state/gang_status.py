@@ -1,15 +1,77 @@
-"""The scheduling state of a gang: placed peers, unplaced pods, and the slots that these need."""
+"""The scheduling state of a gang: which of its pods are placed, which are not, and the slots that these need."""
 
 import bisect
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers
+from railwright.fabric.placement.state import assumed_pods, cluster_state, pod_info
 from railwright.fabric.workloads import membership
+
+
+class PlacedPeer(NamedTuple):
+    """Another pod of the requesting pod's gang: bound, assumed, or with devices of a node. Sorted by rank."""
+
+    rank: membership.Rank
+    uid: str
+    node: str
+    requests: resources.FrozenAmounts
+
+
+def list_placed(
+    gang: membership.GangKey,
+    cluster: cluster_state.ClusterState,
+    assumed: assumed_pods.Assumptions,
+    *,
+    except_uid: str,
+    ignored_uids: Collection[str],
+) -> list[PlacedPeer]:
+    """Return the pods that are bound or assumed, or whose claims hold devices of a node, by rank.
+
+    What is observed takes precedence over an assumption. A scheduler allocates the claims of a pod before it binds it,
+    and can bind it to no other node then.
+    The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
+    """
+    placed = {
+        pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
+        for pod in cluster.get_gang(gang).values()
+        if pod.uid != except_uid and (node := find_node(pod, cluster))
+    }
+    for pod in assumed.list_of_gang(gang):
+        if pod.uid not in ignored_uids:
+            placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
+    return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
+
+
+def has_placed(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> bool:
+    """True if a pod of a gang is placed."""
+    pods = cluster.get_gang(gang).values()
+    if any(map(operator.attrgetter("node"), pods)) or any(True for _ in assumed.list_of_gang(gang)):
+        return True
+    return cluster.has_slices and any(find_node(pod, cluster) for pod in pods)
+
+
+def list_unplaced(
+    gang: membership.GangKey, cluster: cluster_state.ClusterState, assumed: assumed_pods.Assumptions
+) -> Iterator[pod_info.PodInfo]:
+    """Return the existing pods of a gang that are not placed."""
+    assumed_uids = {pod.uid for pod in assumed.list_of_gang(gang)}
+    pods = cluster.get_gang(gang).items()
+    return (pod for uid, pod in pods if uid not in assumed_uids and not find_node(pod, cluster))
+
+
+def find_node(pod: pod_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
+    """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
+    devices = cluster.claimed.inventory
+    if pod.node or not devices.has_allocated(pod.uid, pod.claim_names):
+        return pod.node
+    return min(devices.list_allocated_nodes(pod.claims), default="")
 
 
 class GangStatus(msgspec.Struct, frozen=True):
@@ -19,13 +81,13 @@ class GangStatus(msgspec.Struct, frozen=True):
     """
 
     size: int
-    placed: Sequence[placed_peers.PlacedPeer]  # by rank
+    placed: Sequence[PlacedPeer]  # by rank
     slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods that exist, in order
     missing: int  # pods that do not exist yet; they count as workers after all others
     unplaced: int  # unplaced pods, including the requesting one and those that do not exist yet
     planning_request: resources.FrozenAmounts  # requests of the pod that the plan is based on: the size of a slot
     # placed peers that request devices (launchers do not), or all if no pod of the gang does
-    placed_workers: Sequence[placed_peers.PlacedPeer]
+    placed_workers: Sequence[PlacedPeer]
     # UIDs whose earlier assumption is void because the scheduler is retrying them (includes the requesting pod)
     retried_uids: frozenset[str] = frozenset()
 
@@ -50,8 +112,8 @@ def build_status(
     Launchers are left out of the plan: they request almost nothing, so a plan based on one would fit anywhere, and a
     launcher counted as a worker would need a node too many. Pods that do not exist yet count as workers.
     """
-    retried_uids = assumed.find_stale_assumptions(request.uid)
-    placed = placed_peers.list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
+    retried_uids = assumed_pods.find_stale(assumed, request.uid)
+    placed = list_placed(request.gang, cluster, assumed, except_uid=request.uid, ignored_uids=retried_uids)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
@@ -106,9 +168,7 @@ def _assign_slots(
     return slot_ranks
 
 
-def _select_device_pods(
-    placed: Sequence[placed_peers.PlacedPeer], devices: set[str]
-) -> Sequence[placed_peers.PlacedPeer]:
+def _select_device_pods(placed: Sequence[PlacedPeer], devices: set[str]) -> Sequence[PlacedPeer]:
     """Return the placed peers that request devices."""
     return [peer for peer in placed if not devices.isdisjoint(peer.requests)]
 

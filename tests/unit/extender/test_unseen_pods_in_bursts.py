@@ -5,12 +5,13 @@ import random
 
 import claimed
 import devices
+import extending
 import msgspec
 import pytest
 from placing import LEAF, build_pod_group, node, pod, policy
 
-from extender import expected_nodes, schedulers, state
-from railwright.fabric.placement.state import placed_peers
+from extender import kube_wire, scheduling_requests, state, unseen_pods
+from railwright.fabric.placement.state import gang_status
 from railwright.serving import turns
 
 NODES = [f"{leaf}-{number}" for leaf in "ab" for number in range(3)]
@@ -27,23 +28,21 @@ class Asked:
             self.state.cluster.upsert_node(node(name, name[0], rails_each=2))
         self.state.cluster.upsert_pod_group(build_pod_group("train", "g", SIZE))
         fabric_policy = policy(required=True, domains=[LEAF])
-        self.verbs = schedulers.Schedulers(
-            self.state, lambda: fabric_policy, clock=lambda: self.now, observe=lambda *_: None
-        )
+        self.verbs = extending.Extender(self.state, lambda: fabric_policy, clock=lambda: self.now)
 
     def filter(self, peer, names=NODES) -> list[str]:
         self.state.cluster.upsert_pod(peer)
-        return json.loads(self.verbs.filter(build_body(peer, names)))["NodeNames"]
+        return json.loads(self.verbs.kube.filter(build_body(peer, names)))["NodeNames"]
 
     def score(self, peer, names=NODES) -> dict[str, int]:
         self.filter(peer, names)
-        answer = json.loads(turns.complete(self.verbs.prioritize(build_body(peer, names))))
+        answer = json.loads(turns.complete(self.verbs.kube.prioritize(build_body(peer, names))))
         return {row["Host"]: row["Score"] for row in answer}
 
     def remaining(self, peer, names=NODES) -> int:
         """Return how many of its gang are still to be placed, as explained when this pod is scored."""
         self.score(peer, names)
-        explanation = self.verbs.explanations.explain("train", peer.metadata.name)
+        explanation = self.verbs.decider.explanations.explain("train", peer.metadata.name)
         assert explanation is not None
         return explanation.remaining
 
@@ -76,7 +75,7 @@ def test_an_expected_pod_takes_no_node_from_a_filter(cluster):
 
 def test_an_expectation_ends_after_a_second(cluster):
     cluster.score(build_peer(0))
-    cluster.now += expected_nodes.EXPECTED_SECONDS + 0.01
+    cluster.now += unseen_pods.BEST_NODES_SECONDS + 0.01
     assert cluster.remaining(build_peer(1)) == SIZE
 
 
@@ -105,15 +104,15 @@ def test_a_node_that_is_offered_although_it_would_be_full_is_not_expected(cluste
         cluster.state.cluster.upsert_pod(pod(f"more-{rank}", gpus=4, on=f"b-{rank}"))
         cluster.state.cluster.upsert_pod(pod(f"full-{rank}", gpus=4, on=f"b-{rank}"))
     cluster.score(build_peer(0), only[2:])
-    [expected] = cluster.verbs._expected_nodes._expected.values()
-    assert expected.nodes == ("b-2",)
+    [guess] = cluster.verbs.decider.unseen._guesses.values()
+    assert guess.best_nodes == ("b-2",)
     cluster.state.cluster.upsert_pod(pod("last", gpus=4, on="b-2"))
     assert cluster.remaining(build_peer(1), only[2:]) == SIZE, "one pod of room, and it is offered to this one"
 
 
 def test_a_pod_without_a_gang_is_not_expected(cluster):
     cluster.score(pod("lone", gpus=4))
-    assert not cluster.verbs._expected_nodes._expected
+    assert not cluster.verbs.decider.unseen._guesses
 
 
 GANGS, LEAVES, LEAF_NODES, LAG = 8, 4, 4, 4
@@ -135,7 +134,7 @@ def place_gangs(seed) -> tuple[int, int]:
     for name, rails in RAILS.items():
         template = claimed.build_template(name, rails)
         known.cluster.change_templates(lambda inventory, template=template: inventory.upsert_template(template))
-    asked.verbs = schedulers.Schedulers(known, claimed.policy, clock=lambda: asked.now, observe=lambda *_: None)
+    asked.verbs = extending.Extender(known, claimed.policy, clock=lambda: asked.now)
     chance = random.Random(seed)  # noqa: S311 - the same clusters each time
     ranks = [(f"g{gang}", rank) for gang in range(GANGS) for rank in range(LEAF_NODES)]
     peers = [build_claiming(group, rank) for group, rank in ranks]
@@ -165,10 +164,10 @@ def build_claiming(group, rank):
 
 def list_uncounted(asked, peer, free, places) -> set[str]:
     cluster = asked.state.cluster
-    pod, nodes, _ = schedulers.kube_wire.read_arguments(build_body(peer, free))
-    request = schedulers.scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
-    seen = {known.key for known in cluster.pods.values() if placed_peers.find_node(known, cluster)}
-    return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.list_unseen(request)}
+    pod, nodes, _ = kube_wire.read_arguments(build_body(peer, free))
+    request = scheduling_requests.build_kube_request(pod, nodes, claimed.policy(), asked.state)
+    seen = {known.key for known in cluster.pods.values() if gang_status.find_node(known, cluster)}
+    return {f"train/{name}" for name in places} - seen - {known.key for known in asked.verbs.kube.list_unseen(request)}
 
 
 def see(known, name, places):

@@ -5,7 +5,7 @@ starts in the middle of a gang does not know where its first pods are, and would
 for one of the remaining tasks makes Volcano roll the gang back. The next session, a moment later, places all of it.
 """
 
-from railwright.fabric.placement.state import assumed_pods, cluster_state, placed_peers
+from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status
 from railwright.fabric.workloads import membership
 
 _MAX_TRACKED = 1000  # scopes and gangs; a scope is part of a path that callers choose, so the number must be bounded
@@ -49,5 +49,5 @@ def _has_unplaced_predecessor(
     """True if a peer with a lower index is neither bound nor assumed. Volcano orders tasks by index, not by role."""
     return any(
         peer.rank.index < assumed_pod.rank.index
-        for peer in placed_peers.list_unplaced(assumed_pod.gang, cluster, assumed)
+        for peer in gang_status.list_unplaced(assumed_pod.gang, cluster, assumed)
     )

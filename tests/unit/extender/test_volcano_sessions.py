@@ -2,10 +2,11 @@
 
 import json
 
+import extending
 import msgspec
 from placing import LEAF, RESOURCES, node, pod, policy
 
-from extender import schedulers, state
+from extender import state
 from railwright.fabric import views
 from railwright.serving import turns
 
@@ -24,11 +25,11 @@ class Door:
         for index in range(4):
             self.state.cluster.upsert_pod(build_peer(index))
         chosen = policy(domains=[LEAF])
-        self.verbs = schedulers.Schedulers(self.state, lambda: chosen, clock=lambda: 0.0, observe=lambda *_: None)
+        self.verbs = extending.Extender(self.state, lambda: chosen, clock=lambda: 0.0)
 
     def allocate(self, index: int, on: str = "a-0", scope: str = "", **task: object) -> dict:
         body = json.dumps({"task": build_task(index) | {"NodeName": on, "Status": 2} | task}).encode()
-        return json.loads(self.verbs.volcano_allocate(body, scope))
+        return json.loads(self.verbs.volcano.allocate(body, scope))
 
     def scores(self, index: int, pipelined: dict[str, int]) -> dict[str, float]:
         """Of nodes that are all full; on some of them a pod is pipelined to what others release."""
@@ -44,7 +45,7 @@ class Door:
             for name in self.state.cluster.nodes
         ]
         body = json.dumps({"task": build_task(index), "nodes": nodes}).encode()
-        return json.loads(turns.complete(self.verbs.volcano_prioritize(body, "")))["nodeScore"]
+        return json.loads(turns.complete(self.verbs.volcano.prioritize(body, "")))["nodeScore"]
 
 
 def build_peer(index: int) -> views.Pod:
@@ -73,7 +74,7 @@ def test_a_gang_seen_from_its_first_pod_is_taken():
 
 def test_after_the_end_of_a_session_of_its_scope_every_gang_is_taken():
     door = Door()
-    door.verbs.volcano_close(b"{}", "east")
+    door.verbs.volcano.close_session(b"{}", "east")
     assert door.allocate(2, scope="west") != TAKEN
     assert Door().allocate(2) != TAKEN
     assert door.allocate(2, scope="east") == TAKEN
@@ -104,16 +105,16 @@ def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
 
 def test_the_start_of_a_session_during_an_outage_is_unknown():
     door = Door()
-    door.verbs.volcano_close(b"{}", "")
-    door.verbs.forget_sessions()
+    door.verbs.volcano.close_session(b"{}", "")
+    door.verbs.decider.forget_sessions()
     assert door.allocate(2) != TAKEN
     assert door.allocate(2) == TAKEN, "once a gang"
 
 
 def test_forgetting_drops_the_assumed_pods():
     door = Door()
-    door.verbs.volcano_close(b"{}", "")
+    door.verbs.volcano.close_session(b"{}", "")
     assert door.allocate(2) == TAKEN
-    door.verbs.forget()
+    door.verbs.decider.forget()
     assert len(door.state.assumed) == 0
     assert len(door.state.cluster.pods) == 4
