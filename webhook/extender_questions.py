@@ -37,6 +37,10 @@ class _Answer(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
+_NOT_ASKED = (
+    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust "
+    "its CA, such as a new one"
+)
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 Report = Callable[[views.Pod, reason.Reason], None]
 
@@ -122,7 +126,7 @@ class RemoteExtender:
     def _assess(self, pod: views.Pod, answer: _Answer) -> reason.Reason | None:
         if answer.asked or self._is_older(pod, answer.answering_seconds):
             return None
-        return _build_reason(pod, "the scheduler did not ask it about them")
+        return _build_reason(pod, _NOT_ASKED)
 
     async def _ask(self, uid: str, seconds: float) -> _Answer:
         """Return the extender's answer. Raises one of _FAILURES."""

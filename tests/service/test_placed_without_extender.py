@@ -23,6 +23,10 @@ from webhook import answer, app, extender_questions, state
 BY = fabric()
 CAPTURED = admitting.WIRE / "admission-bindings-admin.json"
 BOUND = json.loads(CAPTURED.read_text())["request"]["object"]["metadata"]
+NOT_ASKED = (
+    "it got no request about them: the scheduler is not configured to call it, cannot reach it, or does not trust "
+    "its CA, such as a new one"
+)
 CREATED = dt.datetime(2026, 11, 1, 12, 0, tzinfo=dt.UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-1", "controller": True}
 
@@ -95,7 +99,7 @@ async def test_a_pod_placed_without_the_extender_is_reported():
     assert placement["skipped"] == {
         "extender": {
             "code": "PlacedWithoutExtender",
-            "parameters": {"scheduler": "default-scheduler", "problem": "the scheduler did not ask it about them"},
+            "parameters": {"scheduler": "default-scheduler", "problem": NOT_ASKED},
         }
     }
     (event,) = site.events
@@ -190,7 +194,7 @@ async def test_the_question_is_asked_again_in_the_background(monkeypatch):
         task = asyncio.create_task(remote.keep_asking(lambda _, problem: reports.put_nowait(problem)))
         assert await remote.find_problem(view(tree)) is None
         server.reply = build_reply(b'{"asked": false, "answering_seconds": 60}')
-        assert (await reports.get()).get("problem") == "the scheduler did not ask it about them"
+        assert (await reports.get()).get("problem") == NOT_ASKED
         task.cancel()
         await remote.close()
 

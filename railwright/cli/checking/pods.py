@@ -1,9 +1,10 @@
 """Checks of pods and workloads: what admission has missed, rejected or would change, and keys without effect."""
 
 import datetime as dt
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,9 +12,8 @@ from railwright.cli.checking import snapshots, webhook_configurations
 from railwright.cli.checking.check_rows import Assessment, Checks, fail, ok, skip, warn
 from railwright.cli.checking.snapshots import Snapshot, get_map, get_path
 from railwright.fabric import intent, names, text, views
-from railwright.fabric.injection import facts, keys, missed, plan, pod_changes, templates
+from railwright.fabric.injection import facts, keys, missed, plan, pod_changes, template_plan, templates
 from railwright.fabric.policy import model
-from railwright.fabric.reasons import reason, rendering
 from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import kinds
 
@@ -129,30 +129,50 @@ def _check_namespaces(snapshot: Snapshot, excluded: Collection[str]) -> Iterator
 def _check_workload(
     kind: kinds.WorkloadKind, body: bytes, snapshot: Snapshot, excluded: Collection[str]
 ) -> Iterator[str]:
-    """Yield the findings of a workload that no controller owns, and that may still create pods."""
+    workload = _read_live(kind, body, excluded)
+    if workload is not None:
+        problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
+        yield from (f"{_format_name(workload)}: {problem}" for problem in problems)
+
+
+def _read_live(kind: kinds.WorkloadKind, body: bytes, excluded: Collection[str]) -> templates.Workload | None:
+    """Return a workload that no controller owns and that may still create pods, None for any other."""
     try:
         stored = msgspec.json.decode(body, type=_Stored)
         if stored.metadata.namespace in excluded or stored.metadata.controller is not None or stored.has_ended():
-            return
-        workload = templates.read(kind, body)
+            return None
+        return templates.read(kind, body)
     except (msgspec.DecodeError, templates.UnreadableError):
-        return  # its controller cannot read it either
-    problems = [*_check_label(workload, snapshot), *(message.line for message in keys.check_stored(workload))]
-    yield from (f"{kind.name} {stored.metadata.namespace}/{stored.metadata.name}: {problem}" for problem in problems)
+        return None  # its controller cannot read it either
+
+
+def _format_name(workload: templates.Workload) -> str:
+    return f"{workload.kind.name} {workload.metadata.namespace}/{workload.metadata.name}"
+
+
+def _list_unlabelled(workload: templates.Workload) -> tuple[templates.Template, ...]:
+    """Return the templates into which admission would have copied the label of the workload, and has not."""
+    if not workload.kind.is_injected or workload.label in (None, names.FABRIC_NONE):
+        return ()
+    return tuple(template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels)
 
 
 def _check_label(workload: templates.Workload, snapshot: Snapshot) -> Iterator[str]:
     """Yield a problem if admission would have copied the label into a template, and has not."""
     kind, label = workload.kind, workload.label
-    if not kind.is_injected or label in (None, names.FABRIC_NONE) or missed.is_in_audit(label, snapshot.policy):
+    lacking = _list_unlabelled(workload)
+    if not lacking or label is None or missed.is_in_audit(label, snapshot.policy):
         return
-    lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
-    if lacking and kind.is_frozen:
-        yield rendering.describe(reason.make(AdmissionCode.LABEL_TOO_LATE, value=label, kind=kind.name)).line
-    elif lacking:
+    problem = f"label {names.FABRIC} {label!r} of the {kind.name} does not reach its pods: "
+    if kind.is_frozen:
         yield (
-            f"label {names.FABRIC} {label!r} of the {kind.name} does not reach its pods: railwright was not called "
-            f"when it was set, and has not copied it to the template; set it in {lacking[0].title}.metadata.labels"
+            f"{problem}it was set after the {kind.name} was created, or railwright was not called or in audit mode "
+            f"then; the template cannot change, so delete the {kind.name}, and create it again with the label"
+        )
+    else:
+        yield (
+            f"{problem}railwright was not called or in audit mode when it was set, and has not copied it to the "
+            f"template; set it in {lacking[0].title}.metadata.labels"
         )
 
 
@@ -162,6 +182,14 @@ _MAX_PODS = 5000  # planned; each takes a third of a millisecond
 # written by railwright or at binding; a pod that is created again has none of them
 _WRITTEN = (names.INJECTION, names.PLACEMENT, names.NCCL_CONF, names.UCX_NET_DEVICES)
 _ENDED = frozenset({"Succeeded", "Failed"})
+_BuildFacts = Callable[[str], facts.ClusterFacts]
+
+
+class _Audits(NamedTuple):
+    """Outcomes of one fabric: of each pod, and of the templates of each workload."""
+
+    pods: list[pod_changes.Audit]
+    workloads: list[list[pod_changes.Audit]]
 
 
 def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
@@ -171,39 +199,78 @@ def _check_audit_mode(snapshot: Snapshot) -> Iterator[Assessment]:
         yield skip("there is no valid policy")
         return
     fabrics = [name for name in policy.document.fabrics if intent.is_in_audit(policy.document, name)]
-    outcomes: dict[str, list[pod_changes.Audit]] = {name: [] for name in fabrics}
-    for outcome in _plan_pods(snapshot, policy) if fabrics else ():
-        outcomes.setdefault(outcome.fabric, []).append(outcome)
-    for name, audits in outcomes.items():
-        yield warn(_describe_audits(audits), subject=name or "other labels")
     if not fabrics:
         yield ok("no fabric is in audit mode")
+        return
+    audits = {name: _Audits([], []) for name in fabrics}
+    build_facts = _prepare_facts(snapshot)
+    for outcome in _plan_pods(snapshot, policy, build_facts):
+        audits.setdefault(outcome.fabric, _Audits([], [])).pods.append(outcome)
+    for outcomes in _plan_workloads(snapshot, policy, build_facts):
+        audits.setdefault(outcomes[0].fabric, _Audits([], [])).workloads.append(outcomes)
+    for name, planned in audits.items():
+        yield warn(_describe_audits(planned), subject=name or "other labels")
 
 
-def _describe_audits(audits: list[pod_changes.Audit]) -> str:
-    """Return what enforcing would do to pods, with an example of each rejection."""
-    if not audits:
+def _describe_audits(planned: _Audits) -> str:
+    """Return what enforcing would do to pods and workloads, with an example of each rejection."""
+    if not planned.pods and not planned.workloads:
         return "audit: no pod of now would change"
-    refusals = [audit.refusal for audit in audits if audit.refusal is not None]
-    changed = sum(audit.injection is not None and len(audit.injection.changes) > len(audit.changes) for audit in audits)
+    parts = []
+    if planned.pods:
+        pods = text.format_count(len(planned.pods), "pod")
+        changed = sum(map(_is_changed, planned.pods))
+        parts.append(f"of {pods} of now, created again, {changed} would be injected")
+    if planned.workloads:
+        workloads = text.format_count(len(planned.workloads), "workload")
+        changed = sum(any(map(_is_changed, outcomes)) for outcomes in planned.workloads)
+        parts.append(f"of {workloads} with the label only on the workload, created again, {changed} would be injected")
+    refusals = [audit.refusal for audit in (*planned.pods, *itertools.chain(*planned.workloads)) if audit.refusal]
     counts = Counter(refusal.reason for refusal in refusals)
     examples = {refusal.reason: refusal.message for refusal in reversed(refusals)}
-    parts = [f"{count} rejected ({code}), such as {examples[code]}" for code, count in counts.most_common(3)]
-    pods = text.format_count(len(audits), "pod")
-    return "; ".join([f"audit: of {pods} of now, created again, {changed} would be injected", *parts])
+    parts += [f"{count} rejected ({code}), such as {examples[code]}" for code, count in counts.most_common(3)]
+    return f"audit: {'; '.join(parts)}"
 
 
-def _plan_pods(snapshot: Snapshot, policy: model.Policy) -> Iterator[pod_changes.Audit]:
-    """Yield the outcomes of audit mode for the running and pending pods that are not injected."""
+def _is_changed(audit: pod_changes.Audit) -> bool:
+    return audit.injection is not None and len(audit.injection.changes) > len(audit.changes)
+
+
+def _prepare_facts(snapshot: Snapshot) -> _BuildFacts:
+    """Return a function that returns what admission knows of the cluster for a pod of a namespace."""
     labels = snapshot.namespace_labels
-    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     networks = None if "networks" in snapshot.unread else _read_networks(snapshot)
     nodes = snapshot.get_all("nodes")
     offered = frozenset(name for node in nodes for name in node.status.allocatable) if nodes else None
+    return lambda namespace: facts.ClusterFacts(namespace, labels.get(namespace), networks, offered)
+
+
+def _plan_workloads(
+    snapshot: Snapshot, policy: model.Policy, build_facts: _BuildFacts
+) -> Iterator[list[pod_changes.Audit]]:
+    """Yield the outcomes of audit mode for the templates of each workload whose label is not in them.
+
+    Audit mode does not copy the label, so that nothing marks the pods of such a workload.
+    """
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
+    stored = ((kind, body) for source, kind in snapshots.WORKLOADS.items() for body in snapshot.get_all(source))
+    for workload in filter(None, (_read_live(kind, body, excluded) for kind, body in stored)):
+        known = build_facts(workload.metadata.namespace)
+        outcomes = []
+        for template in _list_unlabelled(workload):
+            is_accelerated = template.is_job_accelerated(policy.document.accelerators)
+            known = msgspec.structs.replace(known, job_accelerated=is_accelerated)
+            title = f"{_format_name(workload)}: {template.title}"
+            outcomes.append(plan.plan(template_plan.build_pod(template), policy, known, title))
+        if audits := [outcome for outcome in outcomes if isinstance(outcome, pod_changes.Audit)]:
+            yield audits
+
+
+def _plan_pods(snapshot: Snapshot, policy: model.Policy, build_facts: _BuildFacts) -> Iterator[pod_changes.Audit]:
+    """Yield the outcomes of audit mode for the running and pending pods that are not injected."""
+    excluded = webhook_configurations.find_excluded_namespaces(snapshot)
     for pod in [pod for pod in _list_pods(snapshot) if _is_candidate(pod, excluded)][:_MAX_PODS]:
-        namespace = pod.metadata.namespace
-        known = facts.ClusterFacts(namespace, labels.get(namespace), networks, offered)
-        outcome = plan.plan(_undo_creation(pod), policy, known)
+        outcome = plan.plan(_undo_creation(pod), policy, build_facts(pod.metadata.namespace))
         if isinstance(outcome, pod_changes.Audit):
             yield outcome
 

@@ -49,6 +49,18 @@ def test_existing_pods_are_planned_as_if_they_were_created_again():
     assert uninjected.state is check_rows.State.OK, uninjected.detail
 
 
+def test_a_job_with_the_label_only_on_the_job_counts():
+    """Audit mode does not copy the label, so that its pods have none."""
+    trees = build()
+    labelled = installations.build_workload("Job", "llm", {}, labels={names.FABRIC: "default"})
+    trees["jobs.v1.batch"] = [labelled]
+    rows = assess(trees)["audit-mode"]
+    text = "of 1 workload with the label only on the workload, created again, 1 would be injected"
+    assert [row.subject for row in rows if text in row.detail] == ["roce"]
+    labelled["spec"]["template"]["metadata"] = {"labels": {names.FABRIC: "default"}}
+    assert not any(text in row.detail for row in assess(trees)["audit-mode"])
+
+
 @pytest.mark.parametrize(("mode", "fabric_mode"), [("enforce", None), ("audit", "enforce")])
 def test_an_enforced_fabric_is_not_mentioned(mode, fabric_mode):
     rows = assess(build(pod("a"), mode=mode, fabric_mode=fabric_mode))

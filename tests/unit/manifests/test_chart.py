@@ -27,6 +27,17 @@ def load(name):
     return module
 
 
+def test_a_policy_of_another_name_says_which_one_is_in_force():
+    """The API server shows this until the webhook has read the object."""
+    (definition,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "crds.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    (condition,) = schema["properties"]["status"]["default"]["conditions"]
+    assert condition["message"].startswith(
+        "this object is not in force: only the FabricPolicy railwright-system/railwright-policy is, or without it the "
+        "ConfigMap railwright-system/railwright-policy"
+    )
+
+
 def test_generated_files_are_up_to_date():
     ran = subprocess.run([sys.executable, SOURCE / "build.py", "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stderr}run: python manifests/charting/build.py"
