@@ -89,6 +89,20 @@ async def test_a_fabric_of_one_leaf_is_counted_in_the_singular(tab):
     assert texts[3].startswith("The largest gang that fits now has 1 pod with 1 GPU and 1 rail each")
 
 
+async def test_both_means_of_the_bandwidth_are_side_by_side(tab):
+    figures = await tab.js(
+        """(async () => {
+          const { showNumbers } = await import("/page/summary.js");
+          const list = document.createElement("dl");
+          const placed = { state: "placed", outcome: "compact" };
+          const gangs = [{ ...placed, bandwidth: 0.5, best: 1 }, { ...placed, bandwidth: 1, best: 0.9 }, { ...placed }];
+          showNumbers(list, undefined, gangs, true);
+          return Object.fromEntries([...list.children].map((it) => [...it.children].map((cell) => cell.textContent)));
+        })()"""
+    )
+    assert figures["bandwidth/best"] == "0.75/1.00"
+
+
 async def test_a_thousand_nodes_scroll_within_the_frame_budget(tab):
     for size in ("S", "M", "L"):
         await tab.js(f"document.querySelector('[data-size={size}]').click()")

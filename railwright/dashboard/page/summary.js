@@ -21,17 +21,18 @@ export function showNumbers(list, fabric, gangs, hasData) {
     { name: "dead rails", text: fabric && format(fabric.rails_dead), style: fabric?.rails_dead ? "bad" : "" },
     { name: "gangs", text: format(gangs.length) },
     { name: "waiting", text: format(waiting), style: waiting ? "worse" : "" },
-    { name: "bandwidth", text: formatMean(gangs), title: "modelled bandwidth of the placed gangs: the mean, 1.00 at best" },
+    { name: "bandwidth/best", text: formatMeans(gangs), title: "modelled bandwidth of the placed gangs, 1.00 at most: the mean as they are placed, and if each had its best placement now" },
     { name: "spread", text: format(worse), style: worse ? "worse" : "", title: "spread or degraded: they could have fewer leaves or more bandwidth" },
   ];
   const items = figures.map(({ name, text, title, style }) => build("div", { class: style || false, title: title || false }, build("dt", {}, name), build("dd", {}, hasData && text ? text : "–")));
   list.replaceChildren(...items);
 }
 
-/** The mean modelled bandwidth of the placed gangs. */
-function formatMean(gangs) {
-  const bandwidths = gangs.map((gang) => gang.bandwidth).filter((bandwidth) => bandwidth !== undefined);
-  return bandwidths.length ? (bandwidths.reduce((sum, bandwidth) => sum + bandwidth, 0) / bandwidths.length).toFixed(2) : undefined;
+/** The mean modelled bandwidth of the placed gangs, and the mean of the best that each could have now. */
+function formatMeans(gangs) {
+  const placed = gangs.filter((gang) => gang.bandwidth !== undefined);
+  const mean = (read) => (placed.reduce((sum, gang) => sum + read(gang), 0) / placed.length).toFixed(2);
+  return placed.length ? `${mean((gang) => gang.bandwidth)}/${mean((gang) => Math.max(gang.bandwidth, gang.best ?? 0))}` : undefined;
 }
 
 function countUsableRails(fabric) {
