@@ -66,7 +66,7 @@ def verify(arguments: argparse.Namespace) -> int:
     is_given = arguments.rails is not None
 
     async def read(client: clients.Client) -> log_types.Report:
-        pods = await _find_pods(client, namespace, arguments.form, arguments.name)
+        pods = await find_pods(client, namespace, arguments.form, arguments.name)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
         if arguments.follow:
             return await _follow(client, namespace, sources, expected, is_given=is_given)
@@ -81,7 +81,8 @@ def verify(arguments: argparse.Namespace) -> int:
     return verification.print_report(cluster_access.run(cluster, read), arguments)
 
 
-async def _find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
+async def find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[_Pod]:
+    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
         return [await cluster_access.read_object(client, f"{path}/{name}", _Pod)]
@@ -89,12 +90,12 @@ async def _find_pods(client: clients.Client, namespace: str, form: str, name: st
     members = [pod for pod in pods if _is_member(pod, namespace, name)]
     if not members:
         raise output.UnreadableError(
-            f"verify {form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
+            f"{form}/{name}: no pod in namespace {namespace} belongs to it; those of a finished job may be "
             "deleted. `kubectl get pods --show-labels` shows what there is; -n NAMESPACE selects another namespace"
         )
     if len(members) > _MAX_PODS:
         pods_text = text.format_count(len(members), "pod")
-        raise output.UnreadableError(f"verify {form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
+        raise output.UnreadableError(f"{form}/{name}: {pods_text}; the limit is {_MAX_PODS}")
     return sorted(members, key=membership.find_rank)
 
 
@@ -104,9 +105,11 @@ def _is_member(pod: _Pod, namespace: str, name: str) -> bool:
     The name of a gang may have its further parts, as `railwright gangs` shows it.
     """
     metadata = pod.metadata
-    gang = membership.find_gang(pod).removeprefix(f"{namespace}/")
+    key = membership.find_gang(pod)
+    gang = key.removeprefix(f"{namespace}/")
     owner = metadata.controller
-    named = {gang, *gang.split("/"), *membership.list_job_names(pod), owner.name if owner else ""}
+    users_name = membership.find_gang_name(pod, key)
+    named = {gang, *gang.split("/"), users_name, *membership.list_job_names(pod), owner.name if owner else ""}
     return bool(name) and name.removeprefix(f"{namespace}/") in named
 
 

@@ -27,6 +27,7 @@ from railwright.fabric.lint import (
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import rendering
+from railwright.fabric.reasons.codes import AdmissionCode
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -80,6 +81,8 @@ def sort(report: Report) -> Report:
 
 _CONF = "nccl.conf"
 NOT_CHECKED = "rules that need the fabric were not checked"
+NO_FINDINGS = keys.CODES | {AdmissionCode.WOULD_INJECT.value}
+"""Codes of warnings that are not reported: those of keys, whose lines lint finds itself, and of audit mode alone."""
 WITHOUT_CLUSTER = "give the policy in a file: --policy FILE"
 
 
@@ -399,7 +402,7 @@ def _list_answers(outcome: plan.Outcome | None) -> Iterator[rule_types.Finding]:
         yield manifest_rules.REJECTED.build_finding(outcome.message)
     elif outcome is not None:
         for warning in outcome.warnings:
-            if warning.code not in keys.CODES:  # _check_keys names the line of the key
+            if warning.code not in NO_FINDINGS:
                 yield manifest_rules.WARNED.build_finding(warning.line, warning.code)
 
 

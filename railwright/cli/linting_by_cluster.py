@@ -14,14 +14,13 @@ from railwright.cli.explanation import templates
 from railwright.cluster import client as clients
 from railwright.cluster import documents, errors, kubeconfigs
 from railwright.fabric import text
-from railwright.fabric.injection import keys
 from railwright.fabric.lint import engine, manifest_rules, rule_types
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons.codes import AdmissionCode
 
 _SECONDS = 10.0  # for a request: most findings need no cluster
 _CODES = {code.value for code in AdmissionCode} - {AdmissionCode.MORE_FINDINGS.value, AdmissionCode.MORE_WARNINGS.value}
-_CODES -= keys.CODES  # lint itself names the line of the key
+_CODES -= lint_findings.NO_FINDINGS
 _WARNING = re.compile(r"(?P<code>N\d\d): container (?P<container>\S+): (?P<message>(?P<name>[A-Z0-9_]*).*)", re.ASCII)
 _MORE = re.compile(rf"{AdmissionCode.MORE_FINDINGS.value}: (?P<count>\d+) ", re.ASCII)
 

@@ -168,16 +168,35 @@ def _print_pods(assessment: log_types.Report, *, headers: bool) -> None:
 
 
 def _print_rails(assessment: log_types.Report) -> None:
-    """Print a line for each rail: the pods that used it, and the first that did not."""
+    """Print a line for each rail: the pods that used it, and the first that did not.
+
+    Rails without known device names get one line together, after the devices that the pods used.
+    """
+    unknown = [rail for rail in assessment.by_rail if rail.unknown and not (rail.devices or rail.used or rail.unused)]
+    if unknown and any(pod.used for pod in assessment.pods):
+        ports = sorted({port for pod in assessment.pods for port in pod.used})
+        for port in ports:
+            pods = [pod.name for pod in assessment.pods if port in pod.used]
+            count = text.format_count(len(assessment.pods), "pod")
+            output.print_styled((f"  {port}: ", ""), (f"RDMA in {len(pods)} of {count}", _STYLES[log_types.RDMA]))
+        rail_names = text.join_first([rail.name for rail in unknown], _NAMED_RAILS)
+        cause = "the device names are not known; --fabric NAME reads them from the policy"
+        output.print_styled((f"  {rail_names}: ", ""), (f"unknown: {cause}", _STYLES[log_types.UNKNOWN]))
     for rail in assessment.by_rail:
-        total = len(rail.used) + len(rail.unused) + len(rail.unknown)
-        name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
-        parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
-        for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
-            if pods:
-                parts.append(f"{word} {text.join_first(pods, _NAMED)}")
-        output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
+        if rail not in unknown or not any(pod.used for pod in assessment.pods):
+            _print_rail(rail)
 
 
+def _print_rail(rail: log_types.Rail) -> None:
+    total = len(rail.used) + len(rail.unused) + len(rail.unknown)
+    name = f"{rail.name} ({', '.join(rail.devices)})" if rail.devices else rail.name
+    parts = [f"RDMA in {len(rail.used)} of {text.format_count(total, 'pod')}"]
+    for word, pods in (("not in", rail.unused), ("unknown in", rail.unknown)):
+        if pods:
+            parts.append(f"{word} {text.join_first(pods, _NAMED)}")
+    output.print_styled((f"  {name}: ", ""), ("; ".join(parts), _STYLES[rail.state]))
+
+
+_NAMED_RAILS = 8  # in one line
 _NAMED = 3  # pods of a rail that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}

@@ -180,6 +180,16 @@ async def test_a_warning_of_the_webhook_about_a_key_is_shown_once(run):
         assert (out + err).count("KeyMisplaced") == 1
 
 
+@pytest.mark.parametrize(("warning", "status"), [("WouldInject", 0), ("WouldReject", 1)])
+async def test_audit_mode_is_a_finding_only_of_a_pod_that_it_would_reject(run, warning, status):
+    def admit(pod: dict) -> web.Response:
+        header = f'299 - "{warning}: fabric f is in audit mode"'
+        return web.json_response(complete(pod), status=201, headers={"Warning": header})
+
+    code, out, _ = await run(admit, POD, "lint")
+    assert (code, f"M03 {warning}" in out) == (status, bool(status))
+
+
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 kind: FabricPolicy

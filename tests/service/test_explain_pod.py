@@ -281,3 +281,47 @@ async def test_a_pod_without_a_decision_has_the_cause_that_its_own_objects_show(
     else:
         assert err == ""
         assert "Pod prod/p: did not opt in\nwarning: KeyUnknown: label railwright.io/fabrik 'roce' has no effect" in out
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chosen"),
+    [(("a", "", ""), "pod llm-1, the first that waits of 3 pods"), (("a", "b"), "pod llm-0, the first of 2 pods")],
+)
+async def test_a_job_is_explained_by_its_first_pod_that_waits(tmp_path, capsys, nodes, chosen):
+    labels = {"batch.kubernetes.io/job-name": "llm", "railwright.io/fabric": "roce"}
+    trees = [
+        {
+            "metadata": {"name": f"llm-{rank}", "namespace": "prod", "uid": f"u{rank}", "labels": labels},
+            "spec": {"nodeName": node},
+        }
+        for rank, node in enumerate(nodes)
+    ]
+    explained: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if "/proxy/" in request.path:
+            explained.append(request.path.rpartition("/")[2])
+            explanation = {"pod": f"prod/{explained[-1]}", "outcome": "placeable"}
+            return web.json_response(explanation)
+        if request.path.endswith("/pods"):
+            return web.json_response(api_stub.listing(*trees, version=1))
+        return web.json_response(api_stub.status(403), status=403)
+
+    async with api_stub.serve_routes(web.get("/{path:.*}", answer)) as port:
+        arguments = ["explain", "job/llm", "-n", "prod", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        assert await asyncio.to_thread(command_line.main, arguments) == 0
+        arguments[1] = "job/none"
+        assert await asyncio.to_thread(command_line.main, arguments) == 2
+    shown = capsys.readouterr()
+    assert f"railwright: job/llm: {chosen}\n" in shown.err
+    assert "job/none: no pod in namespace prod belongs to it" in shown.err
+    assert explained == [chosen.split(",")[0].removeprefix("pod ")]
+
+
+def test_a_file_in_a_folder_called_job_is_still_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "llm.yaml").write_text(yaml.safe_dump(plain("Pod", pod("w-0", label=None))))
+    assert command_line.main(["explain", "job/llm.yaml", "--policy", "policy.yaml"]) == 0
+    assert "unchanged: it did not opt in" in capsys.readouterr().out

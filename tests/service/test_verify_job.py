@@ -118,7 +118,12 @@ async def test_each_rail_has_a_verdict(cluster, tmp_path):
     assert (code, err) == (1, "")
     line, *rails = out.splitlines()
     assert line.startswith("RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails")
-    assert [rail.split(":")[0].strip() for rail in rails] == list(RAILS)
+    assert "with the pod's own NCCL_IB_HCA '=mlx5_0,mlx5_1': name the devices of all rails in it" in line
+    assert rails == [
+        "  mlx5_0:1: RDMA in 2 of 2 pods",
+        "  mlx5_1:1: RDMA in 2 of 2 pods",
+        f"  {', '.join(RAILS)}: unknown: the device names are not known; --fabric NAME reads them from the policy",
+    ]
     # no more than the right to read pods and logs, and only of the job
     assert sorted(set(cluster.requests)) == ["GET pods", "GET pods/log"]
     assert cluster.requests.count("GET pods/log") == 2
@@ -186,7 +191,7 @@ async def test_logs_that_cannot_be_read_are_named(cluster, tmp_path):
     assert "rank 1 of 2 do not show their network" in out
     code, _, err = await verify(cluster, tmp_path, "job/none", "-n", "prod")
     assert code == 2
-    assert "verify job/none: no pod in namespace prod belongs to it" in err
+    assert "job/none: no pod in namespace prod belongs to it" in err
     cluster.forbidden = "/log"
     code, _, err = await verify(cluster, tmp_path, "pod/llm-0-x", "-n", "prod")
     assert code == 2

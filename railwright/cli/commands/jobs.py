@@ -11,8 +11,10 @@ KINDS = ("mpijob", "pytorchjob", "volcano", "job")  # of the job of `verify`
 _VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
 _DEFAULT_NODES = 2  # one node never uses its rails
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_GROUPS = ("job", "gang")  # of which one pod is explained
 _USAGE = """%(prog)s FILE... [options]
-       %(prog)s pod/NAME [-n NAMESPACE] [options]"""
+       %(prog)s pod/NAME [-n NAMESPACE] [options]
+       %(prog)s job/NAME [-n NAMESPACE] [options]"""
 
 
 def _configure_explain(parser: parsers.Parser) -> None:
@@ -22,7 +24,8 @@ def _configure_explain(parser: parsers.Parser) -> None:
         "words",
         metavar="FILE",
         nargs="*",
-        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME.",
+        help="Pods and workloads, YAML or JSON. A folder, or - for standard input. Or pod/NAME, or pod NAME. Or"
+        " job/NAME or gang/NAME, for its first pod that waits, or its first one.",
     )
     options.add_filenames(parser)
     parser.requirements.append(_find_missing_pod)
@@ -60,7 +63,8 @@ def _find_missing_pod(arguments: argparse.Namespace) -> str:
 def _load_explain(arguments: argparse.Namespace) -> parsers.Run:
     """Return the function for the form that was given: files, or a pod. Raises UnreadableError for a mixture."""
     kind, slash, name = arguments.words[0].partition("/") if arguments.words else ("", "", "")
-    if kind not in _POD:
+    arguments.form = kind if kind in _GROUPS and name and not pathlib.Path(arguments.words[0]).exists() else ""
+    if kind not in _POD and not arguments.form:
         arguments.files = arguments.words
         _reject(arguments, ("extender", "token", "token_file", "ca"), "explain pod/NAME")
         from railwright.cli.explanation import manifest

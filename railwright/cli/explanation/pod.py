@@ -6,6 +6,7 @@ Fields that this version does not know are ignored, so that it can read the answ
 """
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,10 +14,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from railwright.cli import formats, options, output
+from railwright.cli import cluster_access, formats, job_verification, options, output
 from railwright.cli.explanation import extender_client
+from railwright.cluster import client as clients
 from railwright.cluster import kubeconfigs
-from railwright.fabric import text
+from railwright.fabric import text, views
 from railwright.fabric.reasons.codes import Code
 
 WORSE = frozenset({"unplaceable", "spread", "degraded"})
@@ -203,8 +205,10 @@ _PIPED_WIDTH = 160  # columns without a terminal
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the extender's explanation. Return 0 if the pod is or can be placed optimally, 1 if not."""
-    namespace, name = _parse_pod(arguments.pod, arguments.namespace)
-    namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    namespace, name = ("", arguments.pod) if arguments.form else _parse_pod(arguments.pod, arguments.namespace)
+    namespace = namespace or arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    if arguments.form:
+        name = _choose_pod(arguments, namespace)
     target = extender_client.Target(
         arguments.extender, arguments.token, arguments.token_file, arguments.ca, options.get_cluster(arguments)
     )
@@ -217,6 +221,24 @@ def explain(arguments: argparse.Namespace) -> int:
     explanation = read(body)
     print_explanation(msgspec.Raw(body), render(explanation), arguments.output)
     return output.FINDINGS if is_finding(explanation) else output.OK
+
+
+def _choose_pod(arguments: argparse.Namespace, namespace: str) -> str:
+    """Return the first pod of a job or gang that waits for a node, otherwise its first one, and print which.
+
+    Raises UnreadableError and ClusterError.
+    """
+
+    async def find_pods(client: clients.Client) -> Sequence[views.Pod]:
+        return await job_verification.find_pods(client, namespace, arguments.form, arguments.pod)
+
+    members = cluster_access.run(options.get_cluster(arguments), find_pods)
+    chosen = next((pod for pod in members if not pod.spec.node_name), members[0])
+    which = "the first" if chosen.spec.node_name else "the first that waits"
+    title = f"{arguments.form}/{arguments.pod}: pod {chosen.metadata.name}"
+    pods = text.format_count(len(members), "pod")
+    print(f"railwright: {output.escape_controls(title)}, {which} of {pods}", file=sys.stderr)
+    return chosen.metadata.name
 
 
 def print_explanation(document: object, text: Group, form: str) -> None:

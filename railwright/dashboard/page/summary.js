@@ -44,10 +44,10 @@ function formatShare(part, whole) {
 
 function describeLargest(largest) {
   if (!largest) return undefined;
-  const size = [largest.gpus && `${largest.gpus} GPUs`, largest.rails && `${largest.rails} rails`].filter(Boolean).join(" and ");
+  const size = [largest.gpus && formatCount(largest.gpus, "GPU"), largest.rails && formatCount(largest.rails, "rail")].filter(Boolean).join(" and ");
   if (!largest.pods) return `no pod with ${size} fits now`;
   const leaf = largest.leaf ? `; at most ${largest.pods_on_leaf} on one leaf (${largest.leaf})` : "";
-  return `the largest gang that fits now has ${largest.pods} pods with ${size} each${leaf}; CPU and memory are not counted`;
+  return `the largest gang that fits now has ${formatCount(largest.pods, "pod")} with ${size} each${leaf}; CPU and memory are not counted`;
 }
 
 /** Build the summary of a fabric. `on` gets chooseGang, chooseNode and chooseRail. */
@@ -55,9 +55,9 @@ export function buildSummary(fabric, gangs, store, on) {
   const nodes = store.listNodes(fabric.name).map(({ node }) => node);
   const summary = build("div", { class: "summary" }, build("h3", {}, `Fabric ${fabric.name} `, build("small", {}, `transport ${fabric.transport}`)));
   const facts = [
-    `${format(fabric.nodes)} nodes on ${format(fabric.leaves.length)} leaves, ${fabric.leaves_free} of them free`,
-    `${format(fabric.rails_busy)} of ${format(countUsableRails(fabric))} rails in use, ${fabric.rails_dead} dead`,
-    fabric.gpus ? `${format(fabric.gpus_used)} of ${format(fabric.gpus)} GPUs in use` : "",
+    `${formatCount(fabric.nodes, "node")} on ${formatCount(fabric.leaves.length, "leaf")}, ${fabric.leaves_free} of them free`,
+    `${format(fabric.rails_busy)} of ${formatCount(countUsableRails(fabric), "rail")} in use, ${fabric.rails_dead} dead`,
+    fabric.gpus ? `${format(fabric.gpus_used)} of ${formatCount(fabric.gpus, "GPU")} in use` : "",
     describeLargest(fabric.largest) ?? "",
   ];
   summary.append(build("ul", { class: "facts" }, ...facts.filter(Boolean).map((fact) => build("li", {}, capitalize(fact)))));

@@ -122,12 +122,17 @@ def _all_terms_need_windows(affinity: views.Affinity, label: str) -> bool:
 
 
 def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterFacts) -> None:
-    """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace."""
+    """Raise RefusedError if the fabric's namespace selector does not match the pod's namespace.
+
+    Without a cluster the namespace counts as matching where only its labels decide: a policy can be tried on a file.
+    """
     selector = fabric.namespaces
     label_keys = {*selector.match_labels, *(expression.key for expression in selector.match_expressions)}
     if not label_keys:
         return
     if cluster.namespace_labels is None and label_keys != {_NAME_LABEL}:
+        if not cluster.watched:
+            return
         raise rejections.RefusedError(
             "namespace-unknown",
             f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, views
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.nccl import lists
 from railwright.fabric.policy import model as policies
 from railwright.fabric.verification import log_types
@@ -71,13 +71,18 @@ def expect_of_pod(pod: views.Pod) -> log_types.Expected:
         return log_types.Expected()
     rail_names = tuple(record.rails)
     devices: tuple[tuple[str, ...], ...] = ()
+    own_list = ""
     for container in pod.spec.containers:
-        if container.name in record.containers and _LIST not in record.user_values.get(container.name, ()):
-            value = next((entry.value for entry in container.env if entry.name == _LIST), None)
-            written = lists.parse(value or "")
-            if written.exact and not written.exclude and len(written.entries) == len(rail_names):
-                devices = tuple((entry.name,) for entry in written.entries)
-    return log_types.Expected(rails=len(rail_names), devices=devices, names=rail_names)
+        if container.name not in record.containers:
+            continue
+        value = next((entry.value for entry in container.env if entry.name == _LIST), None) or ""
+        if _LIST in record.user_values.get(container.name, ()):
+            own_list = f"{_LIST} {text.quote(value)}" if value else _LIST
+            continue
+        written = lists.parse(value)
+        if written.exact and not written.exclude and len(written.entries) == len(rail_names):
+            devices = tuple((entry.name,) for entry in written.entries)
+    return log_types.Expected(rails=len(rail_names), devices=devices, names=rail_names, own_list=own_list)
 
 
 def add_devices(own: log_types.Expected, policy: log_types.Expected) -> log_types.Expected:

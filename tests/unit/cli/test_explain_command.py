@@ -102,6 +102,24 @@ def test_with_a_snapshot_nothing_is_listed_as_unchecked(explain):
     assert "NetworkAttachmentDefinition prod/lan2 of fabric f does not exist" in out
 
 
+def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain, capsys):
+    limited = POLICY.replace(
+        "    transport: roce\n", "    transport: roce\n    namespaces: {matchLabels: {team: ai}}\n"
+    )
+    (explain.folder / "limited.yaml").write_text(limited)
+    code, out, err = explain(admitting.pod(), policy="limited.yaml")
+    assert code == 0
+    assert "injected: fabric f, role worker, rails rail0" in out
+    assert "namespace labels, networks, pod-security level and node resources were not checked" in err
+    command_line.main(["lint", str(explain.folder / "m.yaml"), "--policy", str(explain.folder / "limited.yaml")])
+    assert "M02" not in capsys.readouterr().out
+    code, out, _ = explain(
+        admitting.pod(), policy="limited.yaml", options=("--snapshot", str(explain.folder / "snapshot.yaml"))
+    )
+    assert code == 1
+    assert "refused: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
+
+
 def test_json_holds_all_of_it_and_its_operations_make_the_pod(explain):
     tree = admitting.pod()
     code, out, _ = explain(tree, admitting.pod(label="g"), admitting.pod(label=None), options=("-o", "json"))

@@ -413,6 +413,7 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
     assert f"pod.yaml:6: warning M03 {code}: label {key.split(':')[0]} " in out
     assert out.count(" has no effect") == 1
     assert f"{suggestion} [Pod llm]" in out
+    assert out.splitlines()[-1] == "1 warning"
 
 
 @pytest.mark.parametrize(

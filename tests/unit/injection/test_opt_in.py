@@ -99,7 +99,7 @@ def test_a_fabric_is_limited_to_the_namespaces_its_selector_matches():
     by = fabric("    namespaces: {matchLabels: {team: ai}}\n")
     assert isinstance(planned(pod(), by, known(namespace_labels={"team": "ai"})), pod_changes.Injection)
     assert "may not be used in namespace prod" in refusal(pod(), by, known(namespace_labels={"team": "web"}))
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
 
 
 def test_a_forged_record_decides_nothing():

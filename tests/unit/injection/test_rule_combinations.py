@@ -58,7 +58,7 @@ def test_a_namespace_that_is_not_known_yet_still_has_its_name():
 )
 def test_a_selector_that_forbids_labels_is_not_met_by_a_namespace_that_is_not_known(expression):
     by = fabric(f"    namespaces: {{matchExpressions: [{expression}]}}\n")
-    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None))
+    assert "not known yet" in refusal(pod(), by, known(namespace_labels=None, watched=True))
     assert isinstance(planned(pod(), by, known(namespace_labels={})), pod_changes.Injection)
 
 

@@ -120,7 +120,7 @@ REFUSALS = {
         lambda name: pod(gpus(8, name), label=None),
         namespace_labels={"railwright.io/fabric": "rocee"},
     ),
-    "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED),
+    "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED, watched=True),
     "namespace does not match": Case(
         ("fabric f", "namespace prod", "fabrics.f.namespaces", "use another fabric or ask"),
         by=LIMITED,

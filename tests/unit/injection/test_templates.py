@@ -172,7 +172,7 @@ def test_a_refusal_names_the_workload_the_template_and_the_fix():
         (BY, admitting.known(networks={}), "NetworkAttachmentDefinition prod/lan2"),
         (
             fabric("    namespaces: {matchLabels: {team: a}}\n"),
-            admitting.known(namespace_labels=None),
+            admitting.known(namespace_labels=None, watched=True),
             "labels of namespace prod are not known yet",
         ),
     ],

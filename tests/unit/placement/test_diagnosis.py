@@ -20,6 +20,8 @@ from railwright.fabric.placement import bandwidth, engine
 from railwright.fabric.placement.explain import diagnosis
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.policy import model
+from railwright.fabric.reasons import reason, rendering
+from railwright.fabric.reasons.codes import Code
 
 
 def messages(nodes, size, pods=(), *, offered=None, book_=None, rank=0, gpus=8, **placement):
@@ -117,6 +119,12 @@ def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_t
         "1 node: rail2 has 0 of 1 free, 1 needed",
         "rail2 on a-02 is used by train/llm-3",
     )
+
+
+def test_a_single_pod_that_never_fits_is_not_called_a_gang():
+    never = reason.make(Code.CAPACITY_NEVER, slots_needed=1, slots=0)
+    message = "the pod never fits: it needs 1 slot, and without any other pod the eligible nodes have 0"
+    assert rendering.render(never) == message
 
 
 def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
