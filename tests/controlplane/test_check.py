@@ -301,6 +301,7 @@ BREAKS = {  # what is broken: how, the one row that says so, and words of it
         "ca-bundle",
         "bindings.railwright.io",
     ),
+    "no binding": (delete("ClusterRoleBinding", "railwright-extender"), "server-permissions", "list nodes -A"),
     "a rail dead": (rail_dead, "rail-dead", "check-0: nvidia.com/mlx5_0 0 of 100"),
     "a pod without": (bare_pod, "uninjected", f"{NETWORKS}/bare"),
 }
